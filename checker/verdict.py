@@ -1,0 +1,90 @@
+"""Verdicts and anomalies (a leaf: types only)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+
+class Verdict(StrEnum):
+    """What a check, a run or a suite of runs came to. `worst` orders them."""
+
+    VALID = "valid"
+    NOT_EXERCISED = "not-exercised"
+    UNKNOWN = "unknown"
+    INVALID = "invalid"
+
+
+_ORDER: Final = (Verdict.VALID, Verdict.NOT_EXERCISED, Verdict.UNKNOWN, Verdict.INVALID)
+EXIT_CODES: Final = {
+    Verdict.VALID: 0,
+    Verdict.INVALID: 1,
+    Verdict.UNKNOWN: 2,
+    Verdict.NOT_EXERCISED: 2,
+}
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """`invalid` beats `unknown` beats `not-exercised` beats `valid`; valid when there are none."""
+    return max(verdicts, key=_ORDER.index, default=Verdict.VALID)
+
+
+class Witness(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One fact an anomaly rests on: an operation, a trace event, or a place in a replica's log."""
+
+    what: str
+    op: int = -1
+    process: int = -1
+    client: str = ""
+    node: str = ""
+    t_us: int = -1
+    offset: int = -1
+    value: int = -1
+    epoch: int = -1
+    hash: str = ""
+
+
+class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One kind of finding on one partition: how often, and the first few in full.
+
+    `name` is the anomaly's name in docs/checks.md, `property` the property it breaks. `verdict`
+    is what policy made of it: invalid, or valid when the run's promise allows it (`allowed` then
+    says why). `offset` and `t_us` point at the first occurrence, for the window of the page.
+    """
+
+    property: str
+    name: str
+    run: str = ""
+    partition: str = ""
+    count: int = 1
+    verdict: Verdict = Verdict.INVALID
+    allowed: str = ""
+    message: str = ""
+    offset: int = -1
+    t_us: int = -1
+    witnesses: tuple[Witness, ...] = ()
+
+
+class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One property of one run: its verdict, what was looked at, and why if it was not valid."""
+
+    property: str
+    verdict: Verdict
+    examined: int = 0
+    reason: str = ""
+
+
+class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`results.json` of one run."""
+
+    run: str
+    verdict: Verdict
+    sentence: str
+    properties: tuple[PropertyResult, ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
+    measures: dict[str, Any] = {}
+    problems: tuple[str, ...] = ()
+    format: int = 1

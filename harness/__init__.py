@@ -1,0 +1,1 @@
+"""How a run is made: clusters, clients, workloads, histories, and the command line."""

@@ -1,0 +1,1 @@
+"""The real world: broker processes, the link hub, sockets and the host's monotonic clock."""

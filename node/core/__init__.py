@@ -1,0 +1,1 @@
+"""The pure core: no clock, socket, thread, randomness of its own, or set order."""

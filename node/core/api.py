@@ -1,0 +1,102 @@
+"""The contract between the core and its two worlds (design section 2).
+
+    broker = Broker(config, storage, rng)
+    effects = broker.step(now_us, events)
+
+A world drains its inbox, steps every event, commits storage once, and only then sends: a message
+marked AFTER_COMMIT leaves after the commit of what its step wrote. Time is integer microseconds
+and only ever an argument; `effects.deadline_us` says when to step again if nothing arrives.
+A crash drops the object; a restart builds a new one from what the disk gives back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from node.core.messages import AnyMessage
+from node.trace import TraceEvent
+
+
+class Mark(Enum):
+    """When a message may leave, relative to the commit of its turn."""
+
+    AFTER_COMMIT = "after_commit"
+    AT_ONCE = "at_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A message arrived."""
+
+    source: str
+    message: AnyMessage
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Please stop: flush, hand over what can be handed over, and say so by `effects.stopped`."""
+
+
+Event = Deliver | Tick | Shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send. Sending is best effort: it may be lost, late or doubled."""
+
+    to: str
+    message: AnyMessage
+    body: bytes | None = None
+    mark: Mark = Mark.AFTER_COMMIT
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one step wants of its world, in order."""
+
+    messages: list[Outgoing] = field(default_factory=list)
+    trace: list[TraceEvent] = field(default_factory=list)
+    deadline_us: int = 0
+    flush: bool = False
+    stopped: bool = False
+
+
+class CoreTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Timeouts in milliseconds, as in the schedule's `Timings`; scaled to us inside the core."""
+
+    heartbeat_ms: int = 200
+    session_ms: int = 1500
+    lag_ms: int = 1000
+    fetch_wait_ms: int = 100
+    fetch_timeout_ms: int = 500
+    retry_ms: int = 50
+    election_min_ms: int = 300
+    election_max_ms: int = 600
+    request_ms: int = 3000
+    hw_checkpoint_ms: int = 500
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: a broker (carries data partitions), a voter of the metadata partition, or both.
+
+    `incarnation` numbers this node's processes from 1. `flush_interval_ms` 0 means flush=sync.
+    """
+
+    node: str
+    voters: tuple[str, ...]
+    brokers: tuple[str, ...]
+    incarnation: int = 1
+    protocol: str = "kafka"
+    switches: tuple[str, ...] = ()
+    flush_interval_ms: int = 0
+    unclean_election: bool = False
+    timings: CoreTimings = CoreTimings()

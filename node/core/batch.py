@@ -1,0 +1,97 @@
+"""The record batch: unit of append, replication, storage and truncation, opaque to the broker.
+
+Layout (big endian): base offset (8), leader epoch (4), version (1), payload length (4), CRC-32 (4)
+over count and payload, record count (4), payload. A producer leaves base offset and epoch 0; the
+leader stamps both, which is why the checksum does not cover them.
+
+The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, payload). Two
+logs agree up to a batch end iff their hashes there are equal. It is never sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from node.errors import WireError
+
+BATCH_VERSION: Final = 1
+HEADER: Final = struct.Struct(">qiBIII")
+_COUNT: Final = struct.Struct(">I")
+_STAMP: Final = struct.Struct(">qi")
+_CHAIN: Final = struct.Struct(">8siI")
+MAX_PAYLOAD: Final = 16 << 20
+EMPTY_CHAIN: Final = bytes(8)
+
+
+class BatchView:
+    """One batch inside a buffer: its header fields and its bytes, checked when made."""
+
+    __slots__ = ("base_offset", "count", "data", "epoch")
+
+    def __init__(self, base_offset: int, epoch: int, count: int, data: bytes) -> None:
+        self.base_offset = base_offset
+        self.epoch = epoch
+        self.count = count
+        self.data = data
+
+    @property
+    def end(self) -> int:
+        """Offset after the last record."""
+        return self.base_offset + self.count
+
+    @property
+    def payload(self) -> bytes:
+        """The records, as the producer wrote them."""
+        return self.data[HEADER.size :]
+
+
+def build(count: int, payload: bytes) -> bytes:
+    """A producer's batch of `count` records, not yet stamped."""
+    crc = zlib.crc32(payload, zlib.crc32(_COUNT.pack(count)))
+    return HEADER.pack(0, 0, BATCH_VERSION, len(payload), crc, count) + payload
+
+
+def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
+    """The same batch at its place in a log: what only the leader may decide."""
+    return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
+
+
+def view(data: bytes, *, check_crc: bool = True) -> BatchView:
+    """Read exactly one batch. Raises WireError on a wrong version, length, count or checksum."""
+    batches = list(split(data, check_crc=check_crc))
+    if len(batches) != 1:
+        raise WireError(f"expected one batch, found {len(batches)}")
+    return batches[0]
+
+
+def split(data: bytes, *, check_crc: bool = True) -> Iterator[BatchView]:
+    """Read batches laid end to end. Raises WireError on the first that is not whole and sound."""
+    position, size = 0, len(data)
+    while position < size:
+        if size - position < HEADER.size:
+            raise WireError("batch header cut short")
+        base, epoch, version, length, crc, count = HEADER.unpack_from(data, position)
+        if version != BATCH_VERSION:
+            raise WireError(f"batch version {version}, expected {BATCH_VERSION}")
+        end = position + HEADER.size + length
+        if length > MAX_PAYLOAD or end > size or count < 1:
+            raise WireError(f"batch of {count} records and {length} bytes does not fit")
+        whole = data if position == 0 and end == size else data[position:end]
+        if check_crc and crc != zlib.crc32(whole[HEADER.size :], zlib.crc32(_COUNT.pack(count))):
+            raise WireError("batch checksum does not match")
+        yield BatchView(base, epoch, count, whole)
+        position = end
+
+
+def chain(previous: bytes, batch: BatchView) -> bytes:
+    """The prefix hash after `batch`, given that before it (8 bytes each)."""
+    assert len(previous) == 8
+    digest = hashlib.blake2b(
+        _CHAIN.pack(previous, batch.epoch, batch.count), digest_size=8, usedforsecurity=False
+    )
+    digest.update(batch.payload)
+    return digest.digest()

@@ -1,0 +1,227 @@
+"""Every message between brokers, voters and clients, as frozen values.
+
+A message is a typed header and, for data, a body of raw bytes (`body`, never part of the header).
+The body of a fetch response begins with 16 bytes, leader epoch and HW big-endian (Liftbridge's
+replication protocol), followed by whole batches. Names follow Kafka's; see docs/protocols.md.
+`corr` is a correlation id: it serves clients and tracing, no replication rule reads it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class Error(StrEnum):
+    """Why a request was refused; NONE when it was not."""
+
+    NONE = ""
+    NOT_LEADER = "not-leader"
+    FENCED_LEADER_EPOCH = "fenced-leader-epoch"
+    UNKNOWN_LEADER_EPOCH = "unknown-leader-epoch"
+    UNKNOWN_PARTITION = "unknown-partition"
+    OFFSET_OUT_OF_RANGE = "offset-out-of-range"
+    NOT_ENOUGH_REPLICAS = "not-enough-replicas"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "not-enough-replicas-after-append"
+    LEADERSHIP_LOST = "leadership-lost"
+    REQUEST_TIMED_OUT = "request-timed-out"
+    CORRUPT_BATCH = "corrupt-batch"
+    DISK_FULL = "disk-full"
+    STALE_BROKER_EPOCH = "stale-broker-epoch"
+    NOT_CONTROLLER = "not-controller"
+    INVALID_UPDATE_VERSION = "invalid-update-version"
+    INVALID_REQUEST = "invalid-request"
+    INELIGIBLE_REPLICA = "ineligible-replica"
+    DUPLICATE_REGISTRATION = "duplicate-registration"
+    OVERLOADED = "overloaded"
+
+
+CONSUMER: Final = ""
+"""`replica` of a fetch request that comes from a consumer, not from a follower."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all messages."""
+
+    corr: int = 0
+
+
+class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
+    """Records from `offset` on, please. Everything below `offset` is in the sender's log.
+
+    `leader_epoch` is the epoch the sender believes current (-1: a consumer that does not know),
+    `last_epoch` that of the sender's last record (-1: empty log). Protocols reference, 1.3.
+    """
+
+    partition: str
+    replica: str = CONSUMER
+    broker_epoch: int = -1
+    leader_epoch: int = -1
+    offset: int = 0
+    last_epoch: int = -1
+    max_wait_ms: int = 0
+    max_bytes: int = 1 << 20
+
+
+class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
+    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.wire`).
+
+    `offset` echoes the request. `diverging` is (epoch, end offset) when the sender's log differs
+    from the leader's: then there are no batches and HW must be ignored. `log_end` helps after
+    OFFSET_OUT_OF_RANGE. `leader` is a hint.
+    """
+
+    partition: str
+    error: Error = Error.NONE
+    offset: int = 0
+    request_epoch: int = -1
+    diverging: tuple[int, int] | None = None
+    log_start: int = 0
+    log_end: int = -1
+    leader: str = ""
+
+
+class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
+    """Append the one batch in the body. `acks`: 0 no answer, 1 leader's log, -1 all of the ISR."""
+
+    partition: str
+    acks: int = -1
+    timeout_ms: int = 3000
+
+
+class ProduceResponse(Message, frozen=True, kw_only=True, tag="produced"):
+    """`appended` False with an error: certainly nothing was written. True: the outcome is unknown."""
+
+    partition: str
+    error: Error = Error.NONE
+    appended: bool = False
+    base_offset: int = -1
+    leader_epoch: int = -1
+    leader: str = ""
+
+
+class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
+    """Who leads what?"""
+
+
+class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-is"):
+    """The answering broker's (possibly old) view: partition -> (leader or "", leader epoch)."""
+
+    leaders: dict[str, tuple[str, int]] = {}
+
+
+class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
+    """A process of `broker` began. `previous_epoch` is -1 unless its last stop lost nothing."""
+
+    broker: str
+    incarnation: int
+    previous_epoch: int = -1
+
+
+class RegisterBrokerResponse(
+    Message, frozen=True, kw_only=True, tag="registered"
+):
+    """The broker epoch of this process: the metadata offset of its registration record."""
+
+    error: Error = Error.NONE
+    incarnation: int = -1
+    broker_epoch: int = -1
+    leader: str = ""
+
+
+class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
+    """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied."""
+
+    broker: str
+    broker_epoch: int
+    metadata_offset: int = 0
+    want_fence: bool = False
+    want_shutdown: bool = False
+
+
+class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="beaten"):
+    """How the controller sees the sender."""
+
+    error: Error = Error.NONE
+    broker_epoch: int = -1
+    fenced: bool = True
+    should_shutdown: bool = False
+    leader: str = ""
+
+
+class AlterPartition(Message, frozen=True, kw_only=True, tag="alter"):
+    """The leader proposes an ISR. Each member comes with the broker epoch of its last fetch;
+    -1 for existing members."""
+
+    partition: str
+    broker: str
+    broker_epoch: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[str, int], ...]
+
+
+class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="altered"):
+    """The accepted state, or why not. `request_epoch` echoes the request's partition epoch."""
+
+    partition: str
+    error: Error = Error.NONE
+    request_epoch: int = -1
+    isr: tuple[str, ...] = ()
+    leader: str = ""
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+
+
+class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
+    """Vote for me in `term`; my log ends at (`last_epoch`, `last_offset`). `pre`: would you?"""
+
+    partition: str
+    term: int
+    last_epoch: int
+    last_offset: int
+    pre: bool = False
+
+
+class VoteResponse(Message, frozen=True, kw_only=True, tag="voted"):
+    """`term` is the responder's own; `request_term` echoes the request."""
+
+    partition: str
+    term: int
+    request_term: int
+    granted: bool
+    pre: bool = False
+
+
+class BeginQuorumEpoch(Message, frozen=True, kw_only=True, tag="begin-epoch"):
+    """I was elected in `term`: fetch from me."""
+
+    partition: str
+    term: int
+
+
+class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
+    """Make partitions topic-0 .. of a topic; replicas are spread over the unfenced brokers."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+
+
+class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
+    """Answer to an admin command; `detail` says why it was refused."""
+
+    error: Error = Error.NONE
+    detail: str = ""
+    leader: str = ""
+
+
+AnyMessage = (
+    FetchRequest | FetchResponse | ProduceRequest | ProduceResponse | MetadataRequest
+    | MetadataResponse | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
+    | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
+    | CreateTopic | AdminResponse
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""What the core needs of a disk. The real world gives LMDB, the simulated one a modelled disk.
+
+All writes are buffered until the world commits the turn; reads see them at once. A `durable`
+write is on disk when the turn's `after_commit` messages leave; a deferred one (durable=False)
+survives a kill but not a power cut until the next flush. One partition, or one key, is always
+written with one and the same durability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+
+class StoredBatch(NamedTuple):
+    """What a log needs to know of a stored batch without its payload."""
+
+    base_offset: int
+    count: int
+    epoch: int
+    size: int
+    chain: bytes
+
+
+class Storage(Protocol):
+    """One node's disk."""
+
+    clean: bool
+    """Whether everything ever written, deferred or not, is still here (no power cut took any)."""
+
+    def partitions(self) -> list[str]:
+        """Partitions that have a log here, sorted."""
+        ...
+
+    def batches(self, partition: str) -> Iterator[StoredBatch]:
+        """Headers of a log in offset order; used once, at start."""
+        ...
+
+    def append(
+        self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
+    ) -> None:
+        """Keep one batch and its own chained prefix hash (8 bytes)."""
+        ...
+
+    def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
+        """Forget all batches whose base offset is at or above `from_offset`."""
+        ...
+
+    def read(self, partition: str, base_offset: int) -> bytes:
+        """The bytes of the batch that starts exactly there. Raises StorageError if none does."""
+        ...
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        """Forget a log altogether."""
+        ...
+
+    def put(self, key: str, value: bytes, *, durable: bool) -> None:
+        """Keep a small value: epoch cache, HW checkpoint, term and vote."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """A small value, None if never put."""
+        ...

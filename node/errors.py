@@ -1,0 +1,31 @@
+"""The one error hierarchy of floodmark (a leaf: every package may import it).
+
+An error that reaches the command line is printed as its one sentence, and the process ends with
+its `exit_code`: 64 when the user can mend the input, 70 when the harness itself could not go on.
+"""
+
+from __future__ import annotations
+
+
+class FloodmarkError(Exception):
+    """Base of all our errors: says what was wrong, where, and what to do about it."""
+
+    exit_code = 70
+
+
+class UsageError(FloodmarkError):
+    """The request cannot be carried out as written: unknown names, impossible shapes."""
+
+    exit_code = 64
+
+
+class InvariantBroken(FloodmarkError):
+    """A broker found its own state contradictory. It must stop rather than go on."""
+
+
+class WireError(FloodmarkError):
+    """A message that cannot be understood: unknown kind, version, length or checksum."""
+
+
+class StorageError(FloodmarkError):
+    """The disk refused: full, corrupt, or not ours."""

@@ -1,0 +1,81 @@
+"""Names and fields of the broker's trace events (a leaf: every package may import it).
+
+A trace event is one JSON object a line in `trace/<node>.jsonl`. Every event carries `t_us` (the
+host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
+`event`; events about a partition carry `partition`. The remaining fields depend on the event and
+are listed in `FIELDS`. Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained
+prefix hash as 16 hexadecimal digits, "" where a log is empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+STARTED: Final = "started"
+STOPPED: Final = "stopped"
+REGISTERED: Final = "registered"
+ROLE: Final = "role"
+ISR: Final = "isr"
+APPEND: Final = "append"
+TRUNCATED: Final = "truncated"
+DIVERGING: Final = "diverging"
+HW: Final = "hw"
+ACK: Final = "ack"
+REFUSED: Final = "refused"
+VOTE: Final = "vote"
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
+PARTITION: Final = "partition"
+PROPOSED: Final = "proposed"
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    # a process began; switches are the historical bugs turned on
+    STARTED: ("protocol", "switches", "clean"),
+    # a process ended by request, everything flushed
+    STOPPED: (),
+    # the controller gave this process its broker epoch
+    REGISTERED: ("broker_epoch",),
+    # a replica took a role: "leader" | "follower" | "candidate" | "none"
+    ROLE: ("role", "leader", "leader_epoch", "partition_epoch", "leo", "hw"),
+    # the leader's view of its in-sync set changed
+    ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
+    # the leader asked the controller for another in-sync set
+    PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
+    APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
+    # the tail was cut from `from_leo` down to `leo`
+    TRUNCATED: ("from_leo", "leo", "hw", "reason", "hash"),
+    # a leader answered a fetch with a diverging epoch
+    DIVERGING: ("follower", "fetch_offset", "last_fetched_epoch", "epoch", "end_offset"),
+    # a replica's high watermark moved; `batch_end` is the last batch end <= hw, `hash` its prefix
+    HW: ("hw", "leo", "leader_epoch", "role", "batch_end", "hash"),
+    # a produce request was answered "ok" by its leader
+    ACK: ("base_offset", "leo", "acks", "hw", "isr", "client"),
+    # a request or response was refused: `reason` is an error name of node.core.messages
+    REFUSED: ("kind", "source", "reason"),
+    # a voter granted its vote; `pre` marks a pre-vote
+    VOTE: ("candidate", "term", "pre"),
+    # this voter began ("active") or ceased ("resigned") to be the controller in `term`
+    CONTROLLER: ("state", "term"),
+    # the controller committed a change of a broker: "unfenced" | "fenced" | "stopping"
+    BROKER: ("broker", "broker_epoch", "state"),
+    # the controller committed a change of a partition
+    PARTITION: (
+        "leader", "leader_epoch", "partition_epoch", "isr", "elr", "last_known_elr", "replicas",
+        "unclean",
+    ),
+}  # fmt: skip
+
+METADATA_PARTITION: Final = "__cluster_metadata-0"
+
+TraceEvent = dict[str, Any]
+
+
+def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
+    """Make one trace event; asserts that its fields are those of the vocabulary."""
+    assert tuple(fields) == FIELDS[name], (name, tuple(fields), FIELDS[name])
+    made: TraceEvent = {"event": name}
+    if partition is not None:
+        made["partition"] = partition
+    made.update(fields)
+    return made

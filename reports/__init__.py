@@ -1,0 +1,1 @@
+"""What a person reads: pages built from the files of a run folder."""
