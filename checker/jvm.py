@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -65,6 +66,12 @@ _SMALL_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LARGE_OPTIONS = ("-XX:+UseParallelGC",)
 _CONNECTION_FILE_VARIABLE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _POLL_S = 0.02
+
+# In what a JVM says that does not start.
+_SAYS_NOTHING = re.compile(
+    r"\s*(Picked up|WARNING|Using |Error: (Could not create|A fatal exception)|#\s*$)"
+)
+_TELLS_A_CAUSE = re.compile(r"error|exception|invalid|insufficient|could not", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,7 @@ class Jvm:
         folder = Path(tempfile.mkdtemp(prefix="floodmark-jvm-"))
         try:
             with _open_log(log_file) as log:
+                log_start = log.tell()
                 connection_file = folder / "connection"
                 self._process = _start_process(
                     java_command(settings, class_archive_options),
@@ -146,7 +154,9 @@ class Jvm:
                     log,
                 )
                 try:
-                    port, secret = self._wait_for_connection(connection_file, log, timeout_s)
+                    port, secret = self._wait_for_connection(
+                        connection_file, log, log_start, timeout_s
+                    )
                     self.gateway = _connect(port, secret)
                 except BaseException:
                     self._process.kill()
@@ -183,16 +193,16 @@ class Jvm:
                 self._process.stdin.close()
 
     def _wait_for_connection(
-        self, connection_file: Path, log: IO[bytes], timeout_s: float
+        self, connection_file: Path, log: IO[bytes], log_start: int, timeout_s: float
     ) -> tuple[int, str]:
         deadline = time.monotonic() + timeout_s
         # The JVM renames the finished file into place, so what exists is complete.
         while not connection_file.exists():
             if not self.is_alive():
-                raise SparkStartError(_start_failure("ended while starting", log))
+                raise SparkStartError(_start_failure("ended while starting", log, log_start))
             if time.monotonic() > deadline:
                 raise SparkStartError(
-                    _start_failure(f"did not answer within {timeout_s:g} s", log)
+                    _start_failure(f"did not answer within {timeout_s:g} s", log, log_start)
                 )
             time.sleep(_POLL_S)
         content = connection_file.read_bytes()
@@ -249,15 +259,17 @@ def _open_log(log_file: Path | None) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise SparkStartError(f"Spark's log {log_file} could not be opened: {error}.") from error
     with opened:
+        opened.seek(0, os.SEEK_END)
         yield opened
 
 
-def _start_failure(what: str, log: IO[bytes]) -> str:
+def _start_failure(what: str, log: IO[bytes], log_start: int) -> str:
     """One sentence with the most telling line that the JVM wrote."""
-    log.seek(0)
-    lines = log.read().decode(errors="replace").splitlines()
-    telling = [line.strip() for line in lines if "error" in line.lower()]
-    said = (telling or [line.strip() for line in lines if line.strip()] or ["nothing"])[0]
+    log.seek(log_start)
+    written = log.read().decode(errors="replace").splitlines()
+    lines = [line.strip() for line in written if line.strip() and not _SAYS_NOTHING.match(line)]
+    telling = [line for line in lines if _TELLS_A_CAUSE.search(line)]
+    said = next(iter(telling or lines), "nothing")
     where = f" (all of it is in {log.name})" if isinstance(log.name, str) else ""
     return f"The Java process of Spark {what}; it said: {said.rstrip('.')}{where}."
 
@@ -273,7 +285,7 @@ def _connect(port: int, secret: str) -> JavaGateway:
         # later would take our JVM for its own.
         os.environ.update(parameters)
         try:
-            return launch_gateway()
+            return launch_gateway()  # type: ignore[no-untyped-call]
         finally:
             for name in parameters:
                 os.environ.pop(name, None)

@@ -92,7 +92,7 @@ class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
 
 
 class ProduceResponse(Message, frozen=True, kw_only=True, tag="produced"):
-    """`appended` False with an error: certainly nothing was written. True: the outcome is unknown."""
+    """With an error, `appended` False: certainly nothing was written; True: nobody knows."""
 
     partition: str
     error: Error = Error.NONE

@@ -9,10 +9,12 @@ written with one and the same durability.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 
-class StoredBatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
     """What a log needs to know of a stored batch without its payload."""
 
     base_offset: int

@@ -1,0 +1,69 @@
+# floodmark: `make run` looks for a lost write, `make test` checks the project itself.
+# Both set up everything they need in .venv; only Python 3.11 or newer and make must be there.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help run test slow lint setup clean
+
+PY := .venv/bin/python
+PACKAGES := node harness nemesis checker reports tests
+
+# The set-up is done anew when what it depends on changes, or when the folder was moved.
+KEY := $(shell { cat pyproject.toml constraints.txt; pwd; } | cksum | cut -d ' ' -f 1)
+STAMP := .venv/.installed-$(KEY)
+
+# Options for the command and for pytest: make run ARGS='--seed 7', make test PYTEST_ARGS='-k fetch'
+ARGS ?=
+PYTEST_ARGS ?=
+PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
+
+help: ## Say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{printf "%-14s %s\n", $$1, $$2}'
+
+run: $(STAMP) ## Put a real cluster through a storm, judge it, write the page (ARGS=...)
+	@.venv/bin/floodmark run $(ARGS)
+
+test: lint ## Lint, check types, run the tests
+	@$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
+
+slow: $(STAMP) ## Run the tests that take long
+	@$(PYTEST) -m slow $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Lint and check types only
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m mypy --no-error-summary
+	@echo 'ruff and mypy: clean'
+
+setup: $(STAMP) ## Prepare .venv
+
+clean: ## Remove the virtual environment and all caches; runs in store/ stay
+	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@for package in $(PACKAGES); do \
+		[ ! -d $$package ] || find $$package -name __pycache__ -type d -prune -exec rm -rf {} +; \
+	done
+
+$(STAMP):
+	@set -e; \
+	python=; \
+	for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			python=$$candidate; break; \
+		fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo 'floodmark needs Python 3.11 or newer, and none is on PATH: install one, then run make again.' >&2; \
+		exit 1; \
+	fi; \
+	if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then \
+		if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+			echo "$$python cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv), then run make again." >&2; \
+			exit 1; \
+		fi; \
+		$$python -m venv --clear .venv; \
+	fi; \
+	echo 'Setting up .venv; the first time this takes a few minutes ...'; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
+	export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt; \
+	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev]'; \
+	rm -f .venv/.installed-*; \
+	touch $@

@@ -1,0 +1,1 @@
+"""What must hold: judges histories, traces and the logs of replicas."""

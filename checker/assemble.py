@@ -1,0 +1,139 @@
+"""Findings of all groups of a run -> its RunResult: policy, the lattice, and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from checker import policy, strangers
+from checker.catalogue import LOST_WRITES, PROPERTIES, RANK
+from checker.findings import Finding, plural
+from checker.meta import RunMeta
+from checker.strangers import Home
+from checker.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
+
+
+@dataclass
+class Collected:
+    """What came back from the groups of one run."""
+
+    meta: RunMeta
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    faults: int = 0
+
+    def unclaimed(self) -> list[int]:
+        """All values, of any partition, that nobody sent to where they were found."""
+        return [u.value for _, found in self.findings for u in found.unclaimed]
+
+
+def assemble(
+    run: Collected, homes: Mapping[int, Home], measures: Mapping[str, Any]
+) -> RunResult:
+    """The result of one run; `homes` says where unclaimed values were sent, if anywhere."""
+    promise = run.meta.promise
+    anomalies = [
+        policy.apply(anomaly, promise)
+        for partition, found in run.findings
+        for anomaly in (
+            *found.anomalies,
+            *strangers.judge(run.meta, partition, found, homes),
+        )
+    ]
+    anomalies.sort(key=_importance)
+    properties = [_property(name, run.findings, anomalies) for name in PROPERTIES]
+    errors = [f"{found.error}." for _, found in run.findings if found.error]
+    problems = [*run.problems, *dict.fromkeys(errors)]
+    verdict = worst([p.verdict for p in properties])
+    if problems:
+        verdict = worst([verdict, Verdict.UNKNOWN])
+    measures = dict(measures)
+    if run.notes:
+        measures["notes"] = run.notes
+    return RunResult(
+        run=run.meta.run,
+        verdict=verdict,
+        sentence=_sentence(run.meta, verdict, properties, anomalies, problems, measures),
+        properties=tuple(properties),
+        anomalies=tuple(anomalies),
+        measures=measures,
+        problems=tuple(problems),
+    )
+
+
+def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
+    """What counts against the system first, then the order of the catalogue."""
+    weight = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
+    return (
+        weight.index(anomaly.verdict), RANK[anomaly.name], anomaly.partition,
+        bool(anomaly.allowed), anomaly.offset, anomaly.message,
+    )  # fmt: skip
+
+
+def _property(
+    name: str, findings: Sequence[tuple[str, Finding]], anomalies: Sequence[Anomaly]
+) -> PropertyResult:
+    """One property: its anomalies and what its kernels could not judge."""
+    own = [found for _, found in findings if found.property == name]
+    against = [a for a in anomalies if a.property == name and a.verdict is not Verdict.VALID]
+    unknown = [f.error or f.unknown for f in own if f.error or f.unknown]
+    verdicts = [a.verdict for a in against] + [Verdict.UNKNOWN] * bool(unknown)
+    reason = ""
+    if against:
+        reason = against[0].message
+    elif unknown:
+        more = f" ({len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        reason = f"{unknown[0]}{more}."
+    elif allowed := next((a for a in anomalies if a.property == name), None):
+        reason = f"{allowed.name} is allowed: {allowed.allowed}."
+    return PropertyResult(
+        property=name,
+        verdict=worst(verdicts),
+        examined=sum(found.examined for found in own),
+        reason=reason,
+    )
+
+
+def _sentence(
+    meta: RunMeta,
+    verdict: Verdict,
+    properties: Iterable[PropertyResult],
+    anomalies: Sequence[Anomaly],
+    problems: Sequence[str],
+    measures: Mapping[str, Any],
+) -> str:
+    """The verdict in one sentence, the most important anomaly first."""
+    if verdict is Verdict.VALID:
+        return _all_well(meta, properties, anomalies, measures)
+    if verdict is Verdict.UNKNOWN:
+        reasons = [p.reason for p in properties if p.verdict is Verdict.UNKNOWN]
+        return f"unknown: {_inside([*problems, *reasons][0])}."
+    against = [a for a in anomalies if a.verdict is verdict]
+    others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
+    more = f" (also: {', '.join(others)})" if others else ""
+    return f"{verdict}: {_inside(against[0].message)}{more}."
+
+
+def _inside(message: str) -> str:
+    """A message without its full stop, to go on after it."""
+    return message.rstrip(".")
+
+
+def _all_well(
+    meta: RunMeta,
+    properties: Iterable[PropertyResult],
+    anomalies: Sequence[Anomaly],
+    measures: Mapping[str, Any],
+) -> str:
+    """What was held up, and what the promise had to excuse."""
+    owed = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
+    partitions, faults = len(meta.partitions), int(measures.get("faults", 0))
+    words = (
+        f"valid: {plural(owed, 'acknowledged record')} in {plural(partitions, 'partition')} "
+        f"outlived {plural(faults, 'fault')}, and all replicas agree on what is committed"
+    )
+    names = {a.name for a in anomalies if a.verdict is Verdict.VALID} - {"hw-regression"}
+    excused = sorted(names, key=RANK.__getitem__)
+    return f"{words} (allowed by its promise: {', '.join(excused)})." if excused else f"{words}."

@@ -1,0 +1,256 @@
+"""What is known of the contents of a partition: who read what, where each value is.
+
+Built once per group and used by several kernels. Runs of records are deduplicated as runs and only
+then expanded by record; nothing is ever expanded by offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from checker.facts import FINAL, I64, Kind, Outcome
+from checker.group import Facts, Group, Mask
+
+READ_OK: Final = 1
+READ_FINAL: Final = 2
+READ_OTHER: Final = 4
+ACKED: Final = 8
+ACKED_WEAKLY: Final = 16
+SENT_INFO: Final = 32
+
+_ALL_ACKS: Final = -1
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1)."""
+
+    offset: I64
+    value: I64
+    epoch: I64
+    flags: I64
+    node: I64
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def take(self, index: I64 | Mask) -> Records:
+        """The records at `index`, in that order."""
+        return Records(
+            self.offset[index], self.value[index], self.epoch[index], self.flags[index],
+            self.node[index],
+        )  # fmt: skip
+
+
+def expand(count: I64) -> tuple[I64, I64]:
+    """For each record of runs of `count` records: which run it is in, and its place there."""
+    run = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
+    return run, place
+
+
+def merge(
+    offset: I64, value: I64, epoch: I64, flags: I64, node: I64, count: I64 | None = None
+) -> Records:
+    """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
+    if not len(offset):
+        empty = np.zeros(0, np.int64)
+        return Records(empty, empty, empty, empty, empty)
+    if count is not None:
+        runs = _distinct((offset, value, epoch, node, count), flags)
+        (offset, value, epoch, node, count), flags = runs
+        run, place = expand(count)
+        offset, value = offset[run] + place, value[run] + np.where(value[run] >= 0, place, 0)
+        epoch, flags, node = epoch[run], flags[run], node[run]
+    (offset, value, epoch, node), flags = _distinct((offset, value, epoch, node), flags)
+    return Records(offset, value, epoch, flags, node)
+
+
+def _distinct(columns: tuple[I64, ...], flags: I64) -> tuple[tuple[I64, ...], I64]:
+    """Rows without repetition, sorted by the columns in turn, with the OR of their flags."""
+    if not len(flags):
+        return columns, flags
+    order = np.lexsort(columns[::-1])
+    columns = tuple(column[order] for column in columns)
+    new = np.zeros(len(order), dtype=bool)
+    new[0] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(new)
+    return tuple(c[starts] for c in columns), np.bitwise_or.reduceat(flags[order], starts)
+
+
+def first_of(keys: I64) -> I64:
+    """Where each group of equal keys begins in a sorted column."""
+    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else keys
+
+
+def find(haystack: I64, needles: I64) -> I64:
+    """Position of each needle in a sorted column without repetitions, -1 where it is not."""
+    if not len(haystack):
+        return np.full(len(needles), -1, np.int64)
+    place = np.minimum(np.searchsorted(haystack, needles), len(haystack) - 1)
+    return np.where(haystack[place] == needles, place, -1)
+
+
+@dataclass(frozen=True)
+class Values:
+    """One row a distinct value: lowest and highest offset it is known at, OR of flags."""
+
+    value: I64
+    first: I64
+    last: I64
+    flags: I64
+
+
+class Evidence:
+    """The contents of one partition as clients and replicas saw it."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.sends: Facts = group.of(Kind.SEND)
+        self.reads: Facts = group.of(Kind.READ)
+        self.logs: Facts = group.of(Kind.LOG_REC)
+
+    @cached_property
+    def _sends_by_value(self) -> I64:
+        return np.argsort(self.sends.value, kind="stable")
+
+    def writer(self, values: I64) -> I64:
+        """Row in `sends` of the send that wrote each value, -1 if none did."""
+        order = self._sends_by_value
+        starts = self.sends.value[order]
+        if not len(order):
+            return np.full(len(values), -1, np.int64)
+        place = np.maximum(np.searchsorted(starts, values, side="right") - 1, 0)
+        row = order[place]
+        inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
+        return np.where(inside, row, -1)
+
+    @cached_property
+    def shared_values(self) -> I64:
+        """Values that two sends of this partition both claim to have written."""
+        order = self._sends_by_value
+        starts = self.sends.value[order]
+        ends = np.maximum.accumulate(starts + self.sends.count[order]) if len(order) else starts
+        return starts[1:][starts[1:] < ends[:-1]]
+
+    @cached_property
+    def read_records(self) -> Records:
+        """Every distinct (offset, value, epoch) any read returned, with how it was read."""
+        reads = self.reads.take(self.reads.count > 0)
+        ok = reads.outcome == Outcome.OK
+        final: Mask = ok & ((reads.flags & FINAL) != 0)
+        flags = np.where(ok, READ_OK, READ_OTHER) | np.where(final, READ_FINAL, 0)
+        nobody = np.full(len(reads), -1, np.int64)
+        return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count)
+
+    @cached_property
+    def committed(self) -> Mask:
+        """For each send whether it certainly took effect: ok, or info with a record read by an ok
+        read (one visible record proves its whole operation)."""
+        by_reads = np.zeros(len(self.sends), dtype=bool)
+        ok = self.read_records.value[(self.read_records.flags & READ_OK) != 0]
+        row = self.writer(ok)
+        by_reads[row[row >= 0]] = True
+        seen_ops = np.unique(self.sends.op[by_reads])
+        info = self.sends.outcome == Outcome.INFO
+        found: Mask = (self.sends.outcome == Outcome.OK) | (
+            info & np.isin(self.sends.op, seen_ops)
+        )
+        return found
+
+    @cached_property
+    def placed(self) -> Records:
+        """The version order's raw material: (offset, value) of committed sends and of all reads."""
+        sends = self.sends.take(self.committed & (self.sends.offset >= 0) & (self.sends.count > 0))
+        run, place = expand(sends.count)
+        weak = sends.idx != _ALL_ACKS
+        flags = np.where(
+            sends.outcome == Outcome.INFO, SENT_INFO, np.where(weak, ACKED_WEAKLY, ACKED)
+        )
+        read = self.read_records
+        nothing = np.full(len(run) + len(read), -1, np.int64)
+        return merge(
+            np.concatenate((sends.offset[run] + place, read.offset)),
+            np.concatenate((sends.value[run] + place, read.value)),
+            nothing,
+            np.concatenate((flags[run], read.flags)),
+            nothing,
+        )
+
+    @cached_property
+    def offsets(self) -> I64:
+        """The distinct offsets anybody knows of; a place in here is a dense index."""
+        return self.placed.offset[first_of(self.placed.offset)]
+
+    def dense(self, offsets: I64) -> I64:
+        """Dense index of each offset."""
+        return np.searchsorted(self.offsets, offsets)
+
+    @cached_property
+    def values(self) -> Values:
+        """One row a value that can be understood."""
+        known = self.placed.take(self.placed.value >= 0)
+        order = np.lexsort((known.offset, known.value))
+        known = known.take(order)
+        starts = first_of(known.value)
+        if not len(starts):
+            return Values(starts, starts, starts, starts)
+        ends = np.concatenate((starts[1:], [len(known)])) - 1
+        return Values(
+            known.value[starts],
+            known.offset[starts],
+            known.offset[ends],
+            np.bitwise_or.reduceat(known.flags, starts),
+        )
+
+    @cached_property
+    def log_records(self) -> Records:
+        """Every record of every dumped log, by offset, value and node."""
+        logs = self.logs
+        zeros = np.zeros(len(logs), np.int64)
+        return merge(logs.offset, logs.value, logs.epoch, zeros, logs.node, logs.count)
+
+    @cached_property
+    def logged_values(self) -> I64:
+        """The distinct values that some dumped log holds."""
+        return np.unique(self.log_records.value)
+
+    @cached_property
+    def final_reads(self) -> Facts:
+        """The final reads that were answered."""
+        reads = self.reads
+        return reads.take((reads.outcome == Outcome.OK) & ((reads.flags & FINAL) != 0))
+
+    @cached_property
+    def final_end(self) -> int:
+        """Offset after the last record that a final read returned; 0 if none did."""
+        some = self.final_reads.count > 0
+        return int(self.final_reads.end[some].max()) if some.any() else 0
+
+    def read_row(self, *, offset: int, value: int) -> int:
+        """Row in `reads` of the earliest read that returned this value at this offset, else -1."""
+        reads = self.reads
+        inside = (reads.offset <= offset) & (offset < reads.end)
+        same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
+        rows = np.flatnonzero(inside & (same == value))
+        return int(rows[np.lexsort((rows, reads.t1[rows]))[0]]) if len(rows) else -1
+
+    def holders(self, value: int) -> list[tuple[str, int]]:
+        """Which dumped logs hold a value, and at which offset."""
+        rows = np.flatnonzero(self.log_records.value == value)
+        found = [
+            (self.logs.name(int(self.log_records.node[r])), int(self.log_records.offset[r]))
+            for r in rows
+        ]
+        return sorted(found)
+
+
+def evidence(group: Group) -> Evidence:
+    """The evidence of a group, made once."""
+    return group.memo(Evidence)

@@ -1,0 +1,78 @@
+"""Run folder -> tables and facts, one source file at a time.
+
+Each file of a run is a `Source` that can be read on its own, by any process, in any order: the
+pipeline spreads them over Spark's tasks, the in-process checker reads them one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from checker import meta, tables
+from checker.facts import Kind, block
+from checker.lines import Problems
+from checker.read_head import read_head
+from checker.read_history import read_history
+from checker.read_log import read_log
+from checker.read_trace import read_trace
+from checker.source import Ingested, Source
+from node.trace import METADATA_PARTITION
+
+_READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
+    "head": read_head,
+    "history": read_history,
+    "trace": read_trace,
+    "log": read_log,
+}
+
+
+def sources(run: int, folder: Path) -> list[Source]:
+    """The files of a run folder that there are to read; the head always comes first."""
+    found = [Source(run, folder, "head", folder / "run.json")]
+    if (history := folder / "history.jsonl").is_file():
+        found.append(Source(run, folder, "history", history))
+    for kind, where in (("trace", "trace"), ("log", "logs")):
+        found.extend(
+            Source(run, folder, kind, path) for path in sorted((folder / where).glob("*.jsonl"))
+        )
+    return found
+
+
+def ingest(source: Source, tables_folder: Path | None) -> Ingested:
+    """Read one source and write its tables; all facts of it are in the result.
+
+    Tables go under `tables_folder`, nowhere if it is None. Never raises for what a run folder
+    holds; that the tables cannot be written is a problem of the run, told like the others.
+    """
+    problems = Problems()
+    # Only the head tells what is wrong with run.json; all sources need what is in it.
+    known = meta.load(source.folder, problems)
+    into = Ingested(known, problems=problems if source.kind == "head" else Problems())
+    _READERS[source.kind](source, into)
+    if tables_folder is not None:
+        part = source.path.stem if source.kind in ("trace", "log") else ""
+        try:
+            for name, table in into.tables.items():
+                tables.write(tables_folder, name, part, table)
+        except OSError as error:
+            into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
+    if source.kind != "head":
+        into.facts.extend(_meta_of_strangers(source.run, known, into.facts))
+    into.facts.extend(into.told(source.run))
+    return into
+
+
+def _meta_of_strangers(
+    run: int, known: meta.RunMeta, facts: Sequence[pa.RecordBatch]
+) -> list[pa.RecordBatch]:
+    """The run's metadata for partitions that run.json does not name."""
+    named = {*known.partitions, METADATA_PARTITION, ""}
+    seen = {p for batch in facts for p in batch.column("partition").unique().to_pylist()}
+    if strangers := sorted(seen - named):
+        return [block(run, Kind.META, strangers, text=msgspec.json.encode(known).decode())]
+    return []

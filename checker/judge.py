@@ -1,0 +1,131 @@
+"""Runs every kernel on one group and gives back findings; a kernel that fails hides nothing.
+
+The same function judges a group in process and inside a Spark task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from checker.catalogue import (
+    AGREEMENT,
+    EXERCISE,
+    FROM_ABSENCE,
+    LIVENESS,
+    LOG,
+    LOST_WRITES,
+    OFFSETS,
+    READS,
+)
+from checker.facts import FaultAction, Kind
+from checker.findings import Finding, Kernel
+from checker.group import Facts, Group
+from checker.kernels import (
+    agreement,
+    exercise,
+    liveness,
+    logs,
+    lost,
+    metadata,
+    offsets,
+    polls,
+    reads,
+    sends,
+    values,
+)
+
+PARTITION_KERNELS: Final = (
+    Kernel(LOST_WRITES, lost.judge),
+    Kernel(AGREEMENT, agreement.judge),
+    Kernel(OFFSETS, offsets.judge),
+    Kernel(OFFSETS, values.judge),
+    Kernel(OFFSETS, polls.judge),
+    Kernel(OFFSETS, sends.judge),
+    Kernel(READS, reads.judge),
+    Kernel(LOG, logs.judge),
+    Kernel(LOG, metadata.judge),
+    Kernel(LIVENESS, liveness.judge),
+)
+RUN_KERNELS: Final = (
+    Kernel(LOG, metadata.judge),
+    Kernel(LIVENESS, liveness.judge_run),
+    Kernel(EXERCISE, exercise.judge_run),
+)
+
+# What a group comes to, as rows: `what` is "finding", "problem", "note" or "faults" (how many
+# faults of the schedule were injected).
+ROWS: Final = pa.schema(
+    [
+        ("run", pa.int32()),
+        ("partition", pa.string()),
+        ("what", pa.string()),
+        ("nth", pa.int32()),
+        ("body", pa.string()),
+    ]
+)
+SPARK_ROWS: Final = "run int, partition string, what string, nth int, body string"
+
+
+def findings(group: Group) -> Iterator[Finding]:
+    """What every kernel found, in a fixed order."""
+    for kernel in PARTITION_KERNELS if group.partition else RUN_KERNELS:
+        try:
+            found = kernel.judge(group)
+        except Exception as error:  # A broken check is one unknown property, not a lost verdict.
+            where = f" on {group.partition}" if group.partition else ""
+            found = Finding(
+                property=kernel.property,
+                error=f"The check of {kernel.property}{where} failed: "
+                f"{type(error).__name__}: {error}",
+            )
+        yield found if group.history_whole else _without_absence(found)
+
+
+def _without_absence(found: Finding) -> Finding:
+    """In a history with holes what is not there proves nothing."""
+    kept = tuple(a for a in found.anomalies if a.name not in FROM_ABSENCE)
+    dropped = sorted({a.name for a in found.anomalies} - {a.name for a in kept})
+    if found.unclaimed:
+        dropped.append("phantom")
+    if not dropped:
+        return found
+    return msgspec.structs.replace(
+        found,
+        anomalies=kept,
+        unclaimed=(),
+        unclaimed_count=0,
+        unknown=found.unknown
+        or f"what looks like {' and '.join(dropped)} may be a hole in the history",
+    )
+
+
+def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
+    """Judge one group of facts: one row a finding, problem or note."""
+    group = Group(partition, facts)
+    told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
+    for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note")):
+        told.extend((what, str(text)) for text in group.of(kind).text)
+    if not partition:
+        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
+    columns = list(zip(*told, strict=True)) or [(), ()]
+    return pa.table(
+        [
+            pa.repeat(pa.scalar(run, pa.int32()), len(told)),
+            pa.repeat(pa.scalar(partition), len(told)),
+            pa.array(columns[0], pa.string()),
+            pa.array(range(len(told)), pa.int32()),
+            pa.array(columns[1], pa.string()),
+        ],
+        schema=ROWS,
+    )
+
+
+def _struck(faults: Facts) -> int:
+    """How many faults were injected, the final heal not counted."""
+    injected = (faults.outcome == FaultAction.INJECT) & (faults.op >= 0)
+    return len(np.unique(faults.op[injected]))

@@ -1,0 +1,108 @@
+"""Whether a run proved anything: enough acknowledgements, clients that kept on, faults that struck.
+
+A fault counts if it was injected, if its own count of effects (messages dropped or delayed, where
+there is one) is not zero, and if sends were acknowledged both before and after it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checker.catalogue import EXERCISE
+from checker.facts import SEND_OP, FaultAction, Kind, Outcome
+from checker.findings import Finding, anomaly, plural
+from checker.group import Facts, Group
+from checker.verdict import Anomaly, Witness
+
+MIN_ACKS: Final = 10
+_MOST_SILENT: Final = 1 / 3
+
+
+def judge_run(group: Group) -> Finding:
+    """Judge a whole run."""
+    ops = group.of(Kind.OP)
+    sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
+    found = [*_acks(group, len(sent)), *_silence(group, ops), *_faults(group, sent)]
+    return Finding(
+        property=EXERCISE, examined=len(ops) + len(group.meta.faults), anomalies=tuple(found)
+    )
+
+
+def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
+    if acknowledged >= MIN_ACKS:
+        return []
+    return [
+        anomaly(
+            group, "few-acks",
+            f"Only {plural(acknowledged, 'send')} acknowledged in the whole run, and less than "
+            f"{MIN_ACKS} prove nothing.",
+        )
+    ]  # fmt: skip
+
+
+def _silence(group: Group, ops: Facts) -> list[Anomaly]:
+    """Clients must keep invoking during the storm, whatever happens to the cluster."""
+    begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
+    if begin <= 0 or end <= begin:
+        return []
+    inside = np.sort(ops.t0[(ops.t0 >= begin) & (ops.t0 <= end)])
+    edges = np.concatenate(([begin], inside, [end]))
+    gaps = np.diff(edges)
+    at = int(np.argmax(gaps))
+    if gaps[at] <= (end - begin) * _MOST_SILENT:
+        return []
+    return [
+        anomaly(
+            group, "clients-stopped",
+            f"No client invoked anything for {gaps[at] / 1e6:.3f} s from "
+            f"{group.seconds(edges[at])} on, more than a third of the storm.",
+            witnesses=[Witness(what="last invocation before the silence", t_us=int(edges[at]))],
+        )
+    ]  # fmt: skip
+
+
+def _faults(group: Group, sent: Facts) -> list[Anomaly]:
+    """All faults of a schedule file must strike, and half of those drawn at random."""
+    scheduled, lines = group.meta.faults, group.of(Kind.FAULT)
+    missed = [
+        (index, why)
+        for index in range(len(scheduled))
+        if (why := _why_missed(lines.take(lines.op == index), sent))
+    ]
+    struck = len(scheduled) - len(missed)
+    if not missed or (group.meta.drawn and struck * 2 >= len(scheduled)):
+        return []
+    index, why = missed[0]
+    first = f"fault {index} ({scheduled[index]}) {why}"
+    name = "few-faults" if group.meta.drawn else "fault-missed"
+    message = (
+        f"Only {struck} of {len(scheduled)} drawn faults struck; {first}."
+        if group.meta.drawn
+        else f"{plural(len(missed), 'fault')} of the schedule did not strike: {first}."
+    )
+    witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
+    return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
+
+
+def _why_missed(lines: Facts, sent: Facts) -> str:
+    """Why one fault does not count, "" if it does."""
+    injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
+    if not len(injected):
+        skipped = np.flatnonzero(
+            (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
+        )
+        if not len(skipped):
+            return "was never reached"
+        what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
+        return f"{what} ({lines.text[skipped[0]]})"
+    effects = lines.outcome == FaultAction.EFFECT
+    if effects.any() and not lines.count[effects].any():
+        return "touched no message"
+    at = int(lines.t0[injected[0]])
+    if not (sent.t1 <= at).any():
+        return "struck before anything was acknowledged"
+    if not (sent.t1 > at).any():
+        return "was followed by no acknowledgement"
+    return ""

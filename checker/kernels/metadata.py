@@ -1,0 +1,129 @@
+"""Leadership as traces tell it: one leader an epoch, elected from ISR or ELR, ISR in replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from checker.catalogue import LOG
+from checker.facts import Kind
+from checker.findings import Finding, anomaly, listing, node_witness
+from checker.group import Facts, Group
+from checker.verdict import Anomaly, Witness
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
+    roles, appends = group.of(Kind.ROLE), group.of(Kind.APPEND)
+    controllers = group.of(Kind.CONTROLLER)
+    leaders, writers = roles.take(roles.flags != 0), appends.take(appends.flags != 0)
+    found = list(_two_leaders(group, leaders, writers))
+    found += _two_controllers(group, controllers.take(controllers.flags != 0))
+    changes = group.of(Kind.PARTITION)
+    found += _elections(group, changes)
+    return Finding(
+        property=LOG, examined=len(roles) + len(controllers) + len(changes), anomalies=tuple(found)
+    )
+
+
+def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
+    """Epochs that more than one node claims, each with the first row of each node."""
+    keys = np.stack((facts.epoch, facts.node))
+    _, first = np.unique(keys, axis=1, return_index=True)
+    claims: dict[int, list[int]] = {}
+    for row in first.tolist():
+        claims.setdefault(int(facts.epoch[row]), []).append(row)
+    return [(epoch, rows) for epoch, rows in sorted(claims.items()) if len(rows) > 1 and epoch >= 0]
+
+
+def _two_leaders(group: Group, roles: Facts, appends: Facts) -> Iterator[Anomaly]:
+    """Two nodes led, or appended as leader, in the same leader epoch."""
+    for facts, kind, did in (
+        (roles, Kind.ROLE, "became leader"),
+        (appends, Kind.APPEND, "appended as leader"),
+    ):
+        if double := _one_each(facts):
+            epoch, rows = double[0]
+            witnesses = [node_witness(facts, r, kind, did) for _, rs in double for r in rs]
+            nodes = listing(w.node for w in witnesses[: len(rows)])
+            yield anomaly(
+                group, "two-leaders",
+                f"{nodes} all {did} of {group.partition} in the one epoch {epoch}, first "
+                f"{group.seconds(min(w.t_us for w in witnesses[: len(rows)]))} into the storm.",
+                count=len(double), offset=witnesses[0].offset, witnesses=witnesses,
+            )  # fmt: skip
+            return
+
+
+def _two_controllers(group: Group, active: Facts) -> list[Anomaly]:
+    """Two voters were the controller in the same term."""
+    double = _one_each(active)
+    if not double:
+        return []
+    witnesses = [
+        node_witness(active, row, Kind.CONTROLLER, "became controller")
+        for _, rows in double
+        for row in rows
+    ]
+    term, rows = double[0]
+    return [
+        anomaly(
+            group, "two-controllers",
+            f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the one term "
+            f"{term}.",
+            count=len(double), witnesses=witnesses,
+        )
+    ]  # fmt: skip
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    leader: str
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known_elr: tuple[str, ...]
+    replicas: tuple[str, ...]
+
+
+def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
+    """Each committed change of the partition against the one before it."""
+    decoder = msgspec.json.Decoder(_Membership)
+    # Every voter may tell of a change; a partition epoch names one.
+    _, first = np.unique(changes.value, return_index=True)
+    outside: list[tuple[str, Witness]] = []
+    strangers: list[tuple[str, Witness]] = []
+    before: tuple[int, int, _Membership] | None = None
+    for row in first.tolist():
+        now, number = decoder.decode(changes.text[row]), int(changes.value[row])
+        witness = node_witness(changes, row, Kind.PARTITION)
+        when = f"{group.seconds(witness.t_us)} into the storm"
+        foreign = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
+        if foreign:
+            strangers.append(
+                (
+                    f"{listing(foreign)} in the ISR of {group.partition}, {when}, and no replica "
+                    "of it.",
+                    witness,
+                )
+            )
+        if before is not None and before[0] + 1 == number:
+            was, epoch = before[2], before[1]
+            may_lead = {*was.isr, *was.elr} or {*was.last_known_elr}
+            elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
+            if elected and now.leader not in may_lead:
+                outside.append(
+                    (
+                        f"{now.leader} was elected leader of {group.partition} in epoch "
+                        f"{changes.epoch[row]}, {when}, from outside ISR "
+                        f"({listing(was.isr) or 'empty'}) and ELR "
+                        f"({listing(was.elr) or 'empty'}).",
+                        witness,
+                    )
+                )
+        before = (number, int(changes.epoch[row]), now)
+    for name, found in (("leader-outside-isr", outside), ("isr-outside-replicas", strangers)):
+        if found:
+            yield anomaly(
+                group, name, found[0][0], count=len(found), witnesses=[w for _, w in found]
+            )

@@ -1,0 +1,110 @@
+"""Reads never reach beyond the high watermark: neither the one the answer states, nor the highest
+one that any replica had established when the answer arrived."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checker.catalogue import READS, WITNESS_CAP
+from checker.evidence import evidence
+from checker.facts import I64, Kind, Outcome
+from checker.findings import Finding, anomaly, node_witness, plural, read_witness, who
+from checker.group import Facts, Group
+from checker.verdict import Anomaly
+
+_NO_LIMIT: Final = np.iinfo(np.int64).max
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    reads = known.reads.take(known.reads.outcome == Outcome.OK)
+    found = [*_beyond(group, reads), *_regressions(group, reads)]
+    return Finding(property=READS, examined=int((reads.count > 0).sum()), anomalies=tuple(found))
+
+
+def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
+    """Records at or above the HW.
+
+    A broker writes its trace before it sends what the trace tells of, on the clock the client uses
+    too, so an HW event later than the answer cannot excuse it. That needs every replica's trace.
+    """
+    reads = reads.take(reads.count > 0)
+    stated = np.where(reads.hw >= 0, reads.hw, _NO_LIMIT)
+    limit = np.minimum(stated, _established(group, reads))
+    beyond = np.clip(reads.end - np.maximum(reads.offset, limit), 0, None)
+    rows = np.flatnonzero(beyond > 0)
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    offset = max(int(limit[first]), int(reads.offset[first]))
+    witnesses = [
+        read_witness(
+            reads, int(r), offset=max(int(limit[r]), int(reads.offset[r])),
+            value=int(reads.value[r]) + max(int(limit[r] - reads.offset[r]), 0),
+        )
+        for r in rows[: WITNESS_CAP - 1]
+    ]  # fmt: skip
+    events = group.of(Kind.HW)
+    later = np.flatnonzero((events.t1 > reads.t1[first]) & (events.hw > offset))
+    if len(later):
+        row = int(later[0])
+        witnesses.append(node_witness(events, row, Kind.HW, offset=int(events.hw[row])))
+    source = (
+        "the answer itself stated"
+        if stated[first] == limit[first]
+        else "was the highest any replica had established"
+    )
+    told = witnesses[0]
+    message = (
+        f"{plural(int(beyond.sum()), 'record')} of {group.partition} read beyond the high "
+        f"watermark: {who(told)} got offset {offset} from {told.node or 'a broker'} "
+        f"{group.seconds(told.t_us)} into the storm, and {int(limit[first])} {source}."
+    )
+    return [
+        anomaly(
+            group, "read-beyond-hw", message, count=int(beyond.sum()), offset=offset,
+            witnesses=witnesses,
+        )
+    ]  # fmt: skip
+
+
+def _established(group: Group, reads: Facts) -> I64:
+    """The highest HW any replica had announced when each read completed; no limit if unknown."""
+    events = group.of(Kind.HW)
+    if not group.trace_complete or "hw" not in group.meta.capabilities:
+        return np.full(len(reads), _NO_LIMIT)
+    highest = np.concatenate(([0], np.maximum.accumulate(events.hw))) if len(events) else None
+    if highest is None:
+        return np.zeros(len(reads), np.int64)
+    found: I64 = highest[np.searchsorted(events.t1, reads.t1, side="right")]
+    return found
+
+
+def _regressions(group: Group, reads: Facts) -> list[Anomaly]:
+    """A client saw the HW go back: a new leader may begin with an older one."""
+    reads = reads.take(reads.hw >= 0)
+    reads = reads.take(np.lexsort((reads.idx, reads.seq, reads.op, reads.process)))
+    if len(reads) < 2:
+        return []
+    back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
+    rows = np.flatnonzero(back) + 1
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    told = read_witness(reads, first, offset=int(reads.hw[first]))
+    message = (
+        f"{plural(len(rows), 'time')} the high watermark of {group.partition} went back for a "
+        f"client: {who(told)} was told {int(reads.hw[first])} by {told.node or 'a broker'} after "
+        f"{int(reads.hw[first - 1])} by {reads.name(int(reads.node[first - 1])) or 'a broker'}."
+    )
+    return [
+        anomaly(
+            group, "hw-regression", message, count=len(rows), offset=told.offset,
+            witnesses=[told, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
+        )
+    ]  # fmt: skip

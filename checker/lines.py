@@ -1,0 +1,68 @@
+"""Reads line-oriented files that a killed process may have left half written.
+
+Nothing here raises for the content of a file: what is wrong becomes one sentence, and the rest of
+the file is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_TOLD_IN_FULL: Final = 5
+
+
+class Line(NamedTuple):
+    """One line of a file, without its newline; `whole` is false if the newline was missing."""
+
+    number: int
+    data: bytes
+    whole: bool
+
+
+class Problems:
+    """Sentences about a run folder: problems spoil the verdict, notes do not.
+
+    Of one kind of problem in one file only the first few are told, the others counted.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[str]] = {}
+        self._more: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def add(self, kind: str, sentence: str) -> None:
+        """Tell a problem; `kind` groups those that are counted together."""
+        told = self._told.setdefault(kind, [])
+        if len(told) < _TOLD_IN_FULL:
+            told.append(sentence)
+        else:
+            self._more[kind] += 1
+
+    def note(self, sentence: str) -> None:
+        """Tell something that is no reason to doubt the verdict."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def sentences(self) -> list[str]:
+        """All problems, in the order they were found by kind."""
+        made = []
+        for kind, told in self._told.items():
+            made.extend(told)
+            if more := self._more[kind]:
+                made.append(f"{kind}: {more} more problems of the same kind.")
+        return made
+
+    def __bool__(self) -> bool:
+        return bool(self._told)
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, numbered from 1. Raises OSError."""
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            data = raw.rstrip(b"\r\n")
+            if data.strip():
+                yield Line(number, data, raw.endswith(b"\n"))

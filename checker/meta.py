@@ -1,0 +1,112 @@
+"""What a run says about itself: `run.json` and the few words of `schedule.json` a verdict needs.
+
+Read leniently: a field of the wrong type is a problem in words and takes its default; the default
+promise is the strictest one, so that nothing is excused by a file that cannot be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from checker.lines import Problems
+
+RECOVERY_LIMIT_MS: Final = 7500
+_TIME = msgspec.Meta(ge=0, le=2**62)
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What the system under test promises for this run; policy is read from nowhere else."""
+
+    acks: int = -1
+    flush: str = "sync"
+    unclean_election: bool = False
+    durable_acks: bool = True
+    contiguous_offsets: bool = True
+
+    @property
+    def committed_stays(self) -> bool:
+        """Whether committed records may never be rolled back.
+
+        acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
+        election, unsynced data lost on too many brokers), committed records may go as well.
+        """
+        return not self.unclean_election and (self.durable_acks or self.acks != -1)
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True):
+    """When each phase began, monotonic microseconds; 0 if it was not reached."""
+
+    start_us: int = 0
+    storm_us: int = 0
+    heal_us: int = 0
+    recovered_us: int = 0
+    stop_writing_us: int = 0
+    final_us: int = 0
+    end_us: int = 0
+
+
+class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `run.json` and `schedule.json` that verdicts depend on."""
+
+    run: str = ""
+    protocol: str = ""
+    state: str = "finished"
+    capabilities: tuple[str, ...] = ()
+    promise: Promise = Promise()
+    partitions: dict[str, tuple[str, ...]] = {}
+    brokers: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()
+    phases: Phases = Phases()
+    recovery_limit_ms: int = RECOVERY_LIMIT_MS
+    problems: tuple[str, ...] = ()
+    drawn: bool = False
+    faults: tuple[str, ...] = ()
+
+    def nodes(self) -> tuple[str, ...]:
+        """Every process of the cluster that leaves a trace."""
+        return self.brokers + self.voters
+
+    def since_storm(self, t_us: int) -> str:
+        """A time in words: seconds since the storm began."""
+        origin = self.phases.storm_us or self.phases.start_us
+        return f"{(t_us - origin) / 1e6:.3f} s"
+
+
+def load(folder: Path, problems: Problems) -> RunMeta:
+    """Read what a run says about itself; whatever is wrong is added to `problems`."""
+    known = _object(folder / "run.json", problems)
+    if known is None:
+        problems.add(
+            "run.json", "run.json is missing or unreadable: promise and phases are unknown."
+        )
+        known = {}
+    schedule = _object(folder / "schedule.json", problems) or {}
+    fields: dict[str, Any] = {"run": str(known.get("run") or folder.name)}
+    for field in msgspec.structs.fields(RunMeta):
+        if field.name in known and field.name not in ("run", "drawn", "faults"):
+            try:
+                fields[field.name] = msgspec.convert(known[field.name], field.type)
+            except msgspec.ValidationError as error:
+                problems.add("run.json", f"run.json: {field.name} is not understood: {error}.")
+    drawn, faults = schedule.get("drawn"), schedule.get("faults")
+    fields["drawn"] = drawn is True
+    if isinstance(faults, list):
+        fields["faults"] = tuple(
+            str(fault.get("what", "?")) if isinstance(fault, dict) else "?" for fault in faults
+        )
+    return RunMeta(**fields)
+
+
+def _object(path: Path, problems: Problems) -> dict[str, Any] | None:
+    """A JSON object from a file, None if it is not there or not one."""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        problems.add(path.name, f"{path.name} cannot be read: {error}.")
+        return None
+    return found if isinstance(found, dict) else None

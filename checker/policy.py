@@ -1,0 +1,39 @@
+"""What a run's promise makes of an anomaly: against the system, or allowed and only reported."""
+
+from __future__ import annotations
+
+import msgspec
+
+from checker.catalogue import KINDS, Needs
+from checker.meta import Promise
+from checker.verdict import Anomaly, Verdict
+
+
+def excuse(needs: Needs, promise: Promise) -> str:
+    """Why this run may show an anomaly with these needs; "" if it may not."""
+    if needs is Needs.INFORMATION:
+        return "a new leader may begin with an older high watermark"
+    if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
+        return "this system does not promise offsets without holes"
+    if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
+        return "unclean elections are switched on"
+    if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):
+        if promise.unclean_election:
+            return "unclean elections are switched on, so that committed records may be lost"
+        if not promise.committed_stays:
+            return "this run lost more unsynced disks than its flush mode survives"
+    if needs is Needs.DURABLE_ACKS and not promise.durable_acks:
+        return f"acks={promise.acks} does not promise durability"
+    return ""
+
+
+def apply(anomaly: Anomaly, promise: Promise) -> Anomaly:
+    """The anomaly with the verdict of the run's promise."""
+    needs = KINDS[anomaly.name].needs
+    if needs is Needs.EXERCISE:
+        return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)
+    if anomaly.allowed:
+        return anomaly
+    allowed = excuse(needs, promise)
+    verdict = Verdict.VALID if allowed else Verdict.INVALID
+    return msgspec.structs.replace(anomaly, verdict=verdict, allowed=allowed)

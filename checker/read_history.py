@@ -1,0 +1,274 @@
+"""history.jsonl -> ops, sends and reads: each operation joined with its completion.
+
+One pass; only operations in flight are held. A line that cannot be read, a completion without an
+invocation, a second completion, a clock that goes back: each is a sentence, and the rest is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from checker import tables
+from checker.facts import COMPLETE, FINAL, POLL_OP, SEND_OP, Kind, Outcome, block
+from checker.lines import Line, read_lines
+from checker.source import Count, Ingested, Number, Offset, Source, Time, Value, why
+from harness.history import Op, Read, Run, Send
+from node.trace import METADATA_PARTITION
+
+
+class _Run(Run, frozen=True, array_like=True):
+    offset: Offset
+    value: Value
+    count: Count = 1
+    epoch: Number = -1
+
+
+class _Send(Send, frozen=True, kw_only=True):
+    value: Value
+    count: Count = 1
+    acks: Number = -1
+    offset: Offset = -1
+
+
+class _Read(Read, frozen=True, kw_only=True):
+    start: Offset = -1
+    records: tuple[_Run, ...] = ()
+    hw: Offset = -1
+
+
+class _Op(Op, frozen=True, kw_only=True):
+    op: Offset
+    t_us: Time
+    process: Number
+    sends: tuple[_Send, ...] = ()
+    reads: tuple[_Read, ...] = ()
+
+
+class _StrictRun(_Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
+
+
+class _StrictSend(_Send, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
+
+
+class _StrictRead(_Read, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    records: tuple[_StrictRun, ...] = ()
+
+
+class _StrictOp(_Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sends: tuple[_StrictSend, ...] = ()
+    reads: tuple[_StrictRead, ...] = ()
+
+
+_strict = msgspec.json.Decoder(_StrictOp)
+_lenient = msgspec.json.Decoder(_Op)
+_OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
+_NO_TIME: Final = -1
+
+
+class _Reader:
+    """Joins lines into operations and collects the rows of the tables."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        self.source = source
+        self.into = into
+        self.name = source.name
+        self.damaged = False
+        self.open: dict[int, Op] = {}
+        self.completed: set[int] = set()
+        self.last_us: dict[int, int] = {}
+        # partitions a process used, to know which of them an assignment drops
+        self.used: dict[int, set[str]] = {}
+        self.ops: list[tuple[Any, ...]] = []
+        self.sends: list[tuple[Any, ...]] = []
+        self.reads: list[tuple[Any, ...]] = []
+        self.resets: list[tuple[Any, ...]] = []
+        phases = into.meta.phases
+        self.origin_us = phases.storm_us or phases.start_us
+
+    def problem(self, kind: str, sentence: str) -> None:
+        self.damaged = True
+        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
+
+    def decode(self, line: Line) -> Op | None:
+        """The operation on a line; None, and a sentence, if there is none."""
+        try:
+            return _strict.decode(line.data)
+        except msgspec.DecodeError as first:
+            try:
+                op = _lenient.decode(line.data)
+            except msgspec.DecodeError as error:
+                if line.whole:
+                    self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
+                else:
+                    self.problem("line", f"ends in half a line (line {line.number}), left out.")
+                return None
+            self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
+            return op
+        except UnicodeDecodeError as error:
+            self.problem("line", f"line {line.number} is not UTF-8: {why(error)}.")
+            return None
+
+    def take(self, line: Line, op: Op) -> None:
+        """One line: an invocation is kept until its completion comes."""
+        last = self.last_us.get(op.process, op.t_us)
+        if op.t_us < last:
+            self.problem(
+                "time",
+                f"line {line.number}: time goes back by {last - op.t_us} us within "
+                f"process {op.process}.",
+            )
+        self.last_us[op.process] = op.t_us
+        if op.type == "invoke":
+            if op.op in self.open or op.op in self.completed:
+                self.problem("twice", f"line {line.number}: operation {op.op} is invoked twice.")
+            else:
+                self.open[op.op] = op
+            return
+        if op.op in self.completed:
+            self.problem(
+                "twice",
+                f"line {line.number}: operation {op.op} is completed twice; "
+                "the first completion counts.",
+            )
+            return
+        invoked = self.open.pop(op.op, None)
+        if invoked is None:
+            self.problem(
+                "orphan", f"line {line.number}: operation {op.op} ends but was never invoked."
+            )
+        self.completed.add(op.op)
+        self.add(invoked, op)
+
+    def add(self, invoked: Op | None, done: Op | None) -> None:
+        """The rows of one operation, complete or not."""
+        op = invoked or done
+        assert op is not None
+        begun = invoked.t_us if invoked else _NO_TIME
+        ended = done.t_us if done else _NO_TIME
+        outcome = done.type if done else "info"
+        common = (op.process, op.client)
+        sends = list(_sends(invoked, done))
+        reads = done.reads if done else ()
+        polled = 0
+        for seq, send in enumerate(sends):
+            self.sends.append(
+                (op.op, seq, send.partition, *common, begun, ended, outcome, send.acks,
+                 send.value, send.count, send.offset)
+            )  # fmt: skip
+        for seq, read in enumerate(reads):
+            runs: tuple[Run, ...] = read.records or (Run(-1, -1, 0),)
+            for index, run in enumerate(runs):
+                polled += run.count
+                self.reads.append(
+                    (op.op, seq, index, read.partition, *common, read.node, op.final, outcome,
+                     begun, ended, read.start, read.hw, run.offset, run.value, run.count,
+                     run.epoch)
+                )  # fmt: skip
+        when = ended if ended >= 0 else begun
+        error = done.error if done else "no completion"
+        self.ops.append(
+            (op.op, begun, ended, *common, op.f, outcome, op.final, error,
+             sum(send.count for send in sends), polled, (when - self.origin_us) // 1_000_000)
+        )  # fmt: skip
+        self.note_partitions(op, [*(s.partition for s in sends), *(r.partition for r in reads)],
+                             outcome, begun, ended)  # fmt: skip
+
+    def note_partitions(
+        self, op: Op, touched: list[str], outcome: str, begun: int, ended: int
+    ) -> None:
+        """Remember what a process used, and write down what an assignment does to it."""
+        used = self.used.setdefault(op.process, set())
+        used.update(touched)
+        if op.f not in ("assign", "subscribe") or outcome == "fail":
+            return
+        subscribed = int(op.f == "subscribe")
+        for partition in sorted(used.union(op.partitions)):
+            named = int(partition in op.partitions)
+            self.resets.append((op.op, partition, op.process, begun, ended, subscribed, named))
+        used.update(op.partitions)
+
+
+def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
+    """The sends as invoked, with the offsets the completion knows."""
+    if invoked is None or done is None or not done.sends:
+        yield from invoked.sends if invoked else done.sends if done else ()
+        return
+    if len(done.sends) == 1 and len(invoked.sends) == 1:
+        sent, known = invoked.sends[0], done.sends[0]
+        if sent.value == known.value and sent.partition == known.partition:
+            yield known if known.count == sent.count else sent
+            return
+    offsets = {(send.partition, send.value): send.offset for send in done.sends}
+    for send in invoked.sends:
+        offset = offsets.pop((send.partition, send.value), -1)
+        yield msgspec.structs.replace(send, offset=offset) if offset >= 0 else send
+    # A completion may know of sends that the invocation did not list yet.
+    yield from (s for s in done.sends if (s.partition, s.value) in offsets)
+
+
+def read_history(source: Source, into: Ingested) -> None:
+    """Read a history into `into`: tables ops, sends and reads, and their facts."""
+    reader = _Reader(source, into)
+    try:
+        for line in read_lines(source.path):
+            if (op := reader.decode(line)) is not None:
+                reader.take(line, op)
+    except OSError as error:
+        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    for invoked in reader.open.values():
+        reader.add(invoked, None)
+    if not reader.ops:
+        reader.problem("empty", "has no operation in it: there is nothing to judge.")
+    run = into.meta.run
+    for name in ("ops", "sends", "reads"):
+        rows = getattr(reader, name)
+        into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
+    into.facts.extend(_facts(source.run, reader))
+
+
+def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
+    """The same rows as facts."""
+    seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
+    partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
+    yield block(run, Kind.HISTORY, partitions, flags=0 if reader.damaged else COMPLETE)
+    if reader.ops:
+        op, t0, t1, process, client, f, outcome, final, *_ = zip(*reader.ops, strict=True)
+        code = {"send": SEND_OP, "poll": POLL_OP}
+        yield block(
+            run, Kind.OP, "", op=op, t0=t0, t1=t1, process=process, client=client,
+            value=[code.get(x, 0) for x in f], outcome=_codes(outcome), flags=_final(final),
+        )  # fmt: skip
+    if reader.sends:
+        op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
+            *reader.sends, strict=True
+        )
+        yield block(
+            run, Kind.SEND, partition, op=op, seq=seq, idx=acks, process=process, client=client,
+            t0=t0, t1=t1, outcome=_codes(outcome), value=value, count=count, offset=offset,
+        )  # fmt: skip
+    if reader.reads:
+        (op, seq, idx, partition, process, client, node, final, outcome, t0, t1, start, hw,
+         offset, value, count, epoch) = zip(*reader.reads, strict=True)  # fmt: skip
+        yield block(
+            run, Kind.READ, partition, op=op, seq=seq, idx=idx, process=process, client=client,
+            node=node, flags=_final(final), outcome=_codes(outcome), t0=t0, t1=t1, leo=start,
+            hw=hw, offset=offset, value=value, count=count, epoch=epoch,
+        )  # fmt: skip
+    if reader.resets:
+        op, partition, process, t0, t1, subscribed, named = zip(*reader.resets, strict=True)
+        yield block(
+            run, Kind.RESET, partition, op=op, process=process, t0=t0, t1=t1, value=subscribed,
+            count=named,
+        )  # fmt: skip
+
+
+def _codes(outcomes: tuple[str, ...]) -> list[int]:
+    return [_OUTCOMES[o] for o in outcomes]
+
+
+def _final(flags: tuple[bool, ...]) -> list[int]:
+    return [FINAL if flag else 0 for flag in flags]

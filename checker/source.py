@@ -1,0 +1,62 @@
+"""What every reader of one source file gets and gives (a leaf of the ingest)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+
+from checker.facts import Kind, block
+from checker.lines import Problems
+from checker.meta import RunMeta
+
+# Offsets plus counts must fit into 64 bits; counts are expanded by record, so they are bounded.
+Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
+Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a run folder to be read; `kind` is head, history, trace or log."""
+
+    run: int
+    folder: Path
+    kind: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file as a person calls it: relative to the run folder."""
+        return str(self.path.relative_to(self.folder))
+
+
+@dataclass
+class Ingested:
+    """What one source came to: rows of tables, facts, and sentences."""
+
+    meta: RunMeta
+    facts: list[pa.RecordBatch] = field(default_factory=list)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+
+    def told(self, run: int) -> list[pa.RecordBatch]:
+        """The sentences as facts of the run."""
+        made = []
+        for kind, texts in (
+            (Kind.PROBLEM, self.problems.sentences()),
+            (Kind.NOTE, self.problems.notes),
+        ):
+            if texts:
+                made.append(block(run, kind, "", text=texts, seq=list(range(len(texts)))))
+        return made
+
+
+def why(error: Exception) -> str:
+    """The reason of an error without its final full stop, to stand inside a sentence."""
+    return str(error).rstrip(".")

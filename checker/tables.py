@@ -1,0 +1,129 @@
+"""The tables of a run, as Parquet files under `tables/`: what reports and measures draw from.
+
+Names and types are explicit and versioned with the checker; a run of any size has the same ones.
+A table made of several source files (trace, log, replicas) is a folder of part files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_TEXT: Final = pa.string()
+_I64: Final = pa.int64()
+_I32: Final = pa.int32()
+
+OPS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("op", _I64), ("invoke_us", _I64), ("complete_us", _I64),
+        ("process", _I64), ("client", _TEXT), ("f", _TEXT), ("outcome", _TEXT),
+        ("final", pa.bool_()), ("error", _TEXT), ("sent", _I64), ("polled", _I64),
+        # completion (or invocation, where there was none), whole seconds since the storm began
+        ("second", _I32),
+    ]
+)  # fmt: skip
+SENDS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("op", _I64), ("seq", _I32), ("partition", _TEXT), ("process", _I64),
+        ("client", _TEXT), ("invoke_us", _I64), ("complete_us", _I64), ("outcome", _TEXT),
+        ("acks", _I32), ("value", _I64), ("count", _I64), ("offset", _I64),
+    ]
+)  # fmt: skip
+READS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("op", _I64), ("seq", _I32), ("idx", _I32), ("partition", _TEXT),
+        ("process", _I64), ("client", _TEXT), ("node", _TEXT), ("final", pa.bool_()),
+        ("outcome", _TEXT), ("invoke_us", _I64), ("complete_us", _I64), ("start", _I64),
+        ("hw", _I64), ("offset", _I64), ("value", _I64), ("count", _I64), ("epoch", _I64),
+    ]
+)  # fmt: skip
+REPLICAS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("node", _TEXT), ("partition", _TEXT), ("start", _I64), ("leo", _I64),
+        ("hw", _I64), ("complete", pa.bool_()), ("epochs", pa.list_(pa.list_(_I64))),
+    ]
+)  # fmt: skip
+LOG: Final = pa.schema(
+    [
+        ("run", _TEXT), ("node", _TEXT), ("partition", _TEXT), ("batch_offset", _I64),
+        ("batch_count", _I64), ("epoch", _I64), ("hash", _TEXT), ("stored_hash", _TEXT),
+        ("idx", _I32), ("offset", _I64), ("value", _I64), ("count", _I64),
+    ]
+)  # fmt: skip
+TRACE: Final = pa.schema(
+    [
+        ("run", _TEXT), ("node", _TEXT), ("incarnation", _I32), ("line", _I64), ("t_us", _I64),
+        ("event", _TEXT), ("partition", _TEXT), ("role", _TEXT), ("leader", _TEXT),
+        ("leader_epoch", _I64), ("partition_epoch", _I64), ("leo", _I64), ("hw", _I64),
+        ("base_offset", _I64), ("batch_end", _I64), ("from_leo", _I64), ("hash", _TEXT),
+        ("isr", pa.list_(_TEXT)), ("state", _TEXT), ("term", _I64),
+        # the whole line, for events that are not made once a batch
+        ("line_json", _TEXT),
+    ]
+)  # fmt: skip
+FAULTS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("fault", _I64), ("what", _TEXT), ("action", _TEXT), ("t_us", _I64),
+        ("done_us", _I64), ("on", _TEXT), ("nodes", pa.list_(_TEXT)),
+        ("links", pa.list_(pa.list_(_TEXT))), ("dropped", _I64), ("delayed", _I64),
+        ("detail", _TEXT),
+    ]
+)  # fmt: skip
+EXITS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("node", _TEXT), ("incarnation", _I32), ("t_us", _I64), ("code", _I64),
+        ("by", _TEXT), ("expected", pa.bool_()),
+    ]
+)  # fmt: skip
+PER_SECOND: Final = pa.schema(
+    [
+        ("run", _TEXT), ("second", _I32), ("f", _TEXT), ("ok", _I64), ("fail", _I64),
+        ("info", _I64), ("records", _I64), ("p50_ms", pa.float64()), ("p95_ms", pa.float64()),
+        ("p99_ms", pa.float64()), ("max_ms", pa.float64()),
+    ]
+)  # fmt: skip
+
+SCHEMAS: Final = {
+    "ops": OPS, "sends": SENDS, "reads": READS, "replicas": REPLICAS, "log": LOG, "trace": TRACE,
+    "faults": FAULTS, "exits": EXITS, "per_second": PER_SECOND,
+}  # fmt: skip
+_SPARK_TYPES: Final = {"int64": "bigint", "int32": "int", "string": "string", "bool": "boolean"}
+
+
+def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
+    """A table from rows in the order of its schema."""
+    schema = SCHEMAS[name]
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def spark_schema(name: str) -> str:
+    """The flat columns of a table in Spark's words, so that no file is opened to infer them."""
+    return ", ".join(
+        f"{field.name} {_SPARK_TYPES[str(field.type)]}"
+        for field in SCHEMAS[name]
+        if str(field.type) in _SPARK_TYPES
+    )
+
+
+def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
+    """Write a table, or one part of it, so that a reader never sees half a file. Raises OSError."""
+    target = folder / f"{name}.parquet"
+    if part:
+        target = target / f"{part}.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Dot files are invisible to Spark and pyarrow, and the process makes the name its own.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        pq.write_table(table, temporary)
+        temporary.replace(target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()

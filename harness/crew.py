@@ -1,0 +1,119 @@
+"""The clients of one run: who they are, and the sessions they are made of (pure).
+
+Producers are c1 .. c<clients>, consumers follow, then the readers of the final reads. Real run and
+simulator make the same sessions from the same schedule.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from harness.client import Thread
+from harness.consumer import Consumer, PollSettings
+from harness.leaders import Leaders
+from harness.producer import Producer, SendSettings
+from harness.workload import SendPlan, polled_partitions, send_interval_us
+from nemesis.schedule import Cluster, Workload
+
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+FINAL_READER: Final = "final-reader"
+MAX_FINAL_READERS: Final = 4
+POLL_TIMEOUT_MS: Final = 1000
+
+
+class Crew(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the sessions of a run; `roles` maps each client to its role, in order."""
+
+    cluster: Cluster
+    workload: Workload
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """c1 -> "producer", ..."""
+        workload = self.workload
+        readers = min(MAX_FINAL_READERS, self.cluster.partitions)
+        roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
+        roles += [FINAL_READER] * readers
+        return {f"c{number}": role for number, role in enumerate(roles, start=1)}
+
+    def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
+        """Producers and consumers; `next_op` numbers the operations of the run."""
+        made: dict[str, Producer | Consumer] = {}
+        for number, (client, role) in enumerate(self.roles.items()):
+            if role == PRODUCER:
+                made[client] = self._producer(client, number, next_op)
+            elif role == CONSUMER:
+                index = number - self.workload.clients
+                made[client] = self._consumer(client, number, index, next_op)
+        return made
+
+    def final_readers(
+        self, next_op: Callable[[], int], targets: Mapping[str, int]
+    ) -> dict[str, Consumer]:
+        """Fresh clients that read every partition from 0 to at least its target."""
+        names = [client for client, role in self.roles.items() if role == FINAL_READER]
+        everything = list(targets)
+        made = {}
+        for index, client in enumerate(names):
+            mine = everything[index :: len(names)]
+            number = self.workload.clients + self.workload.consumers + index
+            made[client] = Consumer(
+                client, self._leaders(number), self._threads(number, 1)[0], next_op,
+                partitions=mine, targets={partition: targets[partition] for partition in mine},
+                settings=PollSettings(timeout_us=POLL_TIMEOUT_MS * 1000, pause_us=0),
+                retry_us=self._retry_us,
+            )  # fmt: skip
+        return made
+
+    def _producer(self, client: str, number: int, next_op: Callable[[], int]) -> Producer:
+        workload = self.workload
+        rng = random.Random(f"{workload.seed}/{client}/sends")
+        settings = SendSettings(
+            batch=workload.batch, record_bytes=workload.payload_bytes,
+            acks=workload.acks, timeout_us=workload.timeout_ms * 1000,
+        )  # fmt: skip
+        plan = SendPlan(self.cluster.partition_names(), send_interval_us(workload), rng)
+        return Producer(
+            client, self._leaders(number), self._threads(number, workload.in_flight), next_op,
+            plan=plan, settings=settings, retry_us=self._retry_us,
+        )  # fmt: skip
+
+    def _consumer(
+        self, client: str, number: int, index: int, next_op: Callable[[], int]
+    ) -> Consumer:
+        partitions = polled_partitions(
+            self.cluster.partition_names(), index, self.workload.consumers
+        )
+        timings = self.cluster.timings
+        settings = PollSettings(
+            wait_ms=timings.fetch_wait_ms,
+            timeout_us=1000 * min(self.workload.timeout_ms, POLL_TIMEOUT_MS + timings.fetch_wait_ms),
+        )
+        return Consumer(
+            client, self._leaders(number), self._threads(number, 1)[0], next_op,
+            partitions=partitions, settings=settings, retry_us=self._retry_us,
+        )  # fmt: skip
+
+    @property
+    def _retry_us(self) -> int:
+        return self.cluster.timings.retry_ms * 1000
+
+    def _leaders(self, number: int) -> Leaders:
+        return Leaders(self.cluster.broker_names(), number, self._retry_us)
+
+    def _threads(self, number: int, width: int) -> list[Thread]:
+        """The threads of client `number`; no two threads of a run ever share a process number."""
+        stride = len(self.roles) * self.workload.in_flight
+        first = number * self.workload.in_flight
+        return [Thread(_numbers(first + lane, stride)) for lane in range(width)]
+
+
+def _numbers(first: int, stride: int) -> Iterator[int]:
+    return count(first, stride)
+

@@ -1,0 +1,42 @@
+"""How a leader answers a produce request, and those that wait for the ISR."""
+
+from __future__ import annotations
+
+from node.core.context import Context
+from node.core.messages import Error, ProduceResponse
+from node.core.replica import Replica
+from node.trace import ACK
+
+
+def acknowledge(
+    ctx: Context, r: Replica, client: str, corr: int, base: int, end: int, *, acks: int
+) -> None:
+    ctx.trace(
+        ACK, r.partition, base_offset=base, leo=end, acks=acks, hw=r.hw, isr=list(r.isr),
+        client=client,
+    )  # fmt: skip
+    response = ProduceResponse(
+        corr=corr, partition=r.partition, appended=True, base_offset=base,
+        leader_epoch=r.leader_epoch, leader=r.leader,
+    )  # fmt: skip
+    ctx.send(client, response)
+
+
+def answer_produce(
+    ctx: Context, r: Replica, to: str, corr: int, error: Error, *, appended: bool, acks: int = -1
+) -> None:
+    if acks == 0:
+        return
+    ctx.send(to, ProduceResponse(
+        corr=corr, partition=r.partition, error=error, appended=appended,
+        leader_epoch=r.leader_epoch, leader=r.leader,
+    ))  # fmt: skip
+
+
+def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
+    """The committed ISR fell below MinISR: waiting producers learn that nothing is certain."""
+    if r.role == "leader" and len(r.isr) < r.min_isr:
+        while r.acks:
+            ack = r.acks.popleft()
+            error = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            answer_produce(ctx, r, ack.client, ack.corr, error, appended=True)

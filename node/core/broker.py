@@ -1,0 +1,348 @@
+"""One node: dispatches what arrives to the part it concerns, and keeps the parts' timers.
+
+    effects = broker.step(now_us, event)
+
+A node is a broker (carries data partitions), a voter of the metadata partition, or both; every
+node replicates the metadata partition. Messages are handled on `Deliver`; everything that depends
+on time only on `Tick`, which a world steps once after it has drained the inbox: a node that was
+paused reads its mail before it draws conclusions from silence.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from node.core import batch as batches
+from node.core import controller as controlling
+from node.core import follower, isr_change, leader, partitions, produce, protocol, switches
+from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
+from node.core.context import Context, Jitter
+from node.core.image import BrokerRecord, Image, PartitionRecord, decode_records
+from node.core.membership import Membership
+from node.core.messages import (
+    AdminResponse,
+    AlterPartition,
+    AlterPartitionResponse,
+    AnyMessage,
+    BeginQuorumEpoch,
+    CreateTopic,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from node.core.quorum import Quorum
+from node.core.replica import NEVER, Replica, load
+from node.core.serve import refuse_fetch
+from node.core.storage import Storage
+from node.errors import WireError
+from node.trace import BROKER, CONTROLLER, METADATA_PARTITION, PARTITION, REFUSED, STARTED, STOPPED
+
+
+class Broker:
+    """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
+
+    def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
+        self.protocol = protocol.protocol(config.protocol)
+        self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
+        self.replicas: dict[str, Replica] = {}
+        metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
+        self.quorum = Quorum(ctx, metadata)
+        self.controller: controlling.Controller | None = None
+        self.membership = Membership(ctx) if config.node in config.brokers else None
+        self._applied = metadata.log.start
+        self._serving = False
+        self._touched: dict[str, None] = {}
+        self._term = -1
+        self._due: list[tuple[int, str]] = []
+        self._controller_us = NEVER
+        self._checkpoint_us = now_us
+        self._flush_us = now_us + config.flush_interval_ms * 1000
+        self._begun = False
+
+    def step(self, now_us: int, event: Event) -> Effects:
+        """Handle one event at `now_us` and say what the world must do."""
+        ctx = self.ctx
+        assert now_us >= ctx.now_us, (now_us, ctx.now_us)
+        ctx.now_us = now_us
+        ctx.effects = effects = Effects()
+        if not self._begun:
+            self._begin()
+        if isinstance(event, Deliver):
+            self._deliver(event)
+        elif isinstance(event, Tick):
+            self._tick()
+        else:
+            assert isinstance(event, Shutdown)
+            self._shut_down()
+        self._follow_metadata()
+        effects.deadline_us = self._deadline()
+        return effects
+
+    def _begin(self) -> None:
+        ctx, self._begun = self.ctx, True
+        ctx.trace(
+            STARTED, protocol=ctx.config.protocol, switches=list(ctx.config.switches),
+            clean=ctx.storage.clean,
+        )  # fmt: skip
+        self.quorum.start(ctx)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _deliver(self, event: Deliver) -> None:
+        """Give a message to the part of the node it is for. A broker never dies of a message."""
+        try:
+            self._dispatch(event.source, event.message, event.body)
+        except WireError as error:
+            kind = str(event.message.__struct_config__.tag)
+            self.ctx.trace(REFUSED, kind=kind, source=event.source, reason=str(error))
+
+    def _dispatch(self, source: str, message: AnyMessage, body: bytes | None) -> None:
+        ctx = self.ctx
+        match message:
+            case FetchRequest(partition=name) if name == METADATA_PARTITION:
+                self.quorum.on_fetch(ctx, source, message)
+            case FetchResponse(partition=name) if name == METADATA_PARTITION:
+                self.quorum.on_fetch_response(ctx, source, message, body)
+            case FetchRequest(partition=name):
+                r = self._replica(name)
+                if r is None:
+                    refuse_fetch(ctx, source, message, Error.UNKNOWN_PARTITION, None)
+                else:
+                    leader.on_fetch(ctx, r, source, message)
+            case FetchResponse(partition=name):
+                if r := self._replica(name):
+                    follower.on_response(ctx, r, source, message, body)
+            case ProduceRequest():
+                self._produce(source, message, body)
+            case AlterPartitionResponse(partition=name):
+                if r := self._replica(name):
+                    isr_change.on_response(ctx, r, message)
+            case MetadataRequest():
+                self._answer_metadata(source, message)
+            case VoteRequest():
+                self.quorum.on_vote_request(ctx, source, message)
+            case VoteResponse():
+                self.quorum.on_vote_response(ctx, source, message)
+            case BeginQuorumEpoch():
+                self.quorum.on_begin_epoch(ctx, source, message)
+            case RegisterBrokerResponse() if self.membership is not None:
+                self.membership.on_registered(ctx, message)
+            case HeartbeatResponse() if self.membership is not None:
+                self.membership.on_heartbeat(ctx, message)
+            case RegisterBroker() | Heartbeat() | AlterPartition() | CreateTopic():
+                self._to_controller(source, message)
+            case _:
+                raise WireError("not a message for this node")
+
+    def _replica(self, name: str) -> Replica | None:
+        """A data replica that serves; its timer is looked at again after this step."""
+        r = self.replicas.get(name) if self._serving else None
+        if r is not None:
+            self._touched[name] = None
+        return r
+
+    def _produce(self, source: str, message: ProduceRequest, body: bytes | None) -> None:
+        r = self._replica(message.partition)
+        if r is not None:
+            produce.on_produce(self.ctx, r, source, message, body)
+        elif message.acks != 0:
+            self.ctx.send(source, ProduceResponse(
+                corr=message.corr, partition=message.partition, error=Error.UNKNOWN_PARTITION
+            ))  # fmt: skip
+
+    def _answer_metadata(self, source: str, message: MetadataRequest) -> None:
+        leaders = {
+            name: (state.leader, state.leader_epoch)
+            for name, state in self.ctx.image.partitions.items()
+        }
+        self.ctx.send(source, MetadataResponse(corr=message.corr, leaders=leaders))
+
+    def _to_controller(
+        self, source: str, message: RegisterBroker | Heartbeat | AlterPartition | CreateTopic
+    ) -> None:
+        ctx, active = self.ctx, self.controller
+        if active is None:
+            ctx.send(source, _not_controller(message, self.quorum.r.leader))
+            return
+        match message:
+            case RegisterBroker():
+                active.on_register(ctx, source, message)
+            case Heartbeat():
+                active.on_heartbeat(ctx, source, message)
+            case AlterPartition():
+                active.on_alter(ctx, source, message)
+            case CreateTopic():
+                active.on_create_topic(ctx, source, message)
+        session_us = ctx.config.timings.session_ms * 1000
+        self._controller_us = min(self._controller_us, ctx.now_us + session_us)
+
+    # -- metadata -------------------------------------------------------------------------------
+
+    def _follow_metadata(self) -> None:
+        """Fold committed metadata into the image, take roles from it, and be the controller when
+        this voter's own term has committed."""
+        ctx, metadata = self.ctx, self.quorum.r
+        ctx.controller = "" if metadata.role == "candidate" else metadata.leader
+        self._watch_controllership()
+        if self.controller is not None:
+            self.controller.settle(ctx)
+        changed: dict[str, PartitionRecord] = {}
+        while self._applied < metadata.hw:
+            self._fold(ctx.image, changed, self._applied, metadata.hw)
+        if self.membership is not None:
+            self._take_roles(changed)
+        for name in self._touched:
+            r = self.replicas.get(name)
+            if r is not None and r.wake_us < NEVER:
+                heapq.heappush(self._due, (r.wake_us, name))
+        self._touched.clear()
+
+    def _fold(
+        self, image: Image, changed: dict[str, PartitionRecord], start: int, end: int
+    ) -> None:
+        """Apply a stretch of committed batches to `image`; advances `_applied`."""
+        found, after = self.quorum.r.log.read(start, max_bytes=1 << 20, below=end)
+        assert found, (start, end)
+        is_leader = self.quorum.r.role == "leader"
+        for data in found:
+            for record in decode_records(batches.view(data).payload):
+                if is_leader:
+                    self._trace_committed(record)
+                image.apply(record)
+                if isinstance(record, PartitionRecord):
+                    changed[record.partition] = record
+        self._applied = after
+
+    def _trace_committed(self, record: object) -> None:
+        ctx = self.ctx
+        if isinstance(record, BrokerRecord):
+            state = "fenced" if record.fenced else "stopping" if record.stopping else "unfenced"
+            ctx.trace(
+                BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state
+            )
+        elif isinstance(record, PartitionRecord):
+            ctx.trace(
+                PARTITION, record.partition, leader=record.leader,
+                leader_epoch=record.leader_epoch, partition_epoch=record.partition_epoch,
+                isr=list(record.isr), elr=list(record.elr),
+                last_known_elr=list(record.last_known_elr), replicas=list(record.replicas),
+                unclean=record.unclean,
+            )  # fmt: skip
+
+    def _watch_controllership(self) -> None:
+        """The controller is the metadata leader whose own first record is committed."""
+        ctx, metadata = self.ctx, self.quorum.r
+        leads = metadata.role == "leader" and metadata.hw > metadata.leso
+        if leads and (self.controller is None or self._term != metadata.leader_epoch):
+            image = Image()
+            at = metadata.log.start
+            while at < metadata.leo:
+                found, at = metadata.log.read(at, max_bytes=1 << 20, below=metadata.leo)
+                for data in found:
+                    for record in decode_records(batches.view(data).payload):
+                        image.apply(record)
+            self.controller = controlling.Controller(ctx, metadata, image)
+            self._term = metadata.leader_epoch
+            self._controller_us = ctx.now_us
+            ctx.trace(CONTROLLER, state="active", term=self._term)
+        elif not leads and self.controller is not None:
+            self.controller = None
+            self._controller_us = NEVER
+            ctx.trace(CONTROLLER, state="resigned", term=self._term)
+
+    def _take_roles(self, changed: dict[str, PartitionRecord]) -> None:
+        """Replicas take roles once this very process is registered in the applied image."""
+        ctx = self.ctx
+        if not self._serving:
+            if ctx.broker_epoch < 0 or ctx.image.broker_epoch(ctx.node) != ctx.broker_epoch:
+                return
+            self._serving = True
+            changed = dict(ctx.image.partitions)
+        for r in partitions.apply(ctx, self.replicas, changed.values(), self.protocol):
+            self._touched[r.partition] = None
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        ctx, now = self.ctx, self.ctx.now_us
+        self.quorum.tick(ctx)
+        if self.controller is not None and self._controller_us <= now:
+            self._controller_us = self.controller.tick(ctx)
+        if self.membership is not None:
+            self.membership.tick(ctx, self._applied)
+        while self._due and self._due[0][0] <= now:
+            wake_us, name = heapq.heappop(self._due)
+            r = self.replicas.get(name)
+            if r is None or r.wake_us != wake_us:
+                continue
+            part = leader if r.role == "leader" else follower
+            r.wake_us = part.tick(ctx, r)
+            self._touched[name] = None
+        if self._checkpoint_us <= now:
+            self._checkpoint_us = now + ctx.config.timings.hw_checkpoint_ms * 1000
+            self._checkpoint()
+        if ctx.config.flush_interval_ms and self._flush_us <= now:
+            self._flush_us = now + ctx.config.flush_interval_ms * 1000
+            ctx.effects.flush = True
+
+    def _checkpoint(self) -> None:
+        for r in (*self.replicas.values(), self.quorum.r):
+            r.save_hw(self.ctx)
+
+    def _deadline(self) -> int:
+        """When to tick next if nothing arrives, in microseconds."""
+        while self._due:
+            wake_us, name = self._due[0]
+            r = self.replicas.get(name)
+            if r is not None and r.wake_us == wake_us:
+                break
+            heapq.heappop(self._due)
+        deadlines = [self.quorum.next_us(), self._controller_us, self._checkpoint_us]
+        if self.membership is not None:
+            deadlines.append(self.membership.next_us)
+        if self.ctx.config.flush_interval_ms:
+            deadlines.append(self._flush_us)
+        if self._due:
+            deadlines.append(self._due[0][0])
+        return min(deadlines)
+
+    def _shut_down(self) -> None:
+        """Stop cleanly: everything flushed, nothing promised that is not on disk."""
+        for r in self.replicas.values():
+            if r.role == "leader":
+                leader.resign(self.ctx, r)
+        self._checkpoint()
+        self.ctx.effects.flush = True
+        self.ctx.effects.stopped = True
+        self.ctx.trace(STOPPED)
+
+
+def _not_controller(
+    message: RegisterBroker | Heartbeat | AlterPartition | CreateTopic, hint: str
+) -> AnyMessage:
+    """The refusal that fits the request, with a hint who to ask."""
+    error = Error.NOT_CONTROLLER
+    match message:
+        case RegisterBroker():
+            return RegisterBrokerResponse(
+                corr=message.corr, incarnation=message.incarnation, error=error, leader=hint
+            )
+        case Heartbeat():
+            return HeartbeatResponse(corr=message.corr, error=error, leader=hint)
+        case AlterPartition():
+            return AlterPartitionResponse(
+                corr=message.corr, partition=message.partition, error=error,
+                request_epoch=message.partition_epoch, leader=hint,
+            )  # fmt: skip
+        case CreateTopic():
+            return AdminResponse(corr=message.corr, error=error, leader=hint)

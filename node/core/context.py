@@ -1,0 +1,60 @@
+"""What every part of the core is handed during a step: time, configuration, and where to put
+messages and trace events."""
+
+from __future__ import annotations
+
+from typing import Protocol as Interface
+
+from node.core.api import Effects, Mark, NodeConfig, Outgoing
+from node.core.image import Image
+from node.core.messages import AnyMessage
+from node.core.storage import Storage
+from node.core.switches import Switches
+from node.trace import event
+
+
+class Jitter(Interface):
+    """Randomness handed in: `random.Random` in both worlds."""
+
+    def randint(self, low: int, high: int) -> int:
+        """An integer in low..high."""
+        ...
+
+
+class Context:
+    """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`."""
+
+    __slots__ = (
+        "broker_epoch", "config", "controller", "effects", "image", "jitter", "lag_us", "node",
+        "now_us", "retry_us", "storage", "switches",
+    )  # fmt: skip
+
+    def __init__(
+        self, config: NodeConfig, storage: Storage, switches: Switches, jitter: Jitter, now_us: int
+    ) -> None:
+        self.config = config
+        self.node = config.node
+        self.storage = storage
+        self.switches = switches
+        self.jitter = jitter
+        self.now_us = now_us
+        self.effects = Effects()
+        self.image = Image()
+        self.broker_epoch = -1
+        self.controller = ""
+        self.lag_us = config.timings.lag_ms * 1000
+        self.retry_us = config.timings.retry_ms * 1000
+
+    def send(
+        self,
+        to: str,
+        message: AnyMessage,
+        body: bytes | None = None,
+        mark: Mark = Mark.AFTER_COMMIT,
+    ) -> None:
+        """Send when the turn's commit allows it."""
+        self.effects.messages.append(Outgoing(to, message, body, mark))
+
+    def trace(self, name: str, partition: str | None = None, **fields: object) -> None:
+        """Say what happened."""
+        self.effects.trace.append(event(name, partition, **fields))

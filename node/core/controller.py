@@ -1,0 +1,244 @@
+"""The controller: the one voter that leads the metadata partition, and what it decides.
+
+Every change is a batch of records in the metadata log; it takes effect, and is answered, only
+when committed there, so a deposed controller changes nothing. Decisions build on `image`, which
+includes what is appended but not committed yet; it is dropped with the leadership.
+Protocols reference 1.2, 1.3, 1.7, 1.9.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from node.core import batch as batches
+from node.core import election
+from node.core.context import Context
+from node.core.high_watermark import advance_hw
+from node.core.image import BrokerRecord, Image, PartitionRecord, Record, encode_records
+from node.core.messages import (
+    AdminResponse,
+    AlterPartition,
+    AlterPartitionResponse,
+    AnyMessage,
+    CreateTopic,
+    Error,
+    Heartbeat,
+    HeartbeatResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+)
+from node.core.produce import append
+from node.core.replica import NEVER, Replica
+
+
+class Controller:
+    """An active controller. Made when its voter's term commits its first record, dropped with it.
+
+    `image` is the metadata log folded up to its end; `heard_us` when each broker last spoke.
+    """
+
+    def __init__(self, ctx: Context, metadata: Replica, image: Image) -> None:
+        self.metadata = metadata
+        self.image = image
+        # Nobody can be blamed for silence before this controller was there to listen.
+        self._heard_us = dict.fromkeys(image.brokers, ctx.now_us)
+        self._replies: deque[tuple[int, str, AnyMessage]] = deque()
+
+    # -- log ------------------------------------------------------------------------------------
+
+    def _append(self, ctx: Context, records: list[Record]) -> int:
+        """Append records as one batch and fold them in. Returns the log end after them."""
+        r = self.metadata
+        payload = encode_records(records)
+        _, end = append(ctx, r, batches.build(len(records), payload))
+        for record in records:
+            self.image.apply(record)
+        return end
+
+    def _reply(self, to: str, message: AnyMessage, end: int | None = None) -> None:
+        """Answer once everything this answer rests on is committed."""
+        self._replies.append((self.metadata.leo if end is None else end, to, message))
+
+    def settle(self, ctx: Context) -> None:
+        """Commit what can be committed and send the answers that waited for it."""
+        advance_hw(ctx, self.metadata)
+        while self._replies and self._replies[0][0] <= self.metadata.hw:
+            _, to, message = self._replies.popleft()
+            ctx.send(to, message)
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def on_register(self, ctx: Context, source: str, request: RegisterBroker) -> None:
+        """Accept a process of a broker: unknown, fenced, or the same one asking again."""
+        known = self.image.brokers.get(request.broker)
+        if known is not None and known.incarnation == request.incarnation:
+            self._reply(source, RegisterBrokerResponse(
+                corr=request.corr, incarnation=request.incarnation, broker_epoch=known.broker_epoch
+            ))  # fmt: skip
+            return
+        if known is not None and not known.fenced:
+            self._reply(source, RegisterBrokerResponse(
+                corr=request.corr, incarnation=request.incarnation,
+                error=Error.DUPLICATE_REGISTRATION,
+            ))  # fmt: skip
+            return
+        epoch = self.metadata.leo
+        record = BrokerRecord(
+            broker=request.broker, broker_epoch=epoch, incarnation=request.incarnation
+        )
+        records: list[Record] = [record]
+        if known is not None and request.previous_epoch != known.broker_epoch:
+            # An unclean restart may have lost anything: out of ISR, ELR and leadership.
+            records += self._without_broker(ctx, request.broker, lost_data=True)
+        self._append(ctx, records)
+        self._heard_us[request.broker] = ctx.now_us
+        self._reply(source, RegisterBrokerResponse(
+            corr=request.corr, incarnation=request.incarnation, broker_epoch=epoch
+        ))  # fmt: skip
+
+    def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
+        """A broker lives; unfence it once it has applied its own registration."""
+        known = self.image.brokers.get(beat.broker)
+        if known is None or known.broker_epoch != beat.broker_epoch:
+            self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
+            return
+        self._heard_us[beat.broker] = ctx.now_us
+        if known.fenced and not beat.want_fence and beat.metadata_offset > known.broker_epoch:
+            self._append(ctx, [replace(known, fenced=False)])
+            self._elect_leaderless(ctx)
+        self._reply(source, HeartbeatResponse(
+            corr=beat.corr, broker_epoch=beat.broker_epoch,
+            fenced=self.image.brokers[beat.broker].fenced,
+        ))  # fmt: skip
+
+    def _fence(self, ctx: Context, broker: BrokerRecord) -> None:
+        """A broker was silent too long: out of every ISR and leadership, in one batch."""
+        records: list[Record] = [replace(broker, fenced=True)]
+        records += self._without_broker(ctx, broker.broker, lost_data=False)
+        self._append(ctx, records)
+
+    def _without_broker(
+        self, ctx: Context, broker: str, *, lost_data: bool
+    ) -> list[PartitionRecord]:
+        """Every partition that must change because `broker` left."""
+        changes = (
+            election.broker_left(
+                state,
+                broker,
+                self.image.is_active,
+                lost_data=lost_data,
+                any_replica=ctx.switches.elect_any_replica,
+            )
+            for state in self.image.partitions.values()
+            if broker in state.isr or broker == state.leader or (lost_data and broker in state.elr)
+        )
+        return [change for change in changes if change is not None]
+
+    def _elect_leaderless(self, ctx: Context) -> None:
+        """Give a leader to each partition that can have one now."""
+        changes = (
+            election.broker_came(
+                state, self.image.is_active, any_replica=ctx.switches.elect_any_replica
+            )
+            for state in self.image.partitions.values()
+        )
+        records: list[Record] = [change for change in changes if change is not None]
+        if records:
+            self._append(ctx, records)
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def on_alter(self, ctx: Context, source: str, request: AlterPartition) -> None:
+        """A leader proposes an ISR."""
+        state = self.image.partitions.get(request.partition)
+        error = self._check_alter(state, request)
+        if state is None:
+            self._answer_alter(source, request, None, error)
+            return
+        if error is Error.NONE:
+            state = election.isr_accepted(state, [member for member, _ in request.isr])
+            self._append(ctx, [state])
+        elif error is Error.INELIGIBLE_REPLICA:
+            state = election.isr_refused(state)
+            self._append(ctx, [state])
+        self._answer_alter(source, request, state, error)
+
+    def _check_alter(self, state: PartitionRecord | None, request: AlterPartition) -> Error:
+        """Why a proposal is not accepted, in the order of Kafka's own tests."""
+        if state is None:
+            return Error.UNKNOWN_PARTITION
+        if request.leader_epoch > state.leader_epoch:
+            return Error.NOT_CONTROLLER
+        if request.partition_epoch > state.partition_epoch:
+            return Error.NOT_CONTROLLER
+        if request.leader_epoch < state.leader_epoch:
+            return Error.FENCED_LEADER_EPOCH
+        if request.partition_epoch < state.partition_epoch:
+            return Error.INVALID_UPDATE_VERSION
+        if self.image.broker_epoch(request.broker) != request.broker_epoch:
+            return Error.STALE_BROKER_EPOCH
+        members = [member for member, _ in request.isr]
+        if request.broker != state.leader or request.broker not in members:
+            return Error.INVALID_REQUEST
+        if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
+            return Error.INVALID_REQUEST
+        for member, epoch in request.isr:
+            if not self.image.is_active(member):
+                return Error.INELIGIBLE_REPLICA
+            if epoch >= 0 and epoch != self.image.broker_epoch(member):
+                return Error.INELIGIBLE_REPLICA
+        return Error.NONE
+
+    def _answer_alter(
+        self, to: str, request: AlterPartition, state: PartitionRecord | None, error: Error
+    ) -> None:
+        self._reply(to, AlterPartitionResponse(
+            corr=request.corr, partition=request.partition, error=error,
+            request_epoch=request.partition_epoch,
+            isr=state.isr if state else (), leader=state.leader if state else "",
+            leader_epoch=state.leader_epoch if state else -1,
+            partition_epoch=state.partition_epoch if state else -1,
+        ))  # fmt: skip
+
+    def on_create_topic(self, ctx: Context, source: str, request: CreateTopic) -> None:
+        """Spread a topic's replicas over the active brokers; asking twice is no error."""
+        brokers = sorted(self.image.active(self.image.brokers), key=lambda b: (len(b), b))
+        if request.topic + "-0" in self.image.partitions:
+            self._reply(source, AdminResponse(corr=request.corr))
+            return
+        if len(brokers) < request.replication_factor or request.partitions < 1:
+            self._reply(source, AdminResponse(
+                corr=request.corr, error=Error.INVALID_REQUEST,
+                detail=f"replication factor {request.replication_factor} needs as many live "
+                f"brokers, there are {len(brokers)}",
+            ))  # fmt: skip
+            return
+        records: list[Record] = []
+        for number in range(request.partitions):
+            replicas = tuple(
+                brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
+            )
+            records.append(PartitionRecord(
+                partition=f"{request.topic}-{number}", replicas=replicas, isr=replicas,
+                leader=replicas[0], leader_epoch=1, partition_epoch=1, min_isr=request.min_isr,
+            ))  # fmt: skip
+        self._append(ctx, records)
+        self._reply(source, AdminResponse(corr=request.corr))
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def tick(self, ctx: Context) -> int:
+        """Fence the silent. Returns the next deadline in microseconds."""
+        session_us = ctx.config.timings.session_ms * 1000
+        deadline = NEVER
+        for broker in list(self.image.brokers.values()):
+            if broker.fenced:
+                continue
+            silent_at = self._heard_us[broker.broker] + session_us
+            if silent_at <= ctx.now_us:
+                self._fence(ctx, broker)
+            else:
+                deadline = min(deadline, silent_at)
+        return deadline

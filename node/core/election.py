@@ -1,0 +1,136 @@
+"""The controller's arithmetic: how a partition changes when brokers come and go.
+
+Pure functions from a partition's record and the set of active brokers to its next record, or None
+when nothing changes. Every result has partition epoch +1, and leader epoch +1 iff the leader
+changed. Source: KIP-966; protocols reference 1.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from node.core.image import NO_LEADER, PartitionRecord
+
+IsActive = Callable[[str], bool]
+
+
+def without(members: Sequence[str], gone: str) -> tuple[str, ...]:
+    """`members` less one."""
+    return tuple(m for m in members if m != gone)
+
+
+def effective_min_isr(state: PartitionRecord) -> int:
+    """min.insync.replicas, never above the number of replicas."""
+    return min(state.min_isr, len(state.replicas))
+
+
+def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
+    """Members in replica order, so that results never depend on how a set was built."""
+    return tuple(r for r in state.replicas if r in members)
+
+
+def with_isr(
+    state: PartitionRecord, isr: Sequence[str], *, unclean_gone: str | None = None
+) -> PartitionRecord:
+    """The record with another ISR: those removed while below MinISR become eligible (ELR).
+
+    `unclean_gone` lost data: it leaves ISR and ELR for the last-known ELR. Leader and epochs are
+    not touched here.
+    """
+    removed = [m for m in state.isr if m not in isr and m != unclean_gone]
+    if len(isr) >= effective_min_isr(state):
+        return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
+    elr = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
+    left_elr = [m for m in (*state.elr, *state.isr) if m == unclean_gone]
+    return replace(
+        state,
+        isr=_ordered(state, isr),
+        elr=_ordered(state, elr),
+        last_known_elr=_ordered(state, [*state.last_known_elr, *left_elr]),
+    )
+
+
+def elect(
+    state: PartitionRecord, is_active: IsActive, *, any_replica: bool = False
+) -> PartitionRecord:
+    """Keep a valid leader, else the first active ISR member, else an active ELR member, else none.
+
+    An ELR member leads alone: election from the ELR requires an empty ISR. `any_replica` is the
+    bug M22. Leader epoch is not touched here.
+    """
+    if state.leader in state.isr and is_active(state.leader):
+        return state
+    if any_replica:
+        for candidate in state.replicas:
+            if is_active(candidate):
+                isr = state.isr if candidate in state.isr else (candidate,)
+                return replace(with_isr(state, isr), leader=candidate)
+        return replace(state, leader=NO_LEADER)
+    for candidate in state.replicas:
+        if candidate in state.isr and is_active(candidate):
+            return replace(state, leader=candidate)
+    if not state.isr:
+        for candidate in state.replicas:
+            if candidate in state.elr and is_active(candidate):
+                return replace(
+                    state, leader=candidate, isr=(candidate,), elr=without(state.elr, candidate)
+                )
+    return replace(state, leader=NO_LEADER)
+
+
+def _next(before: PartitionRecord, after: PartitionRecord) -> PartitionRecord | None:
+    """Give `after` its epochs; None if it says what `before` said."""
+    after = replace(
+        after,
+        leader_epoch=before.leader_epoch + (after.leader != before.leader),
+        partition_epoch=before.partition_epoch,
+    )
+    if after == before:
+        return None
+    assert not set(after.isr) & set(after.elr), after
+    assert set(after.isr) | set(after.elr) <= set(after.replicas), after
+    return replace(after, partition_epoch=before.partition_epoch + 1)
+
+
+def broker_left(
+    state: PartitionRecord,
+    broker: str,
+    is_active: IsActive,
+    *,
+    lost_data: bool = False,
+    any_replica: bool = False,
+) -> PartitionRecord | None:
+    """`broker` was fenced, is shutting down, or (`lost_data`) came back without what it had."""
+    isr = without(state.isr, broker)
+    after = with_isr(state, isr, unclean_gone=broker if lost_data else None)
+
+    def still_active(name: str) -> bool:
+        return name != broker and is_active(name)
+
+    return _next(state, elect(after, still_active, any_replica=any_replica))
+
+
+def broker_came(
+    state: PartitionRecord, is_active: IsActive, *, any_replica: bool = False
+) -> PartitionRecord | None:
+    """Some broker became active: a partition without a leader may find one."""
+    if state.leader != NO_LEADER:
+        return None
+    return _next(state, elect(state, is_active, any_replica=any_replica))
+
+
+def isr_accepted(state: PartitionRecord, isr: Sequence[str]) -> PartitionRecord:
+    """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR."""
+    after = with_isr(state, isr)
+    return replace(after, partition_epoch=state.partition_epoch + 1)
+
+
+def isr_refused(state: PartitionRecord) -> PartitionRecord:
+    """The leader's proposal was refused for good: the same state under a new partition epoch.
+
+    A refusal must be final, or a delayed copy of the same request could be accepted after the
+    leader has gone back to the smaller ISR. The burnt partition epoch makes every copy stale.
+    """
+    return replace(state, partition_epoch=state.partition_epoch + 1)

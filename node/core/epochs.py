@@ -1,0 +1,91 @@
+"""The leader-epoch cache: which offset each leader epoch started at (KIP-101).
+
+Knows epochs and offsets and nothing else. Theory: entries (epoch, start) rise in both. A leader
+enters its own epoch at its log end in the moment of its election, before any record (KAFKA-7415),
+so a leader's cache is never empty and its last entry is the current epoch.
+
+Invariant: entries[i].epoch < entries[i+1].epoch and entries[i].start < entries[i+1].start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+
+class EpochEnd(NamedTuple):
+    """Answer of a lookup: the largest epoch known at or below the one asked, and where it ends."""
+
+    epoch: int
+    end: int
+
+
+class EpochCache:
+    """Leader epoch -> start offset, for one log."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) pairs in order."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The last epoch entered, -1 when empty."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def note(self, epoch: int, start: int) -> bool:
+        """A record of `epoch` is about to be at `start`, or a leader of `epoch` begins there.
+
+        Entries at or above `start` cover no record (their epoch wrote nothing) and go. Returns
+        whether anything changed.
+        """
+        changed = self.truncate(start)
+        if self._epochs and epoch <= self._epochs[-1]:
+            assert epoch == self._epochs[-1], (epoch, start, self.entries())
+            return changed
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        return True
+
+    def truncate(self, end: int) -> bool:
+        """Drop entries that start at or above `end`, even if no record is cut (KAFKA-10706)."""
+        before = len(self._starts)
+        while self._starts and self._starts[-1] >= end:
+            self._starts.pop()
+            self._epochs.pop()
+        return len(self._starts) != before
+
+    def end_of(self, epoch: int, leo: int) -> EpochEnd:
+        """Where `epoch` ends in this log, by the rules of truncate-on-fetch.
+
+        An epoch below the first is answered with (itself, start of the first): nothing of it, or
+        of anything before it, is here. Reference: seed 000, protocols reference 2.1.
+        """
+        if not self._epochs or epoch == self._epochs[-1]:
+            return EpochEnd(epoch, leo)
+        above = bisect_right(self._epochs, epoch)
+        if above == 0:
+            return EpochEnd(epoch, self._starts[0])
+        end = self._starts[above] if above < len(self._starts) else leo
+        return EpochEnd(self._epochs[above - 1], end)
+
+
+def diverges(ours: EpochEnd, *, last_epoch: int, fetch_offset: int) -> bool:
+    """Whether a follower at (`last_epoch`, `fetch_offset`) left the leader's log; `ours` is the
+    leader's lookup of `last_epoch`. Both tests are needed: case G differs by epoch only, case C
+    by offset only."""
+    return ours.epoch < last_epoch or ours.end < fetch_offset
+
+
+def truncation_target(cache: EpochCache, leo: int, diverging: EpochEnd) -> int:
+    """Where a follower cuts its log, given the leader's diverging epoch and its end (exclusive).
+
+    The local end of that epoch matters too: in cases F and G the leader's offset alone would keep
+    a record of an epoch the leader never saw.
+    """
+    return min(cache.end_of(diverging.epoch, leo).end, diverging.end)

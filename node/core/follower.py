@@ -1,0 +1,143 @@
+"""What a follower does: fetches from its leader, cuts what the leader does not have, appends.
+
+Knows its replica and one outstanding fetch; must never know who else follows. A response counts
+only if it is from the leader followed now, for the offset asked last, in the epoch asked in: all
+three are critical to safety. Protocols reference 1.5, 2.1.
+"""
+
+from __future__ import annotations
+
+from node.core import batch as batches
+from node.core.context import Context
+from node.core.epochs import EpochEnd, truncation_target
+from node.core.messages import Error, FetchRequest, FetchResponse
+from node.core.protocol import Commit
+from node.core.replica import NEVER, Replica
+from node.errors import InvariantBroken, WireError
+from node.trace import APPEND, REFUSED, TRUNCATED
+from node.wire import split_fetch_body
+
+
+def begin(ctx: Context, r: Replica) -> None:
+    """Follow `r.leader` in `r.leader_epoch`. No truncation here: the first fetch decides it."""
+    r.role = "follower"
+    r.fetching.outstanding = False
+    r.fetching.failures = 0
+    r.trace_role(ctx)
+    fetch(ctx, r, r.leader)
+
+
+def stop(ctx: Context, r: Replica) -> None:
+    """Nobody leads: keep the log, fetch nothing."""
+    r.role = "none"
+    r.fetching.outstanding = False
+    r.wake_us = NEVER
+    r.trace_role(ctx)
+
+
+def fetch(ctx: Context, r: Replica, to: str) -> None:
+    """Ask for what comes after this log's end; below it everything is here."""
+    request = FetchRequest(
+        partition=r.partition,
+        replica=ctx.node,
+        broker_epoch=ctx.broker_epoch,
+        leader_epoch=r.leader_epoch,
+        offset=r.leo,
+        last_epoch=r.log.last_epoch,
+        max_wait_ms=ctx.config.timings.fetch_wait_ms,
+    )
+    ctx.send(to, request)
+    r.fetching.outstanding = True
+    r.fetching.sent_offset = r.leo
+    r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
+    r.wake_us = min(r.wake_us, r.fetching.deadline_us)
+
+
+def on_response(
+    ctx: Context, r: Replica, source: str, response: FetchResponse, body: bytes | None
+) -> bool:
+    """The leader answered. Returns whether the answer was one to this follower's last question."""
+    leader_epoch, hw, data = split_fetch_body(body)
+    if r.role != "follower" or source != r.leader:
+        return False
+    if response.offset != r.leo or response.request_epoch != r.leader_epoch:
+        return False
+    if response.error is not Error.NONE:
+        _on_error(ctx, r, response)
+        return True
+    if leader_epoch != r.leader_epoch:
+        return False
+    if response.diverging is not None:
+        # HW and records of a diverging response are not for this log (KAFKA-14704).
+        diverging = EpochEnd(*response.diverging)
+        target = truncation_target(r.log.cache, r.leo, diverging)
+        if not _truncate(ctx, r, target, "diverging-epoch"):
+            _back_off(ctx, r)
+            return True
+    else:
+        try:
+            _append(ctx, r, data)
+        except WireError as error:
+            ctx.trace(REFUSED, r.partition, kind="fetched", source=source, reason=str(error))
+            _back_off(ctx, r)
+            return True
+        r.set_hw(ctx, max(r.log.start, min(r.leo, hw)))
+    r.fetching.failures = 0
+    fetch(ctx, r, r.leader)
+    return True
+
+
+def _append(ctx: Context, r: Replica, data: bytes) -> None:
+    """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
+    fetched = list(batches.split(data))
+    if not fetched:
+        return
+    r.log.append_as_follower(fetched)
+    ctx.trace(
+        APPEND, r.partition, base_offset=fetched[0].base_offset, leo=r.leo,
+        leader_epoch=fetched[-1].epoch, hash=r.log.chain.hex(), role="follower",
+    )  # fmt: skip
+
+
+def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
+    """Cut the log; the high watermark never stays above the log end. Returns whether anything was
+    cut: if not, the next fetch would be the same question, to be asked after a pause."""
+    before = r.leo
+    if r.protocol.commit is Commit.MAJORITY and target < r.hw:
+        raise InvariantBroken(
+            f"{r.partition}: {ctx.node} was asked to cut committed records: "
+            f"to {target}, its high watermark is {r.hw}"
+        )
+    leo = r.log.truncate(target)
+    r.set_hw(ctx, min(r.hw, leo))
+    ctx.trace(
+        TRUNCATED, r.partition, from_leo=before, leo=leo, hw=r.hw, reason=reason,
+        hash=r.log.chain.hex() if leo > r.log.start else "",
+    )  # fmt: skip
+    return leo < before
+
+
+def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
+    """Out of range is mended here; everything else waits for metadata or for the leader."""
+    if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.leo:
+        _truncate(ctx, r, response.log_end, "out-of-range")
+        fetch(ctx, r, r.leader)
+        return
+    _back_off(ctx, r)
+
+
+def _back_off(ctx: Context, r: Replica) -> None:
+    """No fetch before a pause that grows with failures (four times the base at most)."""
+    r.fetching.outstanding = False
+    r.fetching.failures += 1
+    r.fetching.deadline_us = ctx.now_us + ctx.retry_us * min(4, r.fetching.failures)
+    r.wake_us = min(r.wake_us, r.fetching.deadline_us)
+
+
+def tick(ctx: Context, r: Replica) -> int:
+    """Fetch again when an answer is overdue or a pause is over. Returns the next deadline, us."""
+    if r.role != "follower":
+        return NEVER
+    if r.fetching.deadline_us <= ctx.now_us:
+        fetch(ctx, r, r.leader)
+    return r.fetching.deadline_us

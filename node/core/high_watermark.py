@@ -1,0 +1,35 @@
+"""When a leader raises its high watermark, and who is answered then.
+
+The HW is monotone on one leader in one epoch. Triggers: a follower's fetch, a committed ISR
+change, a produce, and becoming leader. Protocols reference 1.6, 5.3.
+"""
+
+from __future__ import annotations
+
+from node.core.acks import acknowledge
+from node.core.context import Context
+from node.core.isr import isr_high_watermark, majority_high_watermark
+from node.core.protocol import Commit
+from node.core.replica import Replica
+from node.core.serve import serve_waiting
+
+
+def advance_hw(ctx: Context, r: Replica) -> None:
+    """Raise the high watermark if the protocol's rule allows, and answer who waited for it."""
+    if r.role != "leader":
+        return
+    ends = {name: peer.leo for name, peer in r.peers.items()}
+    ends[ctx.node] = r.leo
+    if r.protocol.commit is Commit.ISR:
+        candidate = isr_high_watermark(
+            r.maximal_isr, ends, committed_isr=len(r.isr), min_isr=r.min_isr
+        )
+    else:
+        candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)
+    if candidate is None or candidate <= r.hw:
+        return
+    r.set_hw(ctx, candidate)
+    while r.acks and r.acks[0].end <= r.hw:
+        ack = r.acks.popleft()
+        acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
+    serve_waiting(ctx, r, followers=False)

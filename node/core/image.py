@@ -1,0 +1,99 @@
+"""The cluster's metadata: what the metadata partition's records say, folded into one image.
+
+Offsets of data records are never in here: the controller knows neither HW nor LEO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+NO_LEADER: Final = ""
+
+
+class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="broker", tag_field="record"):
+    """A broker as the controller sees it. `broker_epoch` is the metadata offset of the record that
+    registered its present process; fencing keeps it, only a new registration replaces it."""
+
+    broker: str
+    broker_epoch: int
+    incarnation: int
+    fenced: bool = True
+    stopping: bool = False
+
+
+class PartitionRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag="partition", tag_field="record"
+):
+    """The whole state of a partition after a change; `partition_epoch` rises with each one.
+
+    `replicas` is ordered (the first are preferred). Eligible leader replicas (`elr`) have every
+    committed record although they left the ISR while it was below MinISR (KIP-966).
+    """
+
+    partition: str
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    elr: tuple[str, ...] = ()
+    last_known_elr: tuple[str, ...] = ()
+    leader: str = NO_LEADER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    min_isr: int = 1
+    unclean: bool = False
+
+
+class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True, tag="leader", tag_field="record"):
+    """First record of every term of the metadata partition: older ones commit with it."""
+
+    term: int
+    leader: str
+
+
+Record = BrokerRecord | PartitionRecord | LeaderRecord
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: list[Record]) -> bytes:
+    """Payload of a metadata batch."""
+    return _encoder.encode(records)
+
+
+def decode_records(payload: bytes) -> list[Record]:
+    """Records of a metadata batch."""
+    return _decoder.decode(payload)
+
+
+class Image:
+    """Brokers and partitions, by name; insertion order is the order of the log."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, BrokerRecord] = {}
+        self.partitions: dict[str, PartitionRecord] = {}
+
+    def apply(self, record: Record) -> None:
+        """Fold in one record. Partition records carry whole states, so replay is idempotent."""
+        if isinstance(record, BrokerRecord):
+            self.brokers[record.broker] = record
+        elif isinstance(record, PartitionRecord):
+            known = self.partitions.get(record.partition)
+            assert known is None or record.partition_epoch > known.partition_epoch, record
+            self.partitions[record.partition] = record
+
+    def is_active(self, broker: str) -> bool:
+        """Registered, not fenced, not shutting down: may lead and may be in an ISR."""
+        known = self.brokers.get(broker)
+        return known is not None and not known.fenced and not known.stopping
+
+    def broker_epoch(self, broker: str) -> int:
+        """Epoch of the broker's registered process, -1 when unknown."""
+        known = self.brokers.get(broker)
+        return -1 if known is None else known.broker_epoch
+
+    def active(self, brokers: Iterable[str]) -> list[str]:
+        """Those of `brokers` that are active, in the order given."""
+        return [b for b in brokers if self.is_active(b)]

@@ -1,0 +1,127 @@
+"""How a leader changes its ISR: proposes to the controller, and waits on the safe side.
+
+While a proposal is in flight the HW waits for everyone who might already be a member (the maximal
+ISR); only a definite answer narrows it again. One proposal at a time; an ambiguous outcome is
+never rolled back. Protocols reference 1.7, 1.8; KIP-497, KIP-841, KIP-903, KIP-966.
+"""
+
+from __future__ import annotations
+
+from node.core.acks import fail_acks_below_min_isr
+from node.core.context import Context
+from node.core.high_watermark import advance_hw
+from node.core.isr import may_expand
+from node.core.messages import AlterPartition, AlterPartitionResponse, Error
+from node.core.protocol import Commit
+from node.core.replica import NEVER, PendingAlter, Replica
+from node.trace import ISR, PROPOSED
+
+DEFINITE_REFUSALS = (Error.INELIGIBLE_REPLICA,)
+"""Answers that prove that no copy of the proposal can ever be applied (the controller burns the
+partition epoch with them)."""
+
+
+def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
+    """Propose a follower for the ISR if all five rules of expansion hold on this fetch."""
+    if r.protocol.commit is not Commit.ISR or r.pending_alter is not None:
+        return
+    if follower in r.isr or follower not in r.replicas:
+        return
+    peer = r.peers[follower]  # rule 4: peers hold only fetches of the current leader epoch
+    if not may_expand(
+        fetch_offset=peer.leo,
+        hw=r.hw,
+        leso=r.leso,
+        caught_up_ago_us=ctx.now_us - peer.last_caught_up_us,
+        lag_us=ctx.lag_us,
+    ):
+        return
+    if not ctx.image.is_active(follower):
+        return
+    if peer.broker_epoch != ctx.image.broker_epoch(follower):
+        return
+    _propose(ctx, r, (*r.isr, follower), added={follower: peer.broker_epoch})
+
+
+def _shrink_laggards(ctx: Context, r: Replica) -> None:
+    """Propose an ISR without the followers that have not been at the log end for `lag`."""
+    if r.pending_alter is not None:
+        return
+    stays = []
+    for member in r.isr:
+        peer = r.peers.get(member)
+        caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
+        at_end = peer is not None and peer.leo >= r.leo
+        if member == ctx.node or at_end or ctx.now_us - caught_up_us <= ctx.lag_us:
+            stays.append(member)
+    if len(stays) < len(r.isr):
+        _propose(ctx, r, tuple(stays), added={})
+
+
+def _propose(ctx: Context, r: Replica, isr: tuple[str, ...], added: dict[str, int]) -> None:
+    request = AlterPartition(
+        partition=r.partition,
+        broker=ctx.node,
+        broker_epoch=ctx.broker_epoch,
+        leader_epoch=r.leader_epoch,
+        partition_epoch=r.partition_epoch,
+        isr=tuple((member, added.get(member, -1)) for member in isr),
+    )
+    r.pending_alter = PendingAlter(isr, request, r.partition_epoch + 1, 0)
+    r.maximal_isr = (*r.isr, *(m for m in isr if m not in r.isr))
+    ctx.trace(
+        PROPOSED, r.partition, isr=list(isr), leader_epoch=r.leader_epoch,
+        partition_epoch=r.partition_epoch,
+    )  # fmt: skip
+    _send(ctx, r.pending_alter)
+    r.wake_us = min(r.wake_us, r.pending_alter.retry_at_us)
+
+
+def _send(ctx: Context, pending: PendingAlter) -> None:
+    """(Re)send to whoever is believed to be the controller; unknown ones answer with a hint."""
+    pending.retry_at_us = ctx.now_us + 2 * ctx.retry_us
+    ctx.send(ctx.controller or ctx.config.voters[0], pending.request)
+
+
+def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> None:
+    """The controller answered a proposal."""
+    pending = r.pending_alter
+    if r.role != "leader" or pending is None:
+        return
+    if response.request_epoch != pending.request.partition_epoch:
+        return
+    if response.error is Error.NONE:
+        if response.leader_epoch == r.leader_epoch and response.partition_epoch > r.partition_epoch:
+            committed(ctx, r, response.isr, response.partition_epoch)
+    elif response.error in DEFINITE_REFUSALS and response.leader_epoch == r.leader_epoch:
+        committed(ctx, r, r.isr, response.partition_epoch)
+
+
+def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: int) -> None:
+    """The controller's state is known: it ends the proposal that would have led to it."""
+    assert partition_epoch >= r.partition_epoch, (r.partition, partition_epoch, r.partition_epoch)
+    r.partition_epoch = partition_epoch
+    r.isr = isr
+    if r.pending_alter is not None and partition_epoch >= r.pending_alter.expected:
+        r.pending_alter = None
+    r.maximal_isr = isr if r.pending_alter is None else (
+        *isr, *(m for m in r.pending_alter.isr if m not in isr)
+    )  # fmt: skip
+    ctx.trace(
+        ISR, r.partition, isr=list(r.isr), maximal_isr=list(r.maximal_isr),
+        leader_epoch=r.leader_epoch, partition_epoch=partition_epoch,
+    )  # fmt: skip
+    fail_acks_below_min_isr(ctx, r)
+    advance_hw(ctx, r)
+
+
+def tick(ctx: Context, r: Replica) -> None:
+    """Retry an unanswered proposal, and look for laggards every half lag time."""
+    if r.protocol.commit is not Commit.ISR:
+        r.next_lag_check_us = NEVER
+        return
+    if r.pending_alter is not None and r.pending_alter.retry_at_us <= ctx.now_us:
+        _send(ctx, r.pending_alter)
+    if r.next_lag_check_us <= ctx.now_us:
+        _shrink_laggards(ctx, r)
+        r.next_lag_check_us = ctx.now_us + ctx.lag_us // 2

@@ -1,0 +1,152 @@
+"""What a leader does: answers fetches and produces, advances the high watermark, keeps its ISR.
+
+Knows its replica and its peers' fetches; must never know how it came to lead. The order of the
+tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, leaves no
+trace in the leader's state (KAFKA-13141). Protocols reference 1.4-1.8, 1.11.
+"""
+
+from __future__ import annotations
+
+from node.core import isr_change
+from node.core.acks import answer_produce
+from node.core.context import Context
+from node.core.epochs import diverges
+from node.core.high_watermark import advance_hw
+from node.core.messages import CONSUMER, Error, FetchRequest
+from node.core.protocol import Commit
+from node.core.replica import LONG_AGO, NEVER, Peer, Replica
+from node.core.serve import answer_or_hold, refuse_traced, send_fetch
+from node.trace import DIVERGING
+
+
+def begin(ctx: Context, r: Replica) -> None:
+    """Lead the current epoch from here: peers are unknown until they fetch in this epoch."""
+    r.role = "leader"
+    r.leso = r.leo
+    r.led_since_us = ctx.now_us
+    r.log.begin_epoch(r.leader_epoch)
+    r.peers.clear()
+    r.pending_alter = None
+    r.maximal_isr = r.isr
+    r.next_lag_check_us = ctx.now_us + ctx.lag_us
+    r.fetching.outstanding = False
+    r.trace_role(ctx)
+    advance_hw(ctx, r)
+
+
+def resign(ctx: Context, r: Replica) -> None:
+    """Stop leading. What was appended but not committed has an unknown outcome."""
+    while r.acks:
+        ack = r.acks.popleft()
+        answer_produce(ctx, r, ack.client, ack.corr, Error.LEADERSHIP_LOST, appended=True)
+    for wait in (*r.follower_waits.values(), *r.consumer_waits.values()):
+        refuse_traced(ctx, r, wait.source, wait.request, Error.NOT_LEADER)
+    r.follower_waits.clear()
+    r.consumer_waits.clear()
+    r.peers.clear()
+    r.pending_alter = None
+    r.maximal_isr = ()
+    r.leso = -1
+    r.next_lag_check_us = NEVER
+
+
+def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
+    """A follower or a consumer asks for records."""
+    error = _check_fetch(ctx, r, request)
+    if error is not Error.NONE:
+        refuse_traced(ctx, r, source, request, error)
+        return
+    if request.replica == CONSUMER:
+        answer_or_hold(ctx, r, source, request)
+        return
+    if _answered_diverging(ctx, r, source, request):
+        return
+    if request.offset > r.leo:
+        refuse_traced(ctx, r, source, request, Error.OFFSET_OUT_OF_RANGE)
+        return
+    if r.protocol.commit is Commit.ISR and request.broker_epoch < ctx.image.broker_epoch(
+        request.replica
+    ):
+        refuse_traced(ctx, r, source, request, Error.STALE_BROKER_EPOCH)
+        return
+    _note_fetch(ctx, r, request)
+    isr_change.maybe_expand(ctx, r, request.replica)
+    advance_hw(ctx, r)
+    answer_or_hold(ctx, r, source, request)
+
+
+def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
+    """Role, epoch and range: the tests before anything else."""
+    if r.role != "leader":
+        return Error.NOT_LEADER
+    if request.replica != CONSUMER or request.leader_epoch >= 0:
+        if request.leader_epoch < r.leader_epoch:
+            return Error.FENCED_LEADER_EPOCH
+        if request.leader_epoch > r.leader_epoch:
+            return Error.UNKNOWN_LEADER_EPOCH
+    if request.replica == CONSUMER:
+        # Above the HW a consumer waits; beyond the log end its offset is meaningless.
+        in_range = r.log.start <= request.offset <= r.leo
+        return Error.NONE if in_range else Error.OFFSET_OUT_OF_RANGE
+    if r.protocol.commit is Commit.ISR and request.replica not in r.replicas:
+        return Error.UNKNOWN_LEADER_EPOCH
+    return Error.NONE if request.offset >= r.log.start else Error.OFFSET_OUT_OF_RANGE
+
+
+def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchRequest) -> bool:
+    """Answer with the diverging epoch if the follower's log is not a prefix of this one."""
+    if request.last_epoch < 0 or request.offset == 0:
+        return False
+    ours = r.log.cache.end_of(request.last_epoch, r.leo)
+    if not diverges(ours, last_epoch=request.last_epoch, fetch_offset=request.offset):
+        return False
+    ctx.trace(
+        DIVERGING, r.partition, follower=request.replica, fetch_offset=request.offset,
+        last_fetched_epoch=request.last_epoch, epoch=ours.epoch, end_offset=ours.end,
+    )  # fmt: skip
+    send_fetch(ctx, r, source, request, [], diverging=(ours.epoch, ours.end))
+    return True
+
+
+def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
+    """Everything below the fetch offset is in the follower's log; was it caught up, and when?"""
+    now, leo = ctx.now_us, r.leo
+    peer = r.peers.get(request.replica)
+    if peer is None:
+        in_isr = request.replica in r.isr
+        caught_up = now if request.offset >= leo else r.led_since_us if in_isr else LONG_AGO
+        r.peers[request.replica] = Peer(request.offset, request.broker_epoch, now, caught_up, leo)
+        return
+    if request.offset >= leo:
+        peer.last_caught_up_us = now
+    elif request.offset >= peer.leader_leo_at_fetch:
+        peer.last_caught_up_us = max(peer.last_caught_up_us, peer.last_fetch_us)
+    peer.leo = request.offset
+    peer.broker_epoch = request.broker_epoch
+    peer.last_fetch_us = now
+    peer.leader_leo_at_fetch = leo
+
+
+def tick(ctx: Context, r: Replica) -> int:
+    """Answer what has waited long enough, watch lag, retry. Returns the next deadline, us."""
+    now = ctx.now_us
+    for replica, wait in list(r.follower_waits.items()):
+        if wait.deadline_us <= now:
+            del r.follower_waits[replica]
+            send_fetch(ctx, r, wait.source, wait.request, [])
+    for key, wait in list(r.consumer_waits.items()):
+        if wait.deadline_us <= now:
+            del r.consumer_waits[key]
+            send_fetch(ctx, r, wait.source, wait.request, [])
+    overdue = [ack for ack in r.acks if ack.deadline_us <= now]
+    for ack in overdue:
+        r.acks.remove(ack)
+        answer_produce(ctx, r, ack.client, ack.corr, Error.REQUEST_TIMED_OUT, appended=True)
+    isr_change.tick(ctx, r)
+    deadlines = [w.deadline_us for w in r.follower_waits.values()]
+    deadlines += [w.deadline_us for w in r.consumer_waits.values()]
+    deadlines += [a.deadline_us for a in r.acks]
+    deadlines.append(r.next_lag_check_us)
+    if r.pending_alter is not None:
+        deadlines.append(r.pending_alter.retry_at_us)
+    return min(deadlines)

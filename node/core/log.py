@@ -1,0 +1,172 @@
+"""One partition's log on one replica: batches, chained prefix hash, epoch cache.
+
+Knows storage and batches; must never know roles, peers or high watermarks. The index (where each
+batch starts and ends) lives in memory, the bytes in storage.
+
+Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log;
+chains[i] is the prefix hash at the end of batch i.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from node.core import batch as batches
+from node.core.batch import EMPTY_CHAIN, BatchView
+from node.core.epochs import EpochCache
+from node.core.storage import Storage
+from node.errors import InvariantBroken, WireError
+
+TAIL_CACHE_BYTES: Final = 1 << 20
+"""Bytes of newest batches kept in memory: followers and tailing consumers read just these."""
+
+
+class Log:
+    """An append-only sequence of batches that can lose its tail."""
+
+    def __init__(self, partition: str, storage: Storage, *, durable: bool) -> None:
+        self.partition = partition
+        self.start = 0
+        self.cache = EpochCache()
+        self._storage = storage
+        self._durable = durable
+        self._bases: list[int] = []
+        self._ends: list[int] = []
+        self._epochs: list[int] = []
+        self._sizes: list[int] = []
+        self._chains: list[bytes] = []
+        self._tail: dict[int, bytes] = {}
+        self._tail_bytes = 0
+        for stored in storage.batches(partition):
+            if self._ends and stored.base_offset != self._ends[-1]:
+                raise InvariantBroken(
+                    f"{partition}: stored log has a hole at offset {self._ends[-1]}"
+                )
+            if not self._ends:
+                self.start = stored.base_offset
+            end = stored.base_offset + stored.count
+            self._index(stored.base_offset, end, stored.epoch, stored.size, stored.chain)
+
+    @property
+    def leo(self) -> int:
+        """Log end offset: the next offset to be written."""
+        return self._ends[-1] if self._ends else self.start
+
+    @property
+    def last_epoch(self) -> int:
+        """Leader epoch of the last record, -1 when empty."""
+        return self._epochs[-1] if self._epochs else -1
+
+    @property
+    def chain(self) -> bytes:
+        """Prefix hash of the whole log."""
+        return self._chains[-1] if self._chains else EMPTY_CHAIN
+
+    def hash_at(self, offset: int) -> tuple[int, str]:
+        """(last batch end <= offset, prefix hash there in hexadecimal); (start, "") before any."""
+        last = bisect_right(self._ends, offset) - 1
+        if last < 0:
+            return self.start, ""
+        return self._ends[last], self._chains[last].hex()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A leader of `epoch` begins at the log end: entered now, not at its first record."""
+        if self.cache.note(epoch, self.leo):
+            self._save_cache()
+
+    def append_as_leader(self, data: bytes, epoch: int) -> BatchView:
+        """Stamp a producer's batch (already checked) with its place and `epoch`, and keep it."""
+        stamped = batches.view(batches.stamp(data, self.leo, epoch), check_crc=False)
+        self._append(stamped)
+        return stamped
+
+    def append_as_follower(self, fetched: Sequence[BatchView]) -> None:
+        """Keep batches of the leader as they are. Raises WireError when they do not continue this
+        log: a batch that does not start at the log end, or an epoch below the last record's."""
+        leo, epoch = self.leo, self.last_epoch
+        for one in fetched:
+            if one.base_offset != leo:
+                raise WireError(f"{self.partition}: batch at {one.base_offset}, log end is {leo}")
+            if one.epoch < epoch:
+                raise WireError(f"{self.partition}: epoch {one.epoch} after {epoch} at {leo}")
+            leo, epoch = one.end, one.epoch
+        for one in fetched:
+            self._append(one)
+
+    def truncate(self, target: int) -> int:
+        """Cut everything at or above `target`; a cut inside a batch removes the whole batch.
+
+        Returns the new log end. Cache entries at or above it go even if no record was cut.
+        """
+        keep = bisect_right(self._ends, target)
+        if keep < len(self._ends):
+            cut_from = self._bases[keep]
+            self._storage.truncate(self.partition, cut_from, durable=self._durable)
+            for base in self._bases[keep:]:
+                self._tail_bytes -= len(self._tail.pop(base, b""))
+            for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
+                del column[keep:]
+        if self.cache.truncate(self.leo):
+            self._save_cache()
+        return self.leo
+
+    def read(self, offset: int, *, max_bytes: int, below: int) -> tuple[list[bytes], int]:
+        """Whole batches from the one that contains `offset`, all ending at or below `below`.
+
+        At least one if there is any, then no more than `max_bytes` in all. Returns them and the
+        offset after the last one (`offset` itself when there are none).
+        """
+        first = bisect_right(self._ends, offset)
+        last = bisect_right(self._ends, below)
+        found: list[bytes] = []
+        size, end = 0, offset
+        for i in range(first, last):
+            if found and size + self._sizes[i] > max_bytes:
+                break
+            base = self._bases[i]
+            data = self._tail.get(base)
+            found.append(self._storage.read(self.partition, base) if data is None else data)
+            size += self._sizes[i]
+            end = self._ends[i]
+        return found, end
+
+    def epoch_at(self, offset: int) -> int:
+        """Leader epoch of the record at `offset` (start <= offset < leo)."""
+        return self._epochs[bisect_right(self._ends, offset)]
+
+    def batch_starts_at(self, offset: int) -> bool:
+        """Whether a batch begins exactly there, or the log ends there."""
+        at = bisect_left(self._bases, offset)
+        return offset == self.leo or (at < len(self._bases) and self._bases[at] == offset)
+
+    def _append(self, one: BatchView) -> None:
+        assert one.base_offset == self.leo, (one.base_offset, self.leo)
+        assert one.epoch >= self.last_epoch, (one.epoch, self.last_epoch)
+        chain = batches.chain(self.chain, one)
+        self._storage.append(
+            self.partition, one.base_offset, chain, one.data, durable=self._durable
+        )
+        if self._index(one.base_offset, one.end, one.epoch, len(one.data), chain):
+            self._save_cache()
+        self._tail[one.base_offset] = one.data
+        self._tail_bytes += len(one.data)
+        while self._tail_bytes > TAIL_CACHE_BYTES and len(self._tail) > 1:
+            self._tail_bytes -= len(self._tail.pop(next(iter(self._tail))))
+
+    def _index(self, base: int, end: int, epoch: int, size: int, chain: bytes) -> bool:
+        """Enter a batch into the index; returns whether the epoch cache changed."""
+        changed = self.cache.note(epoch, base)
+        self._bases.append(base)
+        self._ends.append(end)
+        self._epochs.append(epoch)
+        self._sizes.append(size)
+        self._chains.append(chain)
+        return changed
+
+    def _save_cache(self) -> None:
+        entries = msgspec.msgpack.encode(self.cache.entries())
+        self._storage.put(f"epochs/{self.partition}", entries, durable=self._durable)

@@ -1,0 +1,76 @@
+"""How a broker's replicas follow the metadata: roles are taken from the applied image.
+
+Metadata arrives merged: a replica may skip states (removed and re-added, leadership lost and
+regained). A record counts only if its partition epoch is newer than what is known, since a leader
+may have learned it from its AlterPartition answer already. Protocols reference 1.1, 1.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.core import follower, isr_change, leader
+from node.core.context import Context
+from node.core.election import effective_min_isr
+from node.core.image import NO_LEADER, PartitionRecord
+from node.core.protocol import Protocol
+from node.core.replica import Replica, load
+
+
+def apply(
+    ctx: Context,
+    replicas: dict[str, Replica],
+    changed: Iterable[PartitionRecord],
+    protocol: Protocol,
+) -> list[Replica]:
+    """Bring replicas in line with changed partition records; returns those still here."""
+    touched = []
+    for record in changed:
+        r = replicas.get(record.partition)
+        if ctx.node not in record.replicas:
+            if r is not None:
+                _remove(ctx, replicas, r)
+            continue
+        if r is None:
+            durable = ctx.config.flush_interval_ms == 0
+            r = replicas[record.partition] = load(
+                ctx, record.partition, protocol, durable=durable
+            )
+        if record.partition_epoch > r.partition_epoch or record.leader_epoch > r.leader_epoch:
+            _transition(ctx, r, record)
+            touched.append(r)
+    return touched
+
+
+def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
+    """Take the role that `record` gives this node. No truncation happens here."""
+    new_epoch = record.leader_epoch > r.leader_epoch
+    assert record.leader_epoch >= r.leader_epoch, (record, r.leader_epoch)
+    r.replicas = record.replicas
+    r.min_isr = effective_min_isr(record)
+    if r.role == "leader" and not new_epoch:
+        assert record.leader == ctx.node, record
+        isr_change.committed(ctx, r, record.isr, record.partition_epoch)
+        return
+    if r.role == "leader":
+        leader.resign(ctx, r)
+    r.isr = record.isr
+    r.partition_epoch = record.partition_epoch
+    follows_already = r.role == "follower" and not new_epoch
+    r.leader_epoch = record.leader_epoch
+    r.leader = record.leader
+    if record.leader == ctx.node:
+        leader.begin(ctx, r)
+    elif record.leader == NO_LEADER:
+        follower.stop(ctx, r)
+    elif not follows_already:
+        follower.begin(ctx, r)
+
+
+def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
+    """This node is no replica any more: its log goes; re-added later it starts empty."""
+    if r.role == "leader":
+        leader.resign(ctx, r)
+    durable = ctx.config.flush_interval_ms == 0
+    ctx.storage.delete(r.partition, durable=durable)
+    del replicas[r.partition]

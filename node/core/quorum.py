@@ -1,0 +1,314 @@
+"""Who leads a partition that is led by votes: terms, votes, and the leader's own watch.
+
+Raft by pull, as in KRaft: voters elect, everybody fetches. The log, the fetch handler and the
+truncation are those of every other partition. A voter's term and vote are on disk before they are
+told. PreVote keeps a returning voter from raising the term; check quorum makes a leader that no
+majority fetches from resign. Nodes that are no voters only fetch (observers).
+
+Protocols reference 5.3, 5.4; KIP-595, KIP-996.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from node.core import batch as batches
+from node.core import follower, leader
+from node.core.context import Context
+from node.core.high_watermark import advance_hw
+from node.core.image import NO_LEADER, LeaderRecord, encode_records
+from node.core.messages import (
+    BeginQuorumEpoch,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from node.core.produce import append
+from node.core.replica import NEVER, Replica
+from node.core.serve import refuse_fetch
+from node.trace import VOTE
+from node.wire import split_fetch_body
+
+
+class Quorum:
+    """The election side of one replica `r` that is led by votes.
+
+    `r.leader_epoch` is the term, `r.replicas` the voters. Invariant: a voter grants at most one
+    vote in a term, and its term never falls, across restarts.
+    """
+
+    def __init__(self, ctx: Context, r: Replica) -> None:
+        self.r = r
+        self.voters = ctx.config.voters
+        self.is_voter = ctx.node in self.voters
+        self.voted_for = ""
+        self._phase: Literal["idle", "pre-vote", "vote"] = "idle"
+        self._granted: list[str] = []
+        self._leader_heard_us = -NEVER
+        self._election_us = NEVER
+        self._announce_us = NEVER
+        self._watch_us = NEVER
+        self._asked = 0
+        r.replicas = self.voters
+        r.leader_epoch = 0
+        saved = ctx.storage.get(self._vote_key)
+        if saved is not None:
+            r.leader_epoch, self.voted_for = msgspec.msgpack.decode(saved, type=tuple[int, str])
+        r.leader_epoch = max(r.leader_epoch, r.log.last_epoch)
+        r.role = "follower"
+
+    @property
+    def _vote_key(self) -> str:
+        return f"vote/{self.r.partition}"
+
+    def start(self, ctx: Context) -> None:
+        """Begin as a follower that knows no leader; a sole voter elects itself at once."""
+        if self.is_voter and len(self.voters) == 1:
+            self._campaign(ctx, "pre-vote")
+            return
+        self._reset_election(ctx)
+        self._fetch(ctx)
+
+    # -- roles ----------------------------------------------------------------------------------
+
+    def _follow(self, ctx: Context, term: int, new_leader: str) -> None:
+        """Be a follower in `term` of `new_leader` ("" when unknown)."""
+        r = self.r
+        assert term >= r.leader_epoch, (term, r.leader_epoch)
+        if r.role == "leader":
+            leader.resign(ctx, r)
+        if term > r.leader_epoch:
+            r.leader_epoch = term
+            self._save_vote(ctx, "")
+        r.leader = new_leader
+        r.role = "follower"
+        self._phase = "idle"
+        r.fetching.failures = 0
+        self._announce_us = NEVER
+        if new_leader:
+            self._leader_heard_us = ctx.now_us
+        r.trace_role(ctx)
+        self._reset_election(ctx)
+        self._fetch(ctx)
+
+    def _fetch(self, ctx: Context) -> None:
+        """Fetch from the leader; while none is known ask the voters in turn."""
+        to = self.r.leader
+        if to in (NO_LEADER, ctx.node):
+            others = [v for v in self.voters if v != ctx.node]
+            if not others:  # a sole voter has nobody to ask: its next election comes soon
+                self.r.fetching.deadline_us = NEVER
+                return
+            to = others[self._asked % len(others)]
+            self._asked += 1
+        follower.fetch(ctx, self.r, to)
+
+    def _campaign(self, ctx: Context, phase: Literal["pre-vote", "vote"]) -> None:
+        """Ask for votes. A pre-vote asks whether an election could be won, without raising the
+        term: its voter stays a follower and goes on looking for a leader meanwhile."""
+        r = self.r
+        r.leader = NO_LEADER
+        self._phase = phase
+        if phase == "vote":
+            r.leader_epoch += 1
+            self._save_vote(ctx, ctx.node)
+        r.role = "candidate" if phase == "vote" else "follower"
+        r.trace_role(ctx)
+        self._granted = [ctx.node]
+        self._reset_election(ctx)
+        if self._won():
+            self._advance_campaign(ctx)
+            return
+        request = VoteRequest(
+            partition=r.partition,
+            term=r.leader_epoch + (phase == "pre-vote"),
+            last_epoch=r.log.last_epoch,
+            last_offset=r.leo,
+            pre=phase == "pre-vote",
+        )
+        for voter in self.voters:
+            if voter != ctx.node:
+                ctx.send(voter, request)
+
+    def _won(self) -> bool:
+        return len(self._granted) > len(self.voters) // 2
+
+    def _advance_campaign(self, ctx: Context) -> None:
+        """From pre-vote to vote, from vote to leadership."""
+        if self._phase == "pre-vote":
+            self._campaign(ctx, "vote")
+        else:
+            self._lead(ctx)
+
+    def _lead(self, ctx: Context) -> None:
+        """Lead this term; its first record lets older ones commit."""
+        r = self.r
+        r.leader = ctx.node
+        self._phase = "idle"
+        leader.begin(ctx, r)
+        # A sole voter is its own majority and never resigns (KAFKA-16144).
+        self._watch_us = NEVER if len(self.voters) == 1 else ctx.now_us
+        record = LeaderRecord(term=r.leader_epoch, leader=ctx.node)
+        append(ctx, r, batches.build(1, encode_records([record])))
+        advance_hw(ctx, r)
+        self._announce(ctx)
+
+    def _announce(self, ctx: Context) -> None:
+        """Tell voters that have not fetched in this term yet; repeated until they have."""
+        r = self.r
+        waiting = [v for v in self.voters if v != ctx.node and v not in r.peers]
+        for voter in waiting:
+            ctx.send(voter, BeginQuorumEpoch(partition=r.partition, term=r.leader_epoch))
+        self._announce_us = ctx.now_us + 2 * ctx.retry_us if waiting else NEVER
+
+    def _reset_election(self, ctx: Context) -> None:
+        """A new random patience; observers have no end to theirs."""
+        if not self.is_voter:
+            return
+        timings = ctx.config.timings
+        wait_ms = ctx.jitter.randint(timings.election_min_ms, timings.election_max_ms)
+        self._election_us = ctx.now_us + wait_ms * 1000
+
+    def _save_vote(self, ctx: Context, candidate: str) -> None:
+        """Term and vote are durable before any message that follows from them."""
+        self.voted_for = candidate
+        if self.is_voter:
+            value = msgspec.msgpack.encode((self.r.leader_epoch, candidate))
+            ctx.storage.put(self._vote_key, value, durable=True)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def on_vote_request(self, ctx: Context, source: str, request: VoteRequest) -> None:
+        """Grant a vote to a candidate whose log is at least as complete as this one's."""
+        r = self.r
+        if not self.is_voter or source not in self.voters:
+            return
+        if not request.pre and request.term > r.leader_epoch:
+            self._follow(ctx, request.term, NO_LEADER)
+        ours = (r.log.last_epoch, r.leo)
+        complete = (request.last_epoch, request.last_offset) >= ours
+        if request.pre:
+            granted = complete and request.term > r.leader_epoch and not self._hears_leader(ctx)
+        else:
+            free = self.voted_for in ("", source)
+            granted = complete and request.term == r.leader_epoch and free and r.role == "follower"
+            if granted:
+                self._save_vote(ctx, source)
+                self._reset_election(ctx)
+        if granted:
+            ctx.trace(VOTE, r.partition, candidate=source, term=request.term, pre=request.pre)
+        ctx.send(source, VoteResponse(
+            partition=r.partition, term=r.leader_epoch, request_term=request.term,
+            granted=granted, pre=request.pre,
+        ))  # fmt: skip
+
+    def _hears_leader(self, ctx: Context) -> bool:
+        """Whether a leader was heard within the shortest election patience."""
+        if self.r.role == "leader":
+            return True
+        return ctx.now_us - self._leader_heard_us < ctx.config.timings.election_min_ms * 1000
+
+    def on_vote_response(self, ctx: Context, source: str, response: VoteResponse) -> None:
+        """Count a vote of the running campaign."""
+        r = self.r
+        if response.term > r.leader_epoch:
+            self._follow(ctx, response.term, NO_LEADER)
+            return
+        asked = "pre-vote" if response.pre else "vote"
+        if self._phase != asked or response.request_term != r.leader_epoch + response.pre:
+            return
+        if response.granted and source in self.voters and source not in self._granted:
+            self._granted.append(source)
+            if self._won():
+                self._advance_campaign(ctx)
+
+    def on_begin_epoch(self, ctx: Context, source: str, request: BeginQuorumEpoch) -> None:
+        """A leader was elected."""
+        r = self.r
+        if request.term < r.leader_epoch or source not in self.voters:
+            return
+        if request.term > r.leader_epoch or r.leader != source:
+            assert r.role != "leader" or request.term > r.leader_epoch, "two leaders in one term"
+            self._follow(ctx, request.term, source)
+
+    def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:
+        """A voter or an observer fetches; a newer term in the request ends this leadership."""
+        r = self.r
+        if request.leader_epoch > r.leader_epoch and self.is_voter:
+            self._follow(ctx, request.leader_epoch, NO_LEADER)
+        if r.role != "leader":
+            refuse_fetch(ctx, source, request, Error.NOT_LEADER, r)
+            return
+        leader.on_fetch(ctx, r, source, request)
+
+    def on_fetch_response(
+        self, ctx: Context, source: str, response: FetchResponse, body: bytes | None
+    ) -> None:
+        """Learn the term and the leader from any answer, and records from the leader's."""
+        r = self.r
+        term, _, _ = split_fetch_body(body)
+        if r.role == "leader" and term <= r.leader_epoch:
+            return
+        hint = response.leader if response.leader != ctx.node else NO_LEADER
+        if term > r.leader_epoch or (term == r.leader_epoch and hint and r.leader != hint):
+            self._follow(ctx, term, hint)
+            return
+        if r.role != "follower":
+            return
+        if source == r.leader and response.error is Error.NOT_LEADER:
+            r.leader = NO_LEADER
+        if r.leader == NO_LEADER:
+            r.fetching.outstanding = False
+            r.fetching.deadline_us = ctx.now_us + ctx.retry_us
+            r.wake_us = min(r.wake_us, r.fetching.deadline_us)
+            return
+        heard = follower.on_response(ctx, r, source, response, body)
+        if heard and response.error is Error.NONE:
+            self._leader_heard_us = ctx.now_us
+            self._reset_election(ctx)
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def tick(self, ctx: Context) -> None:
+        """Elect, resign, announce or fetch when it is time."""
+        r, now = self.r, ctx.now_us
+        if r.role == "leader":
+            if self._watch_us <= now:
+                self._watch_us = now + 2 * ctx.retry_us
+                if self._lost_majority(ctx):
+                    self._follow(ctx, r.leader_epoch, NO_LEADER)
+                    return
+            if self._announce_us <= now:
+                self._announce(ctx)
+            if r.wake_us <= now:
+                r.wake_us = leader.tick(ctx, r)
+            return
+        if self._election_us <= now:
+            self._campaign(ctx, "pre-vote")
+        if r.role == "follower" and r.fetching.deadline_us <= now:
+            self._fetch(ctx)
+
+    def next_us(self) -> int:
+        """When `tick` has something to do next."""
+        if self.r.role == "leader":
+            return min(self.r.wake_us, self._announce_us, self._watch_us)
+        if self.r.role == "follower":
+            return min(self._election_us, self.r.fetching.deadline_us)
+        return self._election_us
+
+    def _lost_majority(self, ctx: Context) -> bool:
+        """Check quorum: no majority, this node included, fetched lately."""
+        r = self.r
+        limit_us = ctx.config.timings.election_max_ms * 1500
+        if ctx.now_us - r.led_since_us <= limit_us:
+            return False
+        heard = 1 + sum(
+            1
+            for voter in self.voters
+            if voter in r.peers and ctx.now_us - r.peers[voter].last_fetch_us <= limit_us
+        )
+        return heard <= len(self.voters) // 2

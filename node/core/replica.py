@@ -1,0 +1,148 @@
+"""The state of one replica: a partition's log and role on one node.
+
+State only: `leader.py` and `follower.py` change it, `quorum.py` and `partitions.py` decide the
+role. Invariants: hw <= leo; a leader has `leso` set and no fetch state; a follower the reverse;
+committed `isr` is a subset of `maximal_isr`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from node.core.context import Context
+from node.core.image import NO_LEADER
+from node.core.log import Log
+from node.core.messages import AlterPartition, FetchRequest
+from node.core.protocol import Protocol
+from node.trace import HW, ROLE
+
+NEVER: Final = 1 << 62
+"""A deadline that does not come, microseconds."""
+LONG_AGO: Final = -NEVER
+
+Role = Literal["none", "follower", "candidate", "leader"]
+
+
+@dataclass(slots=True)
+class Peer:
+    """What a leader knows of a follower, all from fetches in its own epoch. Times in us."""
+
+    leo: int
+    broker_epoch: int
+    last_fetch_us: int
+    last_caught_up_us: int
+    leader_leo_at_fetch: int
+    hw_told: int = -1
+
+
+@dataclass(slots=True)
+class PendingAlter:
+    """The one ISR proposal in flight. `expected` is the partition epoch it would lead to."""
+
+    isr: tuple[str, ...]
+    request: AlterPartition
+    expected: int
+    retry_at_us: int
+
+
+@dataclass(slots=True)
+class PendingAck:
+    """A produce request with acks=all, appended and waiting for the HW to pass `end`."""
+
+    client: str
+    corr: int
+    base_offset: int
+    end: int
+    deadline_us: int
+
+
+@dataclass(slots=True)
+class PendingFetch:
+    """A fetch waiting for something to say."""
+
+    source: str
+    request: FetchRequest
+    deadline_us: int
+
+
+@dataclass(slots=True)
+class Fetching:
+    """A follower's one outstanding fetch: what was sent, and when to give up on it or try again."""
+
+    outstanding: bool = False
+    sent_offset: int = -1
+    deadline_us: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Replica:
+    """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive."""
+
+    partition: str
+    protocol: Protocol
+    log: Log
+    hw: int = 0
+    role: Role = "none"
+    leader: str = NO_LEADER
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    replicas: tuple[str, ...] = ()
+    min_isr: int = 1
+    isr: tuple[str, ...] = ()
+    # as leader
+    leso: int = -1
+    led_since_us: int = 0
+    maximal_isr: tuple[str, ...] = ()
+    pending_alter: PendingAlter | None = None
+    peers: dict[str, Peer] = field(default_factory=dict)
+    acks: deque[PendingAck] = field(default_factory=deque)
+    follower_waits: dict[str, PendingFetch] = field(default_factory=dict)
+    consumer_waits: dict[tuple[str, int], PendingFetch] = field(default_factory=dict)
+    next_lag_check_us: int = NEVER
+    # as follower
+    fetching: Fetching = field(default_factory=Fetching)
+    # both
+    wake_us: int = NEVER
+    hw_saved: int = 0
+
+    @property
+    def leo(self) -> int:
+        """Log end offset: the next offset to be written."""
+        return self.log.leo
+
+    def set_hw(self, ctx: Context, hw: int) -> None:
+        """Move the high watermark (a follower's may go backwards) and say so."""
+        assert self.log.start <= hw <= self.leo, (self.partition, self.log.start, hw, self.leo)
+        if hw == self.hw:
+            return
+        self.hw = hw
+        batch_end, chain = self.log.hash_at(hw)
+        ctx.trace(
+            HW, self.partition, hw=hw, leo=self.leo, leader_epoch=self.leader_epoch,
+            role=self.role, batch_end=batch_end, hash=chain,
+        )  # fmt: skip
+
+    def trace_role(self, ctx: Context) -> None:
+        """Say which role was taken."""
+        ctx.trace(
+            ROLE, self.partition, role=self.role, leader=self.leader,
+            leader_epoch=self.leader_epoch, partition_epoch=self.partition_epoch,
+            leo=self.leo, hw=self.hw,
+        )  # fmt: skip
+
+    def save_hw(self, ctx: Context) -> None:
+        """Checkpoint the high watermark: a hint, so it is written deferred."""
+        if self.hw != self.hw_saved:
+            self.hw_saved = self.hw
+            ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
+
+
+def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
+    """A replica from what the disk gives back, in no role yet."""
+    log = Log(partition, ctx.storage, durable=durable)
+    saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
+    hw = max(log.start, min(saved, log.leo))
+    return Replica(partition=partition, protocol=protocol, log=log, hw=hw, hw_saved=hw)

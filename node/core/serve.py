@@ -1,0 +1,107 @@
+"""How a leader answers a fetch: with batches at once, with nothing after a wait, or with an error.
+
+Followers read to the log end, consumers to the high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from node.core.context import Context
+from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
+from node.core.replica import PendingFetch, Replica
+from node.trace import REFUSED
+from node.wire import fetch_body
+
+MAX_CONSUMER_WAITS: Final = 1_000
+
+
+def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
+    """Answer with data, or hold the request until there is some or its wait is over."""
+    below = _readable_end(ctx, r, request)
+    found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
+    if found or request.max_wait_ms <= 0 or _owes_hw(r, request):
+        send_fetch(ctx, r, source, request, found)
+        return
+    deadline = ctx.now_us + request.max_wait_ms * 1000
+    wait = PendingFetch(source, request, deadline)
+    if request.replica != CONSUMER:
+        r.follower_waits[request.replica] = wait
+    elif len(r.consumer_waits) >= MAX_CONSUMER_WAITS:
+        refuse_traced(ctx, r, source, request, Error.OVERLOADED)
+        return
+    else:
+        r.consumer_waits[source, request.corr] = wait
+    r.wake_us = min(r.wake_us, deadline)
+
+
+def _readable_end(ctx: Context, r: Replica, request: FetchRequest) -> int:
+    """Followers read to the log end, consumers to the high watermark."""
+    if request.replica != CONSUMER or ctx.switches.read_beyond_hw:
+        return r.leo
+    return r.hw
+
+
+def _owes_hw(r: Replica, request: FetchRequest) -> bool:
+    """Whether a follower must hear of a new high watermark without waiting for data."""
+    peer = r.peers.get(request.replica)
+    return r.protocol.tells_hw_at_once and peer is not None and peer.hw_told < r.hw
+
+
+def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
+    """New data (for followers) or a new high watermark (for consumers): answer who can be."""
+    if r.follower_waits and (followers or r.protocol.tells_hw_at_once):
+        waits = list(r.follower_waits.values())
+        r.follower_waits.clear()
+        for wait in waits:
+            answer_or_hold(ctx, r, wait.source, wait.request)
+    if r.consumer_waits and (not followers or ctx.switches.read_beyond_hw):
+        for key, wait in list(r.consumer_waits.items()):
+            if _readable_end(ctx, r, wait.request) > wait.request.offset:
+                del r.consumer_waits[key]
+                answer_or_hold(ctx, r, wait.source, wait.request)
+
+
+def send_fetch(
+    ctx: Context,
+    r: Replica,
+    to: str,
+    request: FetchRequest,
+    found: list[bytes],
+    diverging: tuple[int, int] | None = None,
+) -> None:
+    if (peer := r.peers.get(request.replica)) is not None:
+        peer.hw_told = r.hw
+    response = FetchResponse(
+        corr=request.corr, partition=r.partition, offset=request.offset,
+        request_epoch=request.leader_epoch, diverging=diverging, log_start=r.log.start,
+        log_end=r.hw if request.replica == CONSUMER else r.leo, leader=r.leader,
+    )  # fmt: skip
+    ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found))
+
+
+def refuse_traced(
+    ctx: Context, r: Replica, to: str, request: FetchRequest, error: Error
+) -> None:
+    if request.replica != CONSUMER and error is not Error.NOT_LEADER:
+        ctx.trace(REFUSED, r.partition, kind="fetch", source=to, reason=error.value)
+    refuse_fetch(ctx, to, request, error, r)
+
+
+def refuse_fetch(
+    ctx: Context, to: str, request: FetchRequest, error: Error, r: Replica | None
+) -> None:
+    """Answer a fetch with an error; `r` None: no replica of the partition is here."""
+    response = FetchResponse(
+        corr=request.corr, partition=request.partition, error=error, offset=request.offset,
+        request_epoch=request.leader_epoch, log_start=r.log.start if r else 0,
+        log_end=_log_end_hint(r, request), leader=r.leader if r else "",
+    )  # fmt: skip
+    epoch = r.leader_epoch if r else -1
+    ctx.send(to, response, fetch_body(epoch, r.hw if r else 0, []))
+
+
+def _log_end_hint(r: Replica | None, request: FetchRequest) -> int:
+    if r is None or r.role != "leader":
+        return -1
+    return r.hw if request.replica == CONSUMER else r.leo

@@ -1,0 +1,73 @@
+"""A node's data directory: the files in it, and the lock that keeps a second process out.
+
+data.mdb   LMDB: everything durable          (node.runtime.tables)
+journal    deferred writes since the flush   (node.runtime.journal)
+lock       flock()ed by the process that has the store open; the kernel lets go when it dies
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+from pathlib import Path
+from typing import Final, Self
+
+from node.errors import StorageError
+from node.runtime import journal
+
+LOCK_NAME: Final = "lock"
+
+
+class DataDir:
+    """A locked data directory. Raises StorageError at once if another process has it."""
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        try:
+            if create:
+                self.path.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            self._fd = os.open(self.path / LOCK_NAME, flags, 0o644)
+        except FileNotFoundError:
+            raise StorageError(f"there is no store in {self.path}") from None
+        except OSError as error:
+            raise StorageError(f"cannot use {self.path} for a store: {error}") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise StorageError(f"the store in {self.path} is open in another process") from None
+
+    @property
+    def journal(self) -> Path:
+        """The journal's path."""
+        return self.path / journal.FILE_NAME
+
+    def close(self) -> None:
+        """Let another process have it."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def power_cut(path: str | Path, rng: random.Random) -> tuple[int, int]:
+    """Take from a dead node what a power cut takes: the tail of its unsynced writes.
+
+    Returns the journal's length in bytes before and after. Raises StorageError while a process
+    still has the store open.
+    """
+    with DataDir(path, create=False):
+        return journal.cut(path, rng)
+
+
+def host_boot_id() -> str:
+    """An id of this boot of the host."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,246 @@
+"""The loop of one broker process: a turn is drain, step all, commit once, trace, send.
+
+Knows the core's contract (`node.core.api`) and the order of things in a turn; nothing of protocols.
+
+**The order in a turn.** Commit, then the turn's trace lines with one write(), then the messages.
+Wherever a kill falls, what the trace says is on disk, and what was sent is in the trace. (Trace
+before commit would let a killed leader claim a high watermark or an acknowledgement that its disk
+never had.) Only a turn with AT_ONCE messages writes its trace before the commit, for those messages
+leave before it. A turn that fails in the core leaves its trace in the output file only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Protocol, TextIO
+
+import msgspec
+
+from node import wire
+from node.core.api import (
+    Deliver,
+    Effects,
+    Event,
+    Mark,
+    NodeConfig,
+    Outgoing,
+    Shutdown,
+    Tick,
+)
+from node.core.messages import Error
+from node.core.storage import Storage
+from node.errors import StorageError, WireError
+from node.runtime.mailbox import Inbox, Outbox
+from node.runtime.store import LmdbStorage
+from node.trace import REFUSED, TraceEvent, event
+
+LONGEST_WAIT_MS: Final = 1000
+TURNS_BEHIND: Final = 8
+"""How many turns in a row may leave mail unread before the core is told of the time anyway."""
+HAND_OVER_US: Final = 2_000_000
+"""How long after a request to stop the core may take to hand over what it leads."""
+
+
+class Core(Protocol):
+    """What the loop needs of `node.core.broker.Broker`."""
+
+    def step(self, now_us: int, event: Event) -> Effects:
+        """Take one event, at a time in microseconds; say what it has for effect."""
+        ...
+
+
+MakeCore = Callable[[NodeConfig, Storage, Random, int], Core]
+
+
+class StopRequest:
+    """Set by a signal handler, read by the loop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+class TraceFile:
+    """`trace/<node>.jsonl`: each turn's events with one write()."""
+
+    def __init__(self, path: str, node: str, incarnation: int) -> None:
+        self._path = path
+        self._node = node
+        self._incarnation = incarnation
+        self._encoder = msgspec.json.Encoder()
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(f"cannot open the trace file {path}: {error}") from None
+
+    def write(self, now_us: int, events: list[TraceEvent]) -> None:
+        """Add events of one moment. Raises StorageError if they cannot all be written."""
+        lines = self._lines(now_us, events)
+        try:
+            written = os.write(self._fd, lines)
+        except OSError as error:
+            raise StorageError(f"cannot write the trace file {self._path}: {error}") from None
+        if written < len(lines):
+            raise StorageError(f"cannot write the trace file {self._path}: no space left")
+
+    def show(self, now_us: int, events: list[TraceEvent], to: TextIO) -> None:
+        """Write events that must not go to the trace, for whoever asks what happened."""
+        to.write("the turn that failed had done:\n" + self._lines(now_us, events).decode())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _lines(self, now_us: int, events: list[TraceEvent]) -> bytes:
+        stamp: dict[str, Any] = {
+            "t_us": now_us,
+            "node": self._node,
+            "incarnation": self._incarnation,
+        }
+        return self._encoder.encode_lines([{**stamp, **one} for one in events])
+
+
+class Loop:
+    """One broker between its mailbox, its disk and its trace, until it has stopped.
+
+    `turns` and `refused` (messages not understood) count since the start; `gave_up` says that the
+    core was asked to stop and did not finish in time.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        core: Core,
+        storage: LmdbStorage,
+        inbox: Inbox,
+        outbox: Outbox,
+        trace: TraceFile,
+        stop: StopRequest,
+    ) -> None:
+        self._node = node
+        self._step = core.step
+        self._storage = storage
+        self._inbox = inbox
+        self._outbox = outbox
+        self._trace = trace
+        self._stop = stop
+        self._deadline_us = 0
+        self._give_up_us = 0
+        self._behind = 0
+        self._stopped = False
+        self.turns = 0
+        self.refused = 0
+        self.gave_up = False
+
+    def run(self) -> None:
+        """Turn until the core says that it has stopped. Its last turn is flushed to disk."""
+        self._turn(monotonic_us(), [Tick()], [])
+        while not self._stopped:
+            self._inbox.wait(self._wait_ms(monotonic_us()))
+            arrived, all_of_it = self._inbox.drain()
+            refusals: list[TraceEvent] = []
+            events = self._understand(arrived, refusals)
+            now_us = monotonic_us()
+            self._behind = 0 if all_of_it else self._behind + 1
+            if self._stop.asked and not self._give_up_us:
+                self._give_up_us = now_us + HAND_OVER_US
+                events.append(Shutdown())
+            if events or refusals or self._due(now_us):
+                self._turn(now_us, events, refusals)
+            if self._give_up_us and now_us >= self._give_up_us and not self._stopped:
+                self.gave_up = self._stopped = True
+        self._storage.flush()
+
+    def _wait_ms(self, now_us: int) -> int:
+        """Until the core's deadline: rounded up, for a poll that is early would spin."""
+        wait = LONGEST_WAIT_MS
+        for deadline_us in (self._deadline_us, self._give_up_us):
+            if deadline_us:
+                wait = min(wait, max(0, -((now_us - deadline_us) // 1000)))
+        if self._stop.asked and not self._give_up_us:
+            return 0
+        return wait
+
+    def _due(self, now_us: int) -> bool:
+        """Whether to tell the core of the time. Not while more mail waits, so that a process that
+        was paused reads it before it draws conclusions from silence; but not never."""
+        return 0 < self._deadline_us <= now_us and self._behind % TURNS_BEHIND == 0
+
+    def _understand(self, arrived: list[list[bytes]], refusals: list[TraceEvent]) -> list[Event]:
+        """Messages as events; what cannot be understood becomes trace events in `refusals`."""
+        events: list[Event] = []
+        for frames in arrived:
+            try:
+                receiver, source, message, body = wire.decode(frames)
+            except WireError:
+                refusals.append(_refusal(frames))
+                continue
+            if receiver != self._node:
+                refusals.append(_refusal(frames))
+                continue
+            events.append(Deliver(source, message, body))
+        self.refused += len(refusals)
+        return events
+
+    def _turn(self, now_us: int, events: list[Event], trace: list[TraceEvent]) -> None:
+        """Step `events`, then commit, trace and send; `trace` has what already happened."""
+        at_once: list[Outgoing] = []
+        later: list[Outgoing] = []
+        flush = False
+        position = 0
+        while position < len(events) or self._due(now_us):
+            tick = position >= len(events)
+            try:
+                effects = self._step(now_us, Tick() if tick else events[position])
+            except BaseException:
+                self._trace.show(now_us, trace, sys.stderr)
+                raise
+            position += 1
+            trace.extend(effects.trace)
+            for out in effects.messages:
+                (at_once if out.mark is Mark.AT_ONCE else later).append(out)
+            flush = flush or effects.flush
+            self._deadline_us = effects.deadline_us
+            if effects.stopped:
+                self._stopped = True
+                break
+            if tick:
+                # Once a turn, even if the core wants to be stepped again at once.
+                break
+        self._finish(now_us, at_once, later, trace, flush=flush or self._stopped)
+        self.turns += 1
+
+    def _finish(
+        self,
+        now_us: int,
+        at_once: list[Outgoing],
+        later: list[Outgoing],
+        trace: list[TraceEvent],
+        *,
+        flush: bool,
+    ) -> None:
+        if at_once:
+            if trace:
+                self._trace.write(now_us, trace)
+            self._outbox.send(at_once)
+        if flush:
+            self._storage.flush()
+        else:
+            self._storage.commit()
+        if trace and not at_once:
+            self._trace.write(now_us, trace)
+        if later:
+            self._outbox.send(later)
+
+
+def monotonic_us() -> int:
+    """The host's monotonic clock, in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+def _refusal(frames: list[bytes]) -> TraceEvent:
+    source = frames[1][:40].decode(errors="replace") if len(frames) > 1 else ""
+    return event(REFUSED, kind="?", source=source, reason=Error.INVALID_REQUEST.value)

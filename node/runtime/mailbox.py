@@ -1,0 +1,154 @@
+"""ZeroMQ around one node: the socket it hears on, and one socket for each address it talks to.
+
+Knows frames and addresses, nothing of what messages mean. Best effort as the core expects it: a
+message that cannot leave now (no connection, a full queue) is dropped and counted, never waited
+for. Not connected means not queued (IMMEDIATE): a peer that comes back gets no stale messages.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import zmq
+
+from node import wire
+from node.core.api import Outgoing
+from node.errors import FloodmarkError
+
+EVERYONE_ELSE: Final = "*"
+"""Key of the address map: where messages go whose receiver has no address of its own (the hub)."""
+
+DRAIN_MESSAGES: Final = 512
+DRAIN_BYTES: Final = 8 << 20
+QUEUE_MESSAGES: Final = 1000
+RECONNECT_MS: Final = 20
+RECONNECT_MAX_MS: Final = 200
+
+
+# Plain integers: or-ing zmq's own flags costs more than sending a frame.
+_NOW: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+
+
+class CannotBind(FloodmarkError):
+    """The node's own address cannot be had: most often its port is taken."""
+
+    exit_code = 73
+
+
+class Inbox:
+    """Messages for this node, bound at `address` (tcp://host:port).
+
+    `wake_fd` is a descriptor that ends a wait when it becomes readable; it is emptied then.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, wake_fd: int) -> None:
+        self._socket = context.socket(zmq.PULL)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
+        self._socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise CannotBind(f"cannot listen on {address}: {error}") from None
+        self._wake_fd = wake_fd
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(wake_fd, zmq.POLLIN)
+
+    def wait(self, timeout_ms: int) -> None:
+        """Return when a message may be here, a signal came, or `timeout_ms` passed."""
+        for ready, _ in self._poller.poll(timeout_ms):
+            if ready == self._wake_fd:
+                os.read(self._wake_fd, 4096)
+
+    def drain(self) -> tuple[list[list[bytes]], bool]:
+        """What has arrived, as frames, and whether that is all of it.
+
+        Bounded, so that a turn ends however much comes in.
+        """
+        found: list[list[bytes]] = []
+        receive = self._socket.recv
+        size = 0
+        try:
+            while len(found) < DRAIN_MESSAGES and size < DRAIN_BYTES:
+                frame = receive(_NOW, copy=False)
+                frames = [frame.bytes]
+                while frame.more:
+                    frame = receive(_NOW, copy=False)
+                    frames.append(frame.bytes)
+                size += len(frames[-1])
+                found.append(frames)
+        except zmq.Again:
+            return found, True
+        return found, False
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+class Outbox:
+    """Messages of `node` to its peers; `peers` maps a receiver, or "*", to an address.
+
+    `dropped` counts messages that could not leave. Raises CannotBind for an address that ZeroMQ
+    does not understand.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], node: str, peers: dict[str, str]
+    ) -> None:
+        self._node = node
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self.dropped = 0
+        by_address: dict[str, zmq.Socket[bytes]] = {}
+        for peer, address in peers.items():
+            if address not in by_address:
+                by_address[address] = _connect(context, address)
+            self._sockets[peer] = by_address[address]
+        self._all = list(by_address.values())
+        self._default = self._sockets.get(EVERYONE_ELSE)
+
+    def wait_connected(self, timeout_ms: int) -> None:
+        """Give the connections up to `timeout_ms` each to come up; goes on without them."""
+        for socket in self._all:
+            if not socket.poll(timeout_ms, zmq.POLLOUT):
+                return
+
+    def send(self, messages: list[Outgoing]) -> None:
+        """Send in order; drops what cannot leave now."""
+        for out in messages:
+            socket = self._sockets.get(out.to, self._default)
+            if socket is None:
+                self.dropped += 1
+                continue
+            *first, last = wire.encode(out.to, self._node, out.message, out.body)
+            try:
+                for frame in first:
+                    socket.send(frame, _MORE)
+                socket.send(last, _NOW)
+            except zmq.Again:
+                # ZeroMQ has taken back the frames before, if there were any.
+                self.dropped += 1
+
+    def close(self, linger_ms: int) -> None:
+        """Close, giving what was sent up to `linger_ms` to leave."""
+        for socket in self._all:
+            socket.close(linger_ms)
+
+
+def _connect(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PUSH)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.IMMEDIATE, 1)
+    socket.set(zmq.SNDHWM, QUEUE_MESSAGES)
+    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise CannotBind(f"cannot connect to {address}: {error}") from None
+    return socket

@@ -1,0 +1,126 @@
+"""Writes that are not in LMDB yet: as operations for the journal, and their net effect in memory.
+
+Knows nothing of files. An `Overlay` lies over the tables of `node.runtime.tables`: whatever it
+does not mention is as the tables have it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+EVERYTHING: Final = -1
+"""A cut below every offset: nothing of the log in the tables counts any more."""
+
+
+class Append(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Keep one batch (arguments as in `Storage.append`)."""
+
+    partition: str
+    base_offset: int
+    chain: bytes
+    data: bytes
+
+
+class Truncate(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Forget the batches that start at or above `from_offset`."""
+
+    partition: str
+    from_offset: int
+
+
+class Delete(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Forget a log altogether."""
+
+    partition: str
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Keep a small value."""
+
+    key: str
+    value: bytes
+
+
+Op = Append | Truncate | Delete | Put
+
+
+class Kept(NamedTuple):
+    """A batch and the prefix hash stored beside it."""
+
+    chain: bytes
+    data: bytes
+
+
+class LogOverlay:
+    """Net effect on one log: cut what the tables have at or above `cut`, then add `batches`.
+
+    `cut` is None when nothing was cut. `present` says whether the log exists now: None means as
+    the tables have it.
+    """
+
+    __slots__ = ("batches", "cut", "present")
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Kept] = {}
+        self.cut: int | None = None
+        self.present: bool | None = None
+
+    def truncate(self, from_offset: int) -> None:
+        """Forget batches from there on, here and below."""
+        self.cut = from_offset if self.cut is None else min(self.cut, from_offset)
+        for base in [base for base in self.batches if base >= from_offset]:
+            del self.batches[base]
+
+    def delete(self) -> None:
+        """Forget the log."""
+        self.cut = EVERYTHING
+        self.present = False
+        self.batches.clear()
+
+    def hides(self, base_offset: int) -> bool:
+        """Whether a batch of the tables at `base_offset` is gone or replaced."""
+        return base_offset in self.batches or (self.cut is not None and base_offset >= self.cut)
+
+
+class Overlay:
+    """Net effect of a sequence of operations."""
+
+    __slots__ = ("logs", "values")
+
+    def __init__(self) -> None:
+        self.logs: dict[str, LogOverlay] = {}
+        self.values: dict[str, bytes] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.logs or self.values)
+
+    def log(self, partition: str) -> LogOverlay:
+        """The overlay of one log, made if need be."""
+        found = self.logs.get(partition)
+        if found is None:
+            found = self.logs[partition] = LogOverlay()
+        return found
+
+    def append(self, partition: str, base_offset: int, chain: bytes, data: bytes) -> None:
+        """Add one batch, in place of one that starts at the same offset."""
+        log = self.log(partition)
+        log.batches[base_offset] = Kept(chain, data)
+        log.present = True
+
+    def apply(self, op: Op) -> None:
+        """Add one operation."""
+        if isinstance(op, Append):
+            self.append(op.partition, op.base_offset, op.chain, op.data)
+        elif isinstance(op, Put):
+            self.values[op.key] = op.value
+        elif isinstance(op, Truncate):
+            self.log(op.partition).truncate(op.from_offset)
+        else:
+            self.log(op.partition).delete()
+
+    def clear(self) -> None:
+        """Forget everything: it is in the tables now."""
+        self.logs.clear()
+        self.values.clear()

@@ -1,0 +1,168 @@
+"""A broker process: what a spawned child does from its first line to its exit code.
+
+Exit codes: 0 stopped by request (SIGTERM), everything flushed; 70 the core found its own state
+contradictory, or any other error of ours; 73 the node's address cannot be had; 74 the disk refused
+(full, damaged, not ours, open elsewhere). Whatever the reason, its one sentence is the last line of
+the node's output file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import traceback
+from random import Random
+from typing import Final
+
+import msgspec
+import zmq
+
+from node.core.api import NodeConfig
+from node.core.storage import Storage
+from node.errors import FloodmarkError, StorageError
+from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
+from node.runtime.mailbox import CannotBind, Inbox, Outbox
+from node.runtime.store import LmdbStorage
+
+EXIT_BROKEN: Final = 70
+EXIT_ADDRESS: Final = 73
+EXIT_STORAGE: Final = 74
+STOP_DEADLINE_S: Final = 3.0
+"""After this long from SIGTERM the process ends anyway, with a dump of its stacks."""
+CONNECT_MS: Final = 50
+LINGER_MS: Final = 200
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a broker process is told.
+
+    `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
+    "*" to that of the hub. `parent_pid` is the process it must not outlive (0: `spawn` fills it
+    in). `boot_id` "" asks the host. Files are created as needed, folders must exist.
+    """
+
+    core: NodeConfig
+    data_dir: str
+    trace_file: str
+    output_file: str
+    bind: str
+    peers: dict[str, str]
+    boot_id: str = ""
+    parent_pid: int = 0
+    seed: int = 0
+
+
+def main(config: ProcessConfig, make_core: MakeCore | None = None) -> None:
+    """Run one broker in this process until it stops; leaves by SystemExit unless all went well.
+
+    `make_core` stands in for `node.core.broker.Broker`.
+    """
+    die_with_parent(config.parent_pid)
+    _redirect_output(config.output_file)
+    wake_fd, stop = _handle_signals()
+    code, sentence = 0, ""
+    try:
+        sentence = _run(config, make_core or _broker, wake_fd, stop)
+    except StorageError as error:
+        code, sentence = EXIT_STORAGE, str(error)
+    except CannotBind as error:
+        code, sentence = EXIT_ADDRESS, str(error)
+    except BaseException as error:
+        code, sentence = EXIT_BROKEN, _sentence(error)
+        traceback.print_exc()
+    faulthandler.cancel_dump_traceback_later()
+    sys.stderr.write(f"{config.core.node}/{config.core.incarnation}: {sentence}\n")
+    sys.stderr.flush()
+    if code:
+        raise SystemExit(code)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Make the kernel kill this process, even a stopped one, when its parent dies.
+
+    Exits at once if the parent is already gone. The kernel watches the parent's *thread* that made
+    this process: only a main thread may spawn.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if parent_pid and os.getppid() != parent_pid:
+        os._exit(EXIT_BROKEN)
+
+
+def _run(config: ProcessConfig, make_core: MakeCore, wake_fd: int, stop: StopRequest) -> str:
+    """Build everything, loop until stopped, take everything down; returns the last sentence."""
+    core_config = config.core
+    with contextlib.ExitStack() as stack:
+        storage = LmdbStorage(config.data_dir, config.boot_id or None)
+        stack.callback(storage.close)
+        trace = TraceFile(config.trace_file, core_config.node, core_config.incarnation)
+        stack.callback(trace.close)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        stack.callback(context.destroy, linger=0)
+        inbox = Inbox(context, config.bind, wake_fd)
+        outbox = Outbox(context, core_config.node, config.peers)
+        outbox.wait_connected(CONNECT_MS)
+        random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
+        core = make_core(core_config, storage, random, monotonic_us())
+        loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop)
+        # What exists now lives as long as the process: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+        loop.run()
+        outbox.close(LINGER_MS)
+        return (
+            f"stopped{' without having handed over' if loop.gave_up else ''} after {loop.turns}"
+            f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood"
+        )
+
+
+def _broker(config: NodeConfig, storage: Storage, random: Random, now_us: int) -> Core:
+    from node.core.broker import Broker
+
+    return Broker(config, storage, random, now_us)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, FloodmarkError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+def _redirect_output(path: str) -> None:
+    """Send stdout, stderr and stack dumps (SIGUSR1, crashes) to the end of a file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+
+
+def _handle_signals() -> tuple[int, StopRequest]:
+    """Ignore SIGINT, note SIGTERM; returns a descriptor that a signal makes readable, and the note.
+
+    `spawn` starts us with both blocked, so that none is lost or deadly before this.
+    """
+    stop = StopRequest()
+
+    def ask(_signal: int, _frame: object) -> None:
+        stop.asked = True
+        faulthandler.dump_traceback_later(STOP_DEADLINE_S, exit=True, file=2)
+
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    return read_fd, stop

@@ -1,0 +1,277 @@
+"""`LmdbStorage`: the real world's disk for the core (`node.core.storage.Storage`).
+
+Writes of a turn are kept in memory and read back at once. `commit` ends the turn: durable writes
+go to LMDB in one synced commit, deferred ones to the journal in one write(). `flush` moves
+everything deferred to LMDB and empties the journal.
+
+Two overlays lie over the tables: `_turn` (durable writes of this turn) and `_deferred` (deferred
+writes since the last flush). A log or key is in one of them at most. Should one be written with
+another durability than before (the flush setting changed at a restart), the turn ends in a flush,
+so that the order of its writes holds on disk.
+
+**Clean.** The counter `dirty` in LMDB equals `generation` from before the first deferred write
+after a flush: unless so, nothing can be missing. Else nothing is missing if the journal is of that
+generation, of this boot of the host, and not torn. Starting changes nothing on disk until the first
+commit, so a process that starts unclean and dies before is followed by one that also starts
+unclean: what the core must forget then, it forgets durably in its first turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from node.core.batch import HEADER
+from node.core.storage import StoredBatch
+from node.errors import StorageError
+from node.runtime import journal
+from node.runtime.datadir import DataDir, host_boot_id
+from node.runtime.journal import Journal, Replay
+from node.runtime.overlay import Append, Delete, Kept, Op, Overlay, Put, Truncate
+from node.runtime.tables import CHAIN_BYTES, MAX_NAME_BYTES, Tables
+
+MAP_BYTES: Final = 64 << 20
+MAP_LIMIT: Final = 1 << 40
+JOURNAL_LIMIT: Final = 64 << 20
+
+
+class LmdbStorage:
+    """One node's disk in `data_dir`, which no other process may have open.
+
+    `boot_id` tells boots of the host apart (None: ask the host). The LMDB map starts at
+    `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
+    method may raise StorageError; after one from `commit` or `flush` the store refuses all further
+    work, for what is in memory is no longer what is on disk.
+    """
+
+    clean: bool
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        boot_id: str | None = None,
+        *,
+        map_bytes: int = MAP_BYTES,
+        map_limit: int = MAP_LIMIT,
+        journal_limit: int = JOURNAL_LIMIT,
+    ) -> None:
+        boot = journal.boot_digest(host_boot_id() if boot_id is None else boot_id)
+        self._limit = journal_limit
+        self._turn = Overlay()
+        self._deferred = Overlay()
+        self._ops: list[Op] = []
+        self._must_flush = False
+        self._failed = ""
+        self._unsettled: int | None = None
+        with contextlib.ExitStack() as stack:
+            dir_ = stack.enter_context(DataDir(data_dir))
+            self._tables = Tables(dir_.path, map_bytes=map_bytes, map_limit=map_limit)
+            stack.callback(self._tables.close)
+            self._journal = Journal(dir_.journal, boot)
+            stack.callback(self._journal.close)
+            replay = journal.read(dir_.journal)
+            # An object dropped without `close`, as a crash drops it, must let go of the lock too.
+            self._closer = weakref.finalize(self, stack.pop_all().close)
+        self._generation = self._tables.number("generation")
+        self._dirty = self._tables.number("dirty") == self._generation
+        self._replay(replay, boot)
+
+    def partitions(self) -> list[str]:
+        """Names of all logs here, sorted: those ever appended to and not deleted since."""
+        names = set(self._tables.ids)
+        for overlay in (self._deferred, self._turn):
+            for name, log in overlay.logs.items():
+                if log.present is not None:
+                    (names.add if log.present else names.discard)(name)
+        return sorted(names)
+
+    def batches(self, partition: str) -> Iterator[StoredBatch]:
+        """Headers of a log in offset order."""
+        overlays = (self._deferred, self._turn)
+        found = stored(self._tables, overlays, partition, whole=False)
+        return iter([_header(partition, *one) for one in found])
+
+    def append(
+        self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
+    ) -> None:
+        """Keep one batch and its chained prefix hash."""
+        _check_name(partition)
+        if len(chain) != CHAIN_BYTES or base_offset < 0:
+            raise StorageError(f"{partition}: cannot keep a batch at {base_offset} so")
+        overlay = self._overlay_for(partition, None, durable=durable)
+        overlay.append(partition, base_offset, chain, data)
+        if overlay is self._deferred:
+            self._ops.append(Append(partition, base_offset, chain, data))
+
+    def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
+        """Forget all batches that start at or above `from_offset`."""
+        _check_name(partition)
+        overlay = self._overlay_for(partition, None, durable=durable)
+        overlay.log(partition).truncate(from_offset)
+        if overlay is self._deferred:
+            self._ops.append(Truncate(partition, from_offset))
+
+    def read(self, partition: str, base_offset: int) -> bytes:
+        """The bytes of the batch that starts exactly there."""
+        for overlay in (self._turn, self._deferred):
+            log = overlay.logs.get(partition)
+            if log is not None:
+                kept = log.batches.get(base_offset)
+                if kept is not None:
+                    return kept.data
+                if log.hides(base_offset):
+                    raise StorageError(f"{partition}: no batch starts at {base_offset}")
+        found = self._tables.batch(partition, base_offset)
+        if found is None:
+            raise StorageError(f"{partition}: no batch starts at {base_offset}")
+        return found
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        """Forget a log altogether."""
+        _check_name(partition)
+        overlay = self._overlay_for(partition, None, durable=durable)
+        overlay.log(partition).delete()
+        if overlay is self._deferred:
+            self._ops.append(Delete(partition))
+
+    def put(self, key: str, value: bytes, *, durable: bool) -> None:
+        """Keep a small value."""
+        _check_name(key)
+        overlay = self._overlay_for(None, key, durable=durable)
+        overlay.values[key] = value
+        if overlay is self._deferred:
+            self._ops.append(Put(key, value))
+
+    def get(self, key: str) -> bytes | None:
+        """A small value, None if never put."""
+        for overlay in (self._turn, self._deferred):
+            found = overlay.values.get(key)
+            if found is not None:
+                return found
+        return self._tables.value(key)
+
+    def commit(self) -> None:
+        """End the turn: at most one synced LMDB commit and one write() to the journal."""
+        if self._failed:
+            raise StorageError(self._failed)
+        if self._must_flush:
+            self.flush()
+            return
+        try:
+            self._commit()
+        except StorageError as error:
+            self._failed = str(error)
+            raise
+        if self._journal.size > self._limit:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the turn with everything, deferred or not, in LMDB, and the journal empty."""
+        if self._failed:
+            raise StorageError(self._failed)
+        if not self._dirty and not self._deferred and not self._must_flush:
+            self.commit()
+            return
+        try:
+            # The tables first: killed in between, the journal's old generation is ignored.
+            self._tables.write([self._deferred, self._turn], {"generation": self._generation + 1})
+            self._generation += 1
+            self._journal.settle(self._generation, 0)
+        except StorageError as error:
+            self._failed = str(error)
+            raise
+        self._unsettled = None
+        self._dirty = self._must_flush = False
+        self._deferred.clear()
+        self._turn.clear()
+        self._ops = []
+
+    def close(self) -> None:
+        """Let go of the files and the lock. Drops what is not committed; does not flush."""
+        self._failed = "the store is closed"
+        self._closer()
+
+    def _overlay_for(self, partition: str | None, key: str | None, *, durable: bool) -> Overlay:
+        """Where a write goes: the overlay of its durability, unless its log or key is already in
+        the other one. Then it stays there, and the turn ends in a flush if that is weaker."""
+        mine, other = self._deferred, self._turn
+        if durable:
+            mine, other = other, mine
+        known = (partition in other.logs) if partition is not None else (key in other.values)
+        if not known:
+            return mine
+        if durable:
+            self._must_flush = True
+        return other
+
+    def _commit(self) -> None:
+        first = bool(self._ops) and not self._dirty
+        if first and self._unsettled is None:
+            # A kill right after the mark below must find a journal that says "nothing was lost".
+            self._journal.begin()
+        if self._turn or first:
+            numbers = {"dirty": self._generation} if first else {}
+            self._tables.write([self._turn], numbers)
+            self._turn.clear()
+            self._dirty = self._dirty or first
+        if self._unsettled is not None:
+            self._journal.settle(self._generation, self._unsettled)
+            self._unsettled = None
+        if self._ops:
+            self._journal.begin()
+            self._journal.append(self._ops)
+            self._ops = []
+
+    def _replay(self, replay: Replay, boot: bytes) -> None:
+        """Take over what the journal holds, and judge whether that is all there ever was."""
+        current = replay.generation == self._generation
+        if current:
+            for turn in replay.turns:
+                for op in turn:
+                    self._deferred.apply(op)
+        whole = current and replay.boot == boot and not replay.torn
+        self.clean = whole or not self._dirty
+        if whole:
+            self._journal.resume(self._generation, replay.valid_bytes)
+        else:
+            self._unsettled = replay.valid_bytes if current else 0
+
+
+def stored(
+    tables: Tables, overlays: tuple[Overlay, ...], partition: str, *, whole: bool
+) -> Iterator[tuple[int, bytes, int]]:
+    """Batches of a log under its overlays, in offset order: (base offset, chain and batch, their
+    full length). Without `whole`, at least the chain and the batch's header."""
+    logs = [o.logs[partition] for o in overlays if partition in o.logs]
+    added: dict[int, Kept] = {}
+    for log in logs:
+        added = {base: kept for base, kept in added.items() if not log.hides(base)}
+        added.update(log.batches)
+    waiting = sorted(added, reverse=True)
+    for base, start, size in tables.batches(partition, whole=whole):
+        while waiting and waiting[-1] <= base:
+            yield _joined(waiting.pop(), added)
+        if not any(log.hides(base) for log in logs):
+            yield base, start, size
+    while waiting:
+        yield _joined(waiting.pop(), added)
+
+
+def _joined(base: int, added: dict[int, Kept]) -> tuple[int, bytes, int]:
+    both = added[base].chain + added[base].data
+    return base, both, len(both)
+
+
+def _header(partition: str, base: int, start: bytes, size: int) -> StoredBatch:
+    if len(start) < CHAIN_BYTES + HEADER.size:
+        raise StorageError(f"{partition}: the batch stored at {base} has no whole header")
+    _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)
+    return StoredBatch(base, count, epoch, size - CHAIN_BYTES, start[:CHAIN_BYTES])
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+        raise StorageError(f"a name of {len(name.encode())} bytes cannot be stored: {name[:40]!r}")

@@ -1,0 +1,247 @@
+"""One node's LMDB environment: logs, small values, and the table of partition names.
+
+Everything lies in the one unnamed database, under a first byte that tells the kind of key: a commit
+then rewrites fewer pages than with a database a kind. Knows nothing of turns or of the journal.
+
+    L <partition id, 4> <base offset, 8>   ->  <chain, 8> <batch>
+    V <key>                                ->  <small value>
+    N <partition name>                     ->  <partition id, 4>
+    M <name>                               ->  <unsigned number, 8> (the store's own counters)
+
+Numbers are big endian, so that keys sort as offsets do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import lmdb
+
+from node.errors import StorageError
+from node.runtime.overlay import LogOverlay, Overlay
+
+FORMAT: Final = 1
+CHAIN_BYTES: Final = 8
+MAX_NAME_BYTES: Final = 500
+"""Longest name of a partition or small value: LMDB's limit is 511 for a whole key."""
+
+_LOG: Final = struct.Struct(">cIQ")
+_LOG_PREFIX: Final = struct.Struct(">cI")
+_ID: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">Q")
+_DATA_FILE: Final = "data.mdb"
+_OPEN_HINT: Final = "it is damaged or is not a floodmark store"
+
+
+class Tables:
+    """The durable part of a store. One commit is one call of `write`.
+
+    `path` is the environment's directory. The map starts at `map_bytes` and doubles as needed, up
+    to `map_limit` bytes. `readonly` never changes a byte. Raises StorageError when the directory
+    cannot be opened as ours.
+    """
+
+    def __init__(
+        self, path: Path, *, map_bytes: int, map_limit: int, readonly: bool = False
+    ) -> None:
+        self.path = path
+        self._limit = map_limit
+        self._map_bytes = min(map_bytes, map_limit)
+        self._reader: lmdb.Transaction | None = None
+        fresh = not (path / _DATA_FILE).exists()
+        if fresh and readonly:
+            raise StorageError(f"there is no store in {path}")
+        try:
+            # One process opens a store (the caller holds its lock), and no transaction outlives a
+            # write: LMDB's own reader table would only cost.
+            self._env = lmdb.open(
+                str(path), map_size=self._map_bytes, max_dbs=0, readonly=readonly, sync=True,
+                create=not readonly, metasync=True, writemap=False, meminit=False, lock=False,
+            )  # fmt: skip
+        except (lmdb.Error, OSError) as error:
+            raise StorageError(f"cannot open the store in {path}: {error}; {_OPEN_HINT}") from None
+        try:
+            self._check_length()
+            self._map_bytes = max(self._map_bytes, int(self._env.info()["map_size"]))
+            self.ids = self._load_ids()
+            self._check_format(fresh)
+        except lmdb.Error as error:
+            self._env.close()
+            raise StorageError(f"cannot read the store in {path}: {error}; {_OPEN_HINT}") from None
+        except StorageError:
+            self._env.close()
+            raise
+
+    def value(self, key: str) -> bytes | None:
+        """A small value."""
+        return self._get(b"V" + key.encode())
+
+    def number(self, name: str) -> int:
+        """One of the store's own counters, 0 if never written."""
+        found = self._get(b"M" + name.encode())
+        return 0 if found is None else int(_NUMBER.unpack(found)[0])
+
+    def batch(self, partition: str, base_offset: int) -> bytes | None:
+        """Bytes of the batch that starts exactly there, None if none does."""
+        number = self.ids.get(partition)
+        if number is None or base_offset < 0:
+            return None
+        found = self._find(_LOG.pack(b"L", number, base_offset))
+        return None if found is None else bytes(found[CHAIN_BYTES:])
+
+    def batches(self, partition: str, *, whole: bool = False) -> Iterator[tuple[int, bytes, int]]:
+        """(base offset, start of the stored bytes, their full length) in offset order.
+
+        The stored bytes are the chain, then the batch; all of them if `whole`, else the first 64.
+        No write may happen until the iterator is exhausted or closed.
+        """
+        number = self.ids.get(partition)
+        if number is None:
+            return
+        prefix = _LOG_PREFIX.pack(b"L", number)
+        try:
+            with self._env.begin(buffers=True) as txn, txn.cursor() as cursor:
+                more = cursor.set_range(prefix)
+                while more:
+                    key, value = cursor.item()
+                    if key[: len(prefix)] != prefix:
+                        return
+                    base = int(_NUMBER.unpack_from(key, len(prefix))[0])
+                    yield base, bytes(value if whole else value[:64]), len(value)
+                    more = cursor.next()
+        except lmdb.Error as error:
+            self._refuse("read", error)
+
+    def write(self, overlays: Iterable[Overlay], numbers: dict[str, int]) -> None:
+        """Put the net effect of `overlays`, in order, and the counters to disk: one synced commit.
+
+        All or nothing. Grows the map when it is full. Raises StorageError when the disk refuses.
+        """
+        overlays = list(overlays)
+        self._end_read()
+        while True:
+            ids = dict(self.ids)
+            try:
+                self._write_once(overlays, numbers, ids)
+            except lmdb.MapFullError:
+                # Any commit can need pages, even one that only deletes (copy on write).
+                self._grow()
+            except (lmdb.Error, OSError) as error:
+                self._refuse("write", error)
+            else:
+                self.ids = ids
+                return
+
+    def close(self) -> None:
+        """Let go of the files. Nothing is lost by not calling it."""
+        self._end_read()
+        self._env.close()
+
+    def _write_once(
+        self, overlays: list[Overlay], numbers: dict[str, int], ids: dict[str, int]
+    ) -> None:
+        txn = self._env.begin(write=True)
+        try:
+            for overlay in overlays:
+                for name, log in overlay.logs.items():
+                    _write_log(txn, name, log, ids)
+                for key, value in overlay.values.items():
+                    txn.put(b"V" + key.encode(), value)
+            for name, number in numbers.items():
+                txn.put(b"M" + name.encode(), _NUMBER.pack(number))
+            txn.commit()
+        except BaseException:
+            # Where the commit itself failed there is nothing left to abort.
+            with contextlib.suppress(lmdb.Error):
+                txn.abort()
+            raise
+
+    def _grow(self) -> None:
+        if self._map_bytes >= self._limit:
+            raise StorageError(
+                f"the store in {self.path} is full: it may not grow above {self._limit} bytes"
+            )
+        self._map_bytes = min(self._map_bytes * 2, self._limit)
+        self._env.set_mapsize(self._map_bytes)
+
+    def _get(self, key: bytes) -> bytes | None:
+        found = self._find(key)
+        return None if found is None else bytes(found)
+
+    def _find(self, key: bytes) -> bytes | memoryview | None:
+        if self._reader is None:
+            self._reader = self._env.begin(buffers=True)
+        try:
+            return self._reader.get(key)
+        except lmdb.Error as error:
+            self._refuse("read", error)
+
+    def _end_read(self) -> None:
+        if self._reader is not None:
+            self._reader.abort()
+            self._reader = None
+
+    def _refuse(self, what: str, error: Exception) -> NoReturn:
+        raise StorageError(f"cannot {what} the store in {self.path}: {error}") from None
+
+    def _check_length(self) -> None:
+        # Reading a page beyond the file's end is no error but a SIGBUS, so look before.
+        needed = (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
+        found = os.stat(self.path / _DATA_FILE).st_size
+        if found < needed:
+            raise StorageError(
+                f"the store in {self.path} was cut short: {found} bytes of at least {needed}"
+            )
+
+    def _check_format(self, fresh: bool) -> None:
+        entries = int(self._env.stat()["entries"])
+        found = self.number("format") if entries else 0
+        if not entries:
+            if fresh:
+                self.write([], {"format": FORMAT})
+        elif found != FORMAT:
+            raise StorageError(
+                f"the store in {self.path} has format {found}, expected {FORMAT}; {_OPEN_HINT}"
+            )
+
+    def _load_ids(self) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        with self._env.begin() as txn, txn.cursor() as cursor:
+            more = cursor.set_range(b"N")
+            while more and cursor.key()[:1] == b"N":
+                ids[cursor.key()[1:].decode(errors="replace")] = _ID.unpack(cursor.value())[0]
+                more = cursor.next()
+        return ids
+
+
+def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str, int]) -> None:
+    number = ids.get(name)
+    if number is not None and log.cut is not None:
+        _delete_from(txn, number, max(log.cut, 0))
+    if log.present is False:
+        if number is not None:
+            txn.delete(b"N" + name.encode())
+            del ids[name]
+        return
+    if log.present and number is None:
+        number = max(ids.values(), default=0) + 1
+        ids[name] = number
+        txn.put(b"N" + name.encode(), _ID.pack(number))
+    if number is None:
+        return
+    for base in sorted(log.batches):
+        kept = log.batches[base]
+        txn.put(_LOG.pack(b"L", number, base), kept.chain + kept.data)
+
+
+def _delete_from(txn: lmdb.Transaction, number: int, from_offset: int) -> None:
+    prefix = _LOG_PREFIX.pack(b"L", number)
+    with txn.cursor() as cursor:
+        more = cursor.set_range(_LOG.pack(b"L", number, from_offset))
+        while more and cursor.key()[: len(prefix)] == prefix:
+            more = cursor.delete()

@@ -1,0 +1,216 @@
+"""What stands above everything else: verdict, sentence, trust badges, facts, commands.
+
+Shared by the page and by the terminal summary, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from checker.verdict import PropertyResult, Verdict
+from reports import words
+from reports.charts import gaps
+from reports.model import SEVERITY, RunFolder
+from reports.operations import FAIL, INFO, OK
+
+Mood = Literal["good", "bad", "unsure", "plain"]
+MARKS: Final = {
+    Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_EXERCISED: "○",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Badge:
+    """One sign of trust (or of none): a name, a short value, a sentence."""
+
+    name: str
+    value: str
+    detail: str
+    mood: Mood
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line to copy, and what it does."""
+
+    does: str
+    line: str
+
+
+def sentence(folder: RunFolder) -> str:
+    """The verdict in one sentence: the checker's, or why there is none."""
+    if folder.result is not None:
+        return words.clip(folder.result.sentence) or _bare(folder.verdict)
+    recorded = len(folder.operations)
+    what = words.count(recorded, "operation") if recorded else "no operation"
+    last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
+    unreadable = (folder.path / "results.json").exists()
+    if unreadable:
+        return "No verdict: results.json cannot be read; judge the run again."
+    match folder.info.state:
+        case "running":
+            return (
+                "No verdict: the harness ended while the run was going on (killed, or still "
+                f"running); {what} was recorded{last}."
+            ).replace("operations was", "operations were")
+        case "interrupted":
+            return f"No verdict yet: the run was interrupted; it left {what}{last}."
+        case "finished":
+            return f"No verdict yet: the run finished with {what}, and nobody has judged it."
+    return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
+
+
+def _bare(verdict: Verdict) -> str:
+    """A sentence for a result that came without one."""
+    return {
+        Verdict.VALID: "Every property that was checked held.",
+        Verdict.INVALID: "At least one property was broken.",
+        Verdict.UNKNOWN: "The run could not be judged.",
+        Verdict.NOT_EXERCISED: "The run proves nothing: its faults or its clients did too little.",
+    }[verdict]
+
+
+def badges(folder: RunFolder) -> list[Badge]:
+    """Harness clean, faults took effect, exercised, acknowledged operations."""
+    return [
+        _harness(folder), *_crashes(folder), _faults(folder), _exercised(folder), _acked(folder),
+        _gap(folder),
+    ]  # fmt: skip
+
+
+def _harness(folder: RunFolder) -> Badge:
+    problems = [*folder.info.problems, *(folder.result.problems if folder.result else ())]
+    if problems:
+        return Badge("Harness", words.count(len(problems), "problem"), problems[0], "bad")
+    if folder.info.state != "finished":
+        state = folder.info.state or "unknown"
+        return Badge("Harness", "not finished", f"The run's state is '{state}'.", "unsure")
+    return Badge("Harness", "clean", "The run finished, without a problem of the harness.", "good")
+
+
+def _crashes(folder: RunFolder) -> list[Badge]:
+    """A badge for processes that ended unasked; none when every end is explained."""
+    crashed = [x for x in folder.exits if not x.expected]
+    if not crashed:
+        return []
+    names = words.listing(sorted({x.node for x in crashed}))
+    return [Badge("Processes", f"{len(crashed)} ended unasked", f"Nobody asked {names} to end.",
+                  "bad")]  # fmt: skip
+
+
+def _faults(folder: RunFolder) -> Badge:
+    faults = folder.faults
+    if not faults:
+        return Badge("Faults", "none", "The schedule holds no fault.", "plain")
+    took = sum(f.took_effect for f in faults)
+    left = {
+        "skipped": sum(f.status == "skipped" for f in faults),
+        "missed": sum(f.status == "missed" for f in faults),
+        "not reached": sum(f.status == "waiting" for f in faults),
+        "met no message": sum(f.touched is False for f in faults),
+    }
+    rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
+    drawn = folder.schedule is not None and folder.schedule.drawn
+    enough = took == len(faults) or (drawn and took * 2 >= len(faults))
+    return Badge("Faults took effect", f"{took} of {len(faults)}",
+                 f"The others: {rest}." if rest else "All of them.",
+                 "good" if enough else "unsure")  # fmt: skip
+
+
+def _exercised(folder: RunFolder) -> Badge:
+    if folder.result is None:
+        return Badge("Exercised", "not judged", "No verdict was written.", "unsure")
+    found = next((p for p in folder.result.properties if "exercise" in p.property), None)
+    if found is None:
+        poor = folder.verdict is Verdict.NOT_EXERCISED
+        return Badge("Exercised", "no" if poor else "not stated",
+                     "The checker does not say more.", "unsure" if poor else "plain")  # fmt: skip
+    good = found.verdict is Verdict.VALID
+    return Badge("Exercised", "yes" if good else "no",
+                 words.clip(found.reason, 240) or "Faults and clients did enough.",
+                 "good" if good else "unsure")  # fmt: skip
+
+
+def _acked(folder: RunFolder) -> Badge:
+    ops = folder.operations
+    acked = ops.acked
+    records = int(ops.count[acked].sum())
+    by = [int((ops.outcome == code).sum()) for code in (OK, FAIL, INFO)]
+    return Badge("Acknowledged writes", f"{int(acked.sum()):,}",
+                 f"{words.count(records, 'record')}; of all {len(ops):,} operations "
+                 f"{by[0]:,} ok, {by[1]:,} fail, {by[2]:,} info.",
+                 "plain" if acked.any() else "unsure")  # fmt: skip
+
+
+def _gap(folder: RunFolder) -> Badge:
+    found = gaps(folder)
+    if not found:
+        return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
+    worst = max(found.values(), key=lambda gap: gap.length_us)
+    total = found[""]
+    return Badge("Longest gap", words.span(worst.length_us),
+                 f"{worst.partition or 'The cluster'} acknowledged nothing from "
+                 f"{folder.seconds(worst.start_us):.1f} s; all partitions together at most "
+                 f"{words.span(total.length_us)}.", "plain")  # fmt: skip
+
+
+def facts(folder: RunFolder) -> list[tuple[str, str]]:
+    """The run's identity: (name, value) pairs."""
+    info, schedule = folder.info, folder.schedule
+    switches = info.switches or (schedule.cluster.switches if schedule else ())
+    cluster = schedule.cluster if schedule else None
+    digest = info.schedule_digest or (schedule.digest() if schedule else "")
+    made = [
+        ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
+        ("switches", ", ".join(switches) or "none"),
+        ("seed", "unknown" if info.seed is None else str(info.seed)),
+        ("schedule", digest or "unknown"),
+        ("duration", _duration(folder)),
+    ]
+    if cluster:
+        shape = (
+            f"{words.count(cluster.brokers, 'broker')}, {words.count(cluster.voters, 'voter')}, "
+            f"{words.count(cluster.partitions, 'partition')}"
+        )
+        made.append(("cluster", shape))
+        made.append(
+            ("replication", f"factor {cluster.replication_factor}, min ISR {cluster.min_isr}, "
+             f"flush {cluster.flush}")
+        )  # fmt: skip
+    started = info.epoch_us + (info.phases.start_us - info.monotonic_us)
+    if info.epoch_us > 0 and info.phases.start_us:
+        when = datetime.datetime.fromtimestamp(started / 1e6, tz=datetime.UTC)
+        made.append(("started", when.strftime("%Y-%m-%d %H:%M:%S UTC")))
+    return made
+
+
+def _duration(folder: RunFolder) -> str:
+    p = folder.info.phases
+    start = p.start_us or folder.zero_us
+    end = p.end_us or folder.last_us
+    if end <= start:
+        return "nothing happened"
+    whole = words.span(end - start)
+    if p.storm_us and p.heal_us:
+        return f"{whole} (storm {words.span(p.heal_us - p.storm_us)})"
+    return whole
+
+
+def commands(folder: RunFolder) -> list[Command]:
+    """The lines that replay the run, judge it again and build this page again."""
+    where = shlex.quote(folder.folder)
+    replay = folder.info.replay or f"floodmark run --schedule {where}"
+    return [
+        Command("run the same storm again", replay),
+        Command("judge what was recorded again", f"floodmark check {where}"),
+        Command("build this page again", f"floodmark report {where}"),
+    ]
+
+
+def properties(folder: RunFolder) -> list[PropertyResult]:
+    """The checker's table, worst first and otherwise in its own order."""
+    found = folder.result.properties if folder.result else ()
+    return sorted(found, key=lambda p: SEVERITY.index(p.verdict))

@@ -1,0 +1,256 @@
+"""`report.html`: one self-contained file from a run folder, written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from checker.verdict import Anomaly, Verdict, Witness
+from node.errors import FloodmarkError
+from reports import faults, grid, head, model, opsview, timeline, words
+from reports.model import ReportError, RunFolder
+
+PAGE: Final = "report.html"
+MOST_BYTES: Final = 5_000_000
+MOST_ANOMALIES: Final = 60
+MOST_WITNESSES: Final = 32
+FINDINGS_IN_FULL: Final = 10
+MOST_FAULT_ROWS: Final = 250
+MOST_FILES: Final = 80
+TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class WitnessRow:
+    """One witness as a row of text; "" where a field says nothing."""
+
+    what: str
+    at: str
+    op: str
+    client: str
+    node: str
+    offset: str
+    value: str
+    epoch: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a witness table; those that say nothing anywhere are left out."""
+
+    field: str
+    title: str
+    number: bool = False
+
+
+COLUMNS: Final = (
+    Column("what", "witness"), Column("at", "time, s", True), Column("op", "operation"),
+    Column("client", "client / process"), Column("node", "node"), Column("offset", "offset", True),
+    Column("value", "value", True), Column("epoch", "epoch", True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One anomaly as the page shows it."""
+
+    number: int
+    anomaly: Anomaly
+    message: str
+    when: str
+    witnesses: tuple[WitnessRow, ...]
+    more: int
+    grid: int
+    timed: bool
+    columns: tuple[Column, ...] = ()
+
+
+def build(run_dir: Path) -> Path:
+    """Build the page of a run folder and return its path.
+
+    Damaged or missing files become notes on the page. Raises ReportError (one sentence) when the
+    folder holds no run or the page cannot be written; then no file is left or changed.
+    """
+    run_dir = Path(run_dir)
+    try:
+        folder = model.read(run_dir)
+        text = render(folder)
+        if len(text) > MOST_BYTES * 0.95:
+            text = render(folder, lean=True)
+    except FloodmarkError:
+        raise
+    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ReportError(
+            f"{run_dir}: the page could not be built ({type(error).__name__}: {error})"
+        ) from error
+    return _write(run_dir / PAGE, text.encode("utf-8", "replace"))
+
+
+def render(folder: RunFolder, *, lean: bool = False) -> str:
+    """The page of a run folder as text; `lean` leaves out most of what may be left out."""
+    most = MOST_ANOMALIES // 6 if lean else MOST_ANOMALIES
+    views = timeline.views(folder)
+    if lean and len(views) > 1:
+        views = views[:1]
+        folder.notes.add("The view of the whole run is left out to keep this page small.")
+    made_grids = grid.grids(folder)
+    recorded = {int(folder.operations.op[row]) for row in opsview.witness_rows(folder)}
+    findings = [
+        _finding(folder, number, anomaly, made_grids, recorded)
+        for number, anomaly in enumerate(folder.anomalies[:most], 1)
+    ]
+    if len(folder.anomalies) > most:
+        folder.notes.add(
+            f"{len(folder.anomalies):,} findings; the {most} that matter most are shown, "
+            "all are in results.json."
+        )
+    fault_rows = _fault_rows(folder)
+    info = folder.info
+    problems = [*info.problems, *(folder.result.problems if folder.result else ())]
+    script = _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _template().render(
+        folder=folder, verdict=folder.verdict, mark=head.MARKS[folder.verdict],
+        sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
+        commands=head.commands(folder), properties=head.properties(folder), findings=findings,
+        total_findings=len(folder.anomalies), views=views, grids=made_grids,
+        fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
+        notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=head.MARKS,
+        more_files=max(0, len(folder.files) - MOST_FILES), environment=_environment(folder),
+        css=Markup(_asset("page.css")), script=Markup(script), script_hash=digest,
+    )  # fmt: skip
+
+
+def _finding(
+    folder: RunFolder,
+    number: int,
+    anomaly: Anomaly,
+    made_grids: list[grid.Grid],
+    recorded: set[int],
+) -> Finding:
+    """One anomaly with its witnesses in words, and where else on the page it shows."""
+    # The first few findings in full; of later ones enough to see what they are.
+    most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
+    shown = tuple(_witness(folder, w, recorded) for w in anomaly.witnesses[:most])
+    at = anomaly.offset
+    number_of_grid = next(
+        (i for i, g in enumerate(made_grids, 1) if g.partition == anomaly.partition
+         and (at < 0 or g.offsets[0] <= at <= g.offsets[-1])), 0,
+    )  # fmt: skip
+    return Finding(
+        number=number, anomaly=anomaly, message=words.clip(anomaly.message),
+        when=f"{folder.seconds(anomaly.t_us):.3f} s" if anomaly.t_us >= 0 else "",
+        witnesses=shown,
+        more=len(anomaly.witnesses) - len(shown), grid=number_of_grid,
+        timed=anomaly.t_us >= 0,
+        columns=tuple(c for c in COLUMNS if any(getattr(w, c.field) for w in shown)),
+    )  # fmt: skip
+
+
+def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
+    client = w.client + (f" / {w.process}" if w.process >= 0 else "")
+    return WitnessRow(
+        what=words.clip(w.what, 300), client=words.clip(client, 60), node=words.clip(w.node, 60),
+        at=f"{folder.seconds(w.t_us):.3f}" if w.t_us >= 0 else "",
+        op=f"#{w.op}" if w.op >= 0 else "", offset=f"{w.offset:,}" if w.offset >= 0 else "",
+        value=str(w.value) if w.value >= 0 else "", epoch=str(w.epoch) if w.epoch >= 0 else "",
+        link=f"op-{w.op}" if w.op in recorded else "",
+    )  # fmt: skip
+
+
+def _fault_rows(folder: RunFolder) -> list[tuple[faults.Executed, str]]:
+    """Each fault in a sentence; of very many, those nearest to the first finding."""
+    chosen = list(folder.faults)
+    if len(chosen) > MOST_FAULT_ROWS:
+        found = timeline.first_finding(folder)
+        centre = found.t_us if found is not None and found.t_us >= 0 else folder.last_us
+        chosen.sort(key=lambda f: abs(f.start_us - centre))
+        chosen = sorted(chosen[:MOST_FAULT_ROWS], key=lambda f: f.index)
+        folder.notes.add(
+            f"The schedule's table holds the {MOST_FAULT_ROWS} of {len(folder.faults):,} faults "
+            f"nearest to {'the first finding' if found else 'the end of the run'}."
+        )
+    return [(f, words.clip(faults.sentence(f, folder.zero_us), 600)) for f in chosen]
+
+
+def _environment(folder: RunFolder) -> list[tuple[str, str]]:
+    """Versions, host, promise and what else the run recorded about itself."""
+    info = folder.info
+
+    def said(values: dict[str, object]) -> str:
+        pairs = (f"{k} {_plain(v)}" for k, v in values.items())
+        return words.clip(", ".join(pairs), 600)
+
+    made = [
+        ("versions", said(info.versions)), ("host", said(info.host)),
+        ("promise", said(info.promise)), ("world", info.world),
+        ("capabilities", words.listing(info.capabilities)), ("state", info.state),
+        ("command", words.clip(" ".join(info.command), 600)),
+        ("measures", said(folder.result.measures) if folder.result else ""),
+    ]  # fmt: skip
+    return [(name, value) for name, value in made if value]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def _size(count: int) -> str:
+    """A file size for a person."""
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1e3:.0f} kB" if count < 1_000_000 else f"{count / 1e6:.1f} MB"
+
+
+@lru_cache(maxsize=8)
+def _asset(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    environment.filters["clip"] = words.clip
+    environment.filters["size"] = _size
+    environment.globals["Verdict"] = Verdict
+    return environment.get_template("page.html.j2")
+
+
+def _write(target: Path, content: bytes) -> Path:
+    """Write beside the target, then rename: a reader sees the old page or the new one."""
+    if len(content) > MOST_BYTES:
+        raise ReportError(
+            f"{target}: the page would be {_size(len(content))}, more than {_size(MOST_BYTES)}"
+        )
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise ReportError(f"{target}: the page cannot be written: {error.strerror}") from None
+    return target

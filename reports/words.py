@@ -1,0 +1,126 @@
+"""Numbers, times and faults in words, as the page and the terminal say them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from nemesis.schedule import After, Bridge, Cut, Delay, Fault, Isolate, Loss, Ring
+
+_ROLES = {
+    "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
+    "controller": "the controller", "any": "any broker", "minority": "a minority",
+    "majority": "a majority", "all": "all brokers", "voters": "the voters",
+    "clients": "the clients", "rest": "the rest",
+}  # fmt: skip
+_ORDINALS = {1: "first", 2: "second", 3: "third"}
+LONGEST_TEXT = 1200
+
+
+def clip(text: object, limit: int = LONGEST_TEXT) -> str:
+    """At most `limit` characters of `text`, an ellipsis where some were cut."""
+    whole = str(text)
+    return whole if len(whole) <= limit else whole[: limit - 1] + "…"
+
+
+def count(number: int, noun: str = "", plural: str = "") -> str:
+    """`1,234`, or with a noun `1 batch`, `1,234 batches` (`plural` where an s is not enough)."""
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def span(us: float) -> str:
+    """A length of time in microseconds at a readable precision: `312 ms`, `3.21 s`, `2 min 5 s`."""
+    if us < 0:
+        return "-" + span(-us)
+    if us < 1_000:
+        return f"{us:.0f} µs"
+    if us < 100_000:
+        return f"{us / 1e3:.1f} ms"
+    if us < 999_500:
+        return f"{us / 1e3:.0f} ms"
+    if us < 119_950_000:
+        return f"{us / 1e6:.2f} s" if us < 9_995_000 else f"{us / 1e6:.1f} s"
+    minutes, seconds = divmod(round(us / 1e6), 60)
+    if minutes < 120:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
+
+
+def listing(items: Iterable[str], limit: int = 12) -> str:
+    """`n1, n2 and n3`, or the first few and `17 more`."""
+    names = list(items)
+    if len(names) > limit:
+        return ", ".join(names[: limit - 1]) + f" and {len(names) - limit + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def target(text: str) -> str:
+    """A schedule's target as a person says it: `leader:log-0` is `the leader of log-0`."""
+    role, _, partition = text.partition(":")
+    if role in _ROLES:
+        return _ROLES[role] + (f" of {partition}" if partition else "")
+    return listing(text.split(","))
+
+
+def intent(fault: Fault) -> str:
+    """What a fault of the schedule asks for, without its times: `Kill the leader of log-0`."""
+    kinds = ", ".join(getattr(fault, "kinds", ()))
+    only = f" ({kinds} only)" if kinds else ""
+    match fault:
+        case Cut():
+            arrow = "in both directions" if fault.two_way else "one way"
+            return f"Cut {target(fault.on)} from {target(fault.to)}, {arrow}"
+        case Isolate():
+            also = " and clients" if fault.clients else ""
+            return f"Isolate {target(fault.on)} from all other nodes{also}"
+        case Bridge():
+            return f"Split the brokers so that both halves reach only {target(fault.on)}"
+        case Ring():
+            return "Cut links so that every broker sees a different majority"
+        case Delay():
+            jitter = f" ± {fault.jitter_ms} ms" if fault.jitter_ms else ""
+            link = _link(fault)
+            return f"Delay messages {link} by {fault.delay_ms} ms{jitter}{only}"
+        case Loss():
+            return f"Lose {fault.percent} % of messages {_link(fault)}{only}"
+    return f"{str(fault.__struct_config__.tag).capitalize()} {target(fault.on)}"
+
+
+def _link(fault: Delay | Loss) -> str:
+    if fault.two_way:
+        return f"between {target(fault.on)} and {target(fault.to)}"
+    return f"from {target(fault.on)} to {target(fault.to)}"
+
+
+def asked(fault: Fault) -> str:
+    """When a fault of the schedule was due, and for how long."""
+    if fault.after is not None:
+        when = _trigger(fault.after)
+    else:
+        when = f"at {(fault.at_ms or 0) / 1000:.3f} s"
+    if str(fault.__struct_config__.tag) in ("restart", "resume"):
+        return when
+    if fault.for_ms is None:
+        return f"{when}, until the final heal"
+    return f"{when}, for {span(fault.for_ms * 1000)}"
+
+
+def _trigger(after: After) -> str:
+    nth = _ORDINALS.get(after.nth, f"{after.nth}th")
+    fields = ", ".join(f"{k} = {v}" for k, v in after.match.items())
+    later = f" + {span(after.delay_ms * 1000)}" if after.delay_ms else ""
+    return f"after the {nth} '{after.event}' event{f' with {fields}' if fields else ''}{later}"
+
+
+def folder_of(replay: str, run: str) -> str:
+    """The run folder as the replay command names it, so that other commands can name it too."""
+    try:
+        parts = shlex.split(replay)
+    except ValueError:
+        parts = []
+    if "--schedule" in parts[:-1]:
+        return parts[parts.index("--schedule") + 1]
+    return f"store/{run}"

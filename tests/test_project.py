@@ -1,0 +1,257 @@
+"""Rules of the house that no tool checks: who may import whom, and what no file may contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("node", "harness", "nemesis", "checker", "reports")
+LONGEST_FILE = 500
+
+# What a package may import from the other four; `harness` may import all.
+ALLOWED_IMPORTS = {
+    "node": set[str](),
+    "nemesis": {"node.trace", "node.wire"},
+    "checker": {"harness.history", "node.trace", "node.wire"},
+    "reports": {"harness.history", "nemesis.schedule", "checker.verdict", "node.trace"},
+}
+# Data types that others share: they may know each other and nothing else of ours.
+LEAVES = {"harness.history", "nemesis.schedule", "checker.verdict", "node.trace"}
+
+# Libraries that belong to one place.
+SPARK_FILES = ["checker/*"]
+SOCKET_FILES = ["node/runtime/*", "node/runtime.py", "nemesis/hub*", "nemesis/runtime*"]
+SOCKET_FILES += ["harness/real*"]
+LIBRARY_HOMES = {
+    "pyspark": SPARK_FILES,
+    "py4j": SPARK_FILES,
+    "zmq": SOCKET_FILES,
+    "lmdb": SOCKET_FILES,
+}
+# The core gets time, randomness and storage from its world.
+IMPURE = {
+    *("asyncio", "datetime", "io", "lmdb", "logging", "multiprocess", "multiprocessing", "os"),
+    *("pathlib", "random", "secrets", "select", "signal", "socket", "subprocess", "tempfile"),
+    *("threading", "time", "uuid", "zmq"),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: who imports what, by full dotted names."""
+
+    file: str
+    line: int
+    importer: str
+    imported: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.imported}"
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def imports_of(file: Path) -> Iterator[Import]:
+    """All imports of a file, also those inside functions and for type checking only."""
+    importer = module_name(file)
+    package = importer if file.name == "__init__.py" else importer.rpartition(".")[0]
+    for found in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        match found:
+            case ast.Import():
+                names = [alias.name for alias in found.names]
+            case ast.ImportFrom():
+                base = found.module or ""
+                if found.level:
+                    above = package.split(".")[: len(package.split(".")) - found.level + 1]
+                    base = ".".join([*above, *filter(None, [base])])
+                # `from node import trace` imports a module, `from node.trace import HW` a name.
+                names = [
+                    f"{base}.{alias.name}" if is_module(f"{base}.{alias.name}") else base
+                    for alias in found.names
+                ]
+            case _:
+                continue
+        for name in names:
+            yield Import(str(file.relative_to(ROOT)), found.lineno, importer, name)
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+
+
+ALL_IMPORTS = [found for file in python_files(*PACKAGES) for found in imports_of(file)]
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_within(name: str, modules: set[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def listed(broken: list[Import]) -> str:
+    return "\n".join(map(str, broken))
+
+
+@pytest.mark.parametrize("package", ALLOWED_IMPORTS)
+def test_packages_import_only_what_they_may_know(package: str) -> None:
+    broken = [
+        found
+        for found in ALL_IMPORTS
+        if top(found.importer) == package
+        and top(found.imported) in set(PACKAGES) - {package}
+        and not is_within(found.imported, ALLOWED_IMPORTS[package])
+    ]
+    assert not broken, listed(broken)
+
+
+def test_leaves_know_only_leaves() -> None:
+    broken = [
+        found
+        for found in ALL_IMPORTS
+        if is_within(found.importer, LEAVES)
+        and top(found.imported) in PACKAGES
+        and not is_within(found.imported, LEAVES)
+    ]
+    assert not broken, listed(broken)
+
+
+@pytest.mark.parametrize("library", LIBRARY_HOMES)
+def test_libraries_stay_in_their_place(library: str) -> None:
+    broken = [
+        found
+        for found in ALL_IMPORTS
+        if top(found.imported) == library
+        and not any(fnmatch(found.file, home) for home in LIBRARY_HOMES[library])
+    ]
+    assert not broken, listed(broken)
+
+
+def test_the_core_is_pure() -> None:
+    broken = [
+        found
+        for found in ALL_IMPORTS
+        if is_within(found.importer, {"node.core"}) and top(found.imported) in IMPURE
+    ]
+    assert not broken, listed(broken)
+
+
+def test_imports_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules above are only as good as this."""
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "node" / "core").mkdir(parents=True)
+    (tmp_path / "node" / "trace.py").touch()
+    file = tmp_path / "node" / "core" / "log.py"
+    file.write_text(
+        "import os.path as p, zmq\n"
+        "from node import trace\n"
+        "from .. import trace as other\n"
+        "from ..trace import Event\n"
+        "def later():\n"
+        "    from . import log\n"
+    )
+    assert [found.imported for found in imports_of(file)] == [
+        "os.path",
+        "zmq",
+        "node.trace",
+        "node.trace",
+        "node.trace",
+        "node.core.log",
+    ]
+
+
+def test_no_python_file_is_too_long() -> None:
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines())
+        for file in python_files(*PACKAGES, "tests")
+    }
+    assert {file: lines for file, lines in lengths.items() if lines > LONGEST_FILE} == {}
+
+
+# Written in pieces, so that this file does not find itself.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~*$}>-])/(?:work|ro" + r"ot|home/\w+|Users/\w+|opt/pyp" + r"i)/"
+)
+REGISTRY_HOST = re.compile(
+    r"\b(?:pyp" + r"i\.org|python" + r"hosted\.org|npm" + r"js\.(?:org|com)|deb" + r"ian\.org)\b"
+)
+
+
+def project_files() -> list[Path]:
+    """Every file that is, or is about to be, under version control."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    files = (ROOT / name for name in listing.stdout.split("\0") if name)
+    return [file for file in files if file.is_file()]
+
+
+def test_files_name_no_machine_and_no_registry() -> None:
+    found = []
+    for file in project_files():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if MACHINE_PATH.search(line) or REGISTRY_HOST.search(line)
+        ]
+    assert not found, "\n".join(found)
+
+
+class TestPins:
+    """`constraints.txt` fixes every package, by version only."""
+
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    def test_are_exact(self) -> None:
+        exact = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!]*")
+        assert [pin for pin in self.pins if not exact.fullmatch(pin)] == []
+
+    def test_name_every_package_once(self) -> None:
+        names = [normal_name(pin) for pin in self.pins]
+        assert sorted(set(names)) == sorted(names)
+
+    def test_cover_what_the_project_asks_for(self) -> None:
+        asked = [
+            *self.project["project"]["dependencies"],
+            *self.project["project"]["optional-dependencies"]["dev"],
+        ]
+        pinned = {normal_name(pin) for pin in self.pins}
+        assert {normal_name(requirement) for requirement in asked} <= pinned
+
+    def test_agree_with_the_build(self) -> None:
+        assert set(self.project["build-system"]["requires"]) <= set(self.pins)
+
+
+def normal_name(requirement: str) -> str:
+    """The name in a requirement, in the spelling that all tools agree on."""
+    name = re.split(r"[=<>!~;\[ ]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
