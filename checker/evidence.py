@@ -131,13 +131,25 @@ class Evidence:
         inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
         return np.where(inside, row, -1)
 
+    def outcome_of_writer(self, values: I64) -> I64:
+        """How the send that wrote each value ended, -1 if none did."""
+        row = self.writer(values)
+        found = np.full(len(values), -1, np.int64)
+        found[row >= 0] = self.sends.outcome[row[row >= 0]]
+        return found
+
     @cached_property
     def shared_values(self) -> I64:
-        """Values that two sends of this partition both claim to have written."""
+        """Values that two sends of this partition both claim to have written; normally none."""
         order = self._sends_by_value
         starts = self.sends.value[order]
         ends = np.maximum.accumulate(starts + self.sends.count[order]) if len(order) else starts
-        return starts[1:][starts[1:] < ends[:-1]]
+        if not (starts[1:] < ends[:-1]).any():
+            return np.zeros(0, np.int64)
+        run, place = expand(self.sends.count)
+        values, times = np.unique(self.sends.value[run] + place, return_counts=True)
+        shared: I64 = values[times > 1]
+        return shared
 
     @cached_property
     def read_records(self) -> Records:
@@ -145,7 +157,8 @@ class Evidence:
         reads = self.reads.take(self.reads.count > 0)
         ok = reads.outcome == Outcome.OK
         final: Mask = ok & ((reads.flags & FINAL) != 0)
-        flags = np.where(ok, READ_OK, READ_OTHER) | np.where(final, READ_FINAL, 0)
+        flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
+        flags[final] |= READ_FINAL
         nobody = np.full(len(reads), -1, np.int64)
         return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count)
 

@@ -14,7 +14,6 @@ import msgspec
 from checker.lines import Problems
 
 RECOVERY_LIMIT_MS: Final = 7500
-_TIME = msgspec.Meta(ge=0, le=2**62)
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +105,7 @@ def _object(path: Path, problems: Problems) -> dict[str, Any] | None:
         found = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problems.add(path.name, f"{path.name} cannot be read: {error}.")
         return None
     return found if isinstance(found, dict) else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from checker import tables
 from checker.facts import EXPECTED, FaultAction, Kind, block
 from checker.lines import read_lines
-from checker.source import Ingested, Number, Source, Time, why
+from checker.source import UNREADABLE, Ingested, Number, Source, Time, why
 from node.trace import METADATA_PARTITION
 
 _Form = TypeVar("_Form", bound=msgspec.Struct)
@@ -117,7 +117,7 @@ def _lines(
         for line in read_lines(path):
             try:
                 yield line.number, decoder.decode(line.data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 into.problems.add(
                     f"{name}: line", f"{name} line {line.number} is not understood: {why(error)}."
                 )

@@ -15,7 +15,17 @@ import pyarrow as pa
 from checker import tables
 from checker.facts import COMPLETE, FINAL, POLL_OP, SEND_OP, Kind, Outcome, block
 from checker.lines import Line, read_lines
-from checker.source import Count, Ingested, Number, Offset, Source, Time, Value, why
+from checker.source import (
+    UNREADABLE,
+    Count,
+    Ingested,
+    Number,
+    Offset,
+    Source,
+    Time,
+    Value,
+    why,
+)
 from harness.history import Op, Read, Run, Send
 from node.trace import METADATA_PARTITION
 
@@ -97,10 +107,10 @@ class _Reader:
         """The operation on a line; None, and a sentence, if there is none."""
         try:
             return _strict.decode(line.data)
-        except msgspec.DecodeError as first:
+        except UNREADABLE as first:
             try:
                 op = _lenient.decode(line.data)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 if line.whole:
                     self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
                 else:
@@ -108,9 +118,6 @@ class _Reader:
                 return None
             self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
             return op
-        except UnicodeDecodeError as error:
-            self.problem("line", f"line {line.number} is not UTF-8: {why(error)}.")
-            return None
 
     def take(self, line: Line, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""

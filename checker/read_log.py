@@ -15,7 +15,7 @@ import pyarrow as pa
 from checker import tables
 from checker.facts import COMPLETE, Kind, block, hash_number
 from checker.lines import Line, read_lines
-from checker.source import Count, Ingested, Number, Offset, Source, Value, why
+from checker.source import UNREADABLE, Count, Ingested, Number, Offset, Source, Value, why
 from harness.history import LogRun, Run
 
 
@@ -61,7 +61,7 @@ class _Reader:
             entry = _decoder.decode(line.data)
             hash_number(entry.hash)
             hash_number(entry.stored_hash)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
             return
         if entry.partition == "":

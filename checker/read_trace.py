@@ -17,7 +17,7 @@ import pyarrow as pa
 from checker import tables
 from checker.facts import COMPLETE, LEADER, Kind, block, hash_number
 from checker.lines import Line, read_lines
-from checker.source import Ingested, Number, Offset, Source, Time, why
+from checker.source import UNREADABLE, Ingested, Number, Offset, Source, Time, why
 from node import trace
 
 
@@ -81,7 +81,7 @@ class _Reader:
         """One line, which may be half of one with a whole one behind it."""
         try:
             event, text = _decoder.decode(line.data), line.data
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             found = _whole_tail(line.data)
             self.settle(None)
             if found is None:
@@ -127,7 +127,7 @@ def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
     while place >= 0:
         try:
             return _decoder.decode(data[place:]), data[place:]
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             place = data.find(b'{"', place + 1)
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,9 @@ Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+# All that decoding a line of an arbitrary file can raise.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
     except (Py4JError, PySparkException, OSError) as error:
         raise SparkStartError(f"Spark did not start: {_first_line(error)}.") from error
     session.sparkContext.setLogLevel("WARN")
+    _silence_accumulators(session)
     return session
 
 
@@ -266,6 +267,13 @@ def _python_of_workers(settings: JvmSettings) -> Iterator[None]:
             del os.environ["PYSPARK_PYTHON"]
         else:
             os.environ["PYSPARK_PYTHON"] = before
+
+
+def _silence_accumulators(session: SparkSession) -> None:
+    """Keeps a thread of PySpark from printing a traceback when the JVM ends before us."""
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _same_table(table: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ The discipline, on which every verdict rests:
 * `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
 * A read has no effect, so a poll without answer ends `fail` and retires nobody.
 
-Producers are in `harness.producer`, consumers in `harness.consumer`; this module is what both share.
+This module is what producers (`harness.producer`) and consumers (`harness.consumer`) share.
 """
 
 from __future__ import annotations

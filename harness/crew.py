@@ -42,6 +42,11 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         roles += [FINAL_READER] * readers
         return {f"c{number}": role for number, role in enumerate(roles, start=1)}
 
+    @property
+    def working(self) -> tuple[str, ...]:
+        """The clients of the storm: producers and consumers."""
+        return tuple(client for client, role in self.roles.items() if role != FINAL_READER)
+
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
         """Producers and consumers; `next_op` numbers the operations of the run."""
         made: dict[str, Producer | Consumer] = {}
@@ -91,10 +96,8 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             self.cluster.partition_names(), index, self.workload.consumers
         )
         timings = self.cluster.timings
-        settings = PollSettings(
-            wait_ms=timings.fetch_wait_ms,
-            timeout_us=1000 * min(self.workload.timeout_ms, POLL_TIMEOUT_MS + timings.fetch_wait_ms),
-        )
+        timeout_ms = min(self.workload.timeout_ms, POLL_TIMEOUT_MS + timings.fetch_wait_ms)
+        settings = PollSettings(wait_ms=timings.fetch_wait_ms, timeout_us=timeout_ms * 1000)
         return Consumer(
             client, self._leaders(number), self._threads(number, 1)[0], next_op,
             partitions=partitions, settings=settings, retry_us=self._retry_us,

@@ -1,4 +1,4 @@
-"""A producer: sends one batch at a time per thread, and knows what it may claim about each (pure)."""
+"""A producer: sends a batch at a time per thread, and knows what to claim of each (pure)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACKS_ZERO_PAUSE_US = 1_000
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer sends: records a batch, bytes a record, acks 0, 1 or -1, deadline of a send."""
+    """How a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send."""
 
     batch: int = 5
     record_bytes: int = 64

@@ -1,4 +1,4 @@
-"""The run folder `store/<name>/<time>/` (docs/file-formats.md): made first, readable at any moment."""
+"""The run folder `store/<name>/<time>/` (docs/file-formats.md): readable at any moment."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RunDir:
 
 
 def create(store: Path, name: str) -> RunDir:
-    """Make the folder of a new run called `name`, named by the present time, and point `latest` to it.
+    """Make the folder of a new run `name`, called by the present time, and point `latest` to it.
 
     Raises UsageError for a name that is no file name, StorageError when the disk refuses.
     """

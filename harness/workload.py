@@ -50,7 +50,7 @@ def partition_tag(partition: str) -> int:
 
 
 def encode_batch(partition: str, value: int, count: int, record_bytes: int) -> bytes:
-    """A producer's batch: records value .. value+count-1, each `record_bytes` long (at least 16)."""
+    """A producer's batch: records value .. value+count-1, each of `record_bytes` (at least 16)."""
     assert record_bytes >= MIN_RECORD_BYTES
     tag = partition_tag(partition)
     filler = bytes(record_bytes - MIN_RECORD_BYTES)

@@ -14,10 +14,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from node import trace
 from node.errors import UsageError
 
 FORMAT_VERSION: Final = 1
 MAX_FAULTS: Final = 10_000
+COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
+"""Fields that trace events carry beside those of `node.trace.FIELDS`."""
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +43,7 @@ class Timings(_Strict, frozen=True, kw_only=True):
 
 
 class Cluster(_Strict, frozen=True, kw_only=True):
-    """The cluster under test: `brokers` n1.. carry the partitions log-0.., `voters` v1.. the metadata.
+    """The cluster under test: `brokers` n1.. carry partitions log-0.., `voters` v1.. the metadata.
 
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
     """
@@ -229,7 +232,7 @@ _NODE = re.compile(r"[nvc][1-9]\d*")
 
 
 def check_target(text: str, cluster: Cluster, clients: int) -> str | None:
-    """Say what is wrong with a target, None if nothing: a node, a comma list of nodes, or a role."""
+    """What is wrong with a target, None if nothing: a node, a comma list of nodes, or a role."""
     role, _, partition = text.partition(":")
     if role in ROLES:
         if partition and role not in ROLES_OF_A_PARTITION:
@@ -259,7 +262,8 @@ def parse(text: bytes, *, source: str = "schedule") -> Schedule:
         raise UsageError(
             f"{source}: floodmark_schedule is {version!r}, this floodmark reads {FORMAT_VERSION}"
         )
-    for index, fault in enumerate(head.get("faults") or ()):
+    faults = head.get("faults")
+    for index, fault in enumerate(faults if isinstance(faults, list) else ()):
         what = fault.get("what") if isinstance(fault, dict) else None
         if what not in FAULT_NAMES:
             raise UsageError(
@@ -295,6 +299,8 @@ def check(schedule: Schedule, *, source: str = "schedule") -> None:
         where = f"fault {index} ({name})"
         if (fault.at_ms is None) == (fault.after is None):
             problems.append(f"{where}: needs exactly one of at_ms and after")
+        if fault.after is not None:
+            problems += [f"{where}: after: {wrong}" for wrong in _check_after(fault.after)]
         for times in ("at_ms", "for_ms", "delay_ms", "jitter_ms"):
             value = getattr(fault, times, None)
             if value is not None and value < 0:
@@ -307,6 +313,24 @@ def check(schedule: Schedule, *, source: str = "schedule") -> None:
             problems.append(f"{where}: percent must be 1..100")
     if problems:
         raise UsageError(f"{source}: {problems[0]}")
+
+
+def _check_after(after: After) -> list[str]:
+    """Triggers that could never come, in words."""
+    if after.event not in trace.FIELDS:
+        return [f"unknown trace event '{after.event}' (known: {', '.join(trace.FIELDS)})"]
+    wrong = []
+    known = {*COMMON_FIELDS, *trace.FIELDS[after.event]}
+    if unknown := sorted(after.match.keys() - known):
+        wrong.append(f"'{after.event}' has no field '{unknown[0]}' (it has {sorted(known)})")
+    for field, value in after.match.items():
+        if isinstance(value, dict) and not (value and value.keys() <= {"at_least", "at_most"}):
+            wrong.append(f"match: {field}: a bound is written at_least or at_most")
+    if after.nth < 1:
+        wrong.append("nth must be at least 1")
+    if after.delay_ms < 0:
+        wrong.append("delay_ms is negative")
+    return wrong
 
 
 def _check_shape(cluster: Cluster, workload: Workload) -> list[str]:

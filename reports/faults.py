@@ -132,8 +132,9 @@ def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
         shared = set.intersection(*({a, b} for a, b in pairs))
         if len(shared) == 1:
             hub = shared.pop()
-            others = sorted({node for pair in pairs for node in pair} - {hub})
-            return [f"{hub} ⇄ {', '.join(others)}"]
+            others = sorted({node for pair in pairs for node in pair} - {hub}, key=_by_number)
+            more = f" and {len(others) - 7} more" if len(others) > 8 else ""
+            return [f"{hub} ⇄ {', '.join(others[:7] if more else others)}{more}"]
     made: list[str] = []
     for a, b in pairs:
         if (b, a) not in both:
@@ -141,6 +142,12 @@ def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
         elif f"{b} ⇄ {a}" not in made:
             made.append(f"{a} ⇄ {b}")
     return made
+
+
+def _by_number(node: str) -> tuple[str, int, str]:
+    """The order of node names: brokers, clients and voters apart, c2 before c10."""
+    digits = "".join(c for c in node if c.isdecimal())[:9]
+    return (node[:1].replace("c", "~"), int(digits or 0), node)
 
 
 def join(

@@ -5,6 +5,7 @@ Shared by the page and by the terminal summary, so that both say the same.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import shlex
 from dataclasses import dataclass
@@ -180,10 +181,12 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
             ("replication", f"factor {cluster.replication_factor}, min ISR {cluster.min_isr}, "
              f"flush {cluster.flush}")
         )  # fmt: skip
-    started = info.epoch_us + (info.phases.start_us - info.monotonic_us)
     if info.epoch_us > 0 and info.phases.start_us:
-        when = datetime.datetime.fromtimestamp(started / 1e6, tz=datetime.UTC)
-        made.append(("started", when.strftime("%Y-%m-%d %H:%M:%S UTC")))
+        # A number no calendar knows is left out.
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            started = info.epoch_us + (info.phases.start_us - info.monotonic_us)
+            when = datetime.datetime.fromtimestamp(started / 1e6, tz=datetime.UTC)
+            made.append(("started", when.strftime("%Y-%m-%d %H:%M:%S UTC")))
     return made
 
 

@@ -8,7 +8,7 @@ picked out during the same pass, so the file is read once and never held.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -106,7 +106,7 @@ class Operations:
     @property
     def acked(self) -> npt.NDArray[np.bool_]:
         """Which rows are acknowledged writes."""
-        return self.writes & (self.outcome == OK)
+        return np.asarray(self.writes & (self.outcome == OK), dtype=np.bool_)
 
     def last_us(self) -> int:
         """When the last recorded thing happened, 0 when nothing did."""
@@ -133,62 +133,60 @@ class Operations:
             took = "never completed"
         else:
             took = words.span(int(self.completed_us[row] - self.invoked_us[row]))
-        error = self.errors[self.error[row]]
-        return (
-            f"#{self.op[row]} {words.clip(self.clients[self.client[row]], 40)}/{self.process[row]} {what}: "
-            f"{OUTCOMES[self.outcome[row]]}{f' ({words.clip(error, 120)})' if error else ''}, "
-            f"{at}, {took}"
-        )
+        error = words.clip(self.errors[self.error[row]], 120)
+        outcome = OUTCOMES[self.outcome[row]] + (f" ({error})" if error else "")
+        who = f"{words.clip(self.clients[self.client[row]], 40)}/{self.process[row]}"
+        return f"#{self.op[row]} {who} {what}: {outcome}, {at}, {took}"
 
 
-class _Table:
+class _Table(dict[str, int]):
     """Texts as small integers, in order of first use."""
 
-    def __init__(self, first: Sequence[str] = ()) -> None:
-        self.codes: dict[str, int] = {text: i for i, text in enumerate(first)}
-
-    def __getitem__(self, text: str) -> int:
-        return self.codes.setdefault(text, len(self.codes))
+    def __missing__(self, text: str) -> int:
+        self[text] = code = len(self)
+        return code
 
 
-class _Columns:
-    """Growing columns of operations; `finish` turns them into `Operations`."""
+class _Rows:
+    """Growing rows of operations, kept flat; `finish` turns them into columns."""
 
     def __init__(self) -> None:
-        self.columns = {name: array("q") for name in _COLUMNS}
-        self.clients, self.kinds = _Table(), _Table()
-        self.partitions, self.errors = _Table(), _Table([""])
+        self.flat = array("q")
+        self.clients, self.kinds, self.partitions = _Table(), _Table(), _Table()
+        self.errors = _Table({"": 0})
 
     def add(self, invoked: Op, done: Op | None) -> None:
         """One operation; `done` is None where no completion was recorded."""
         seen = done or invoked
-        partition, value, count, offset = "", -1, 0, -1
-        if seen.sends or invoked.sends:
-            sends = seen.sends or invoked.sends
+        partition, value, count, offset = -1, -1, 0, -1
+        if sends := seen.sends or invoked.sends:
             first = sends[0]
-            partition, value, offset = first.partition, first.value, first.offset
-            count = sum(send.count for send in sends)
-        elif seen.reads or invoked.reads:
-            reads = seen.reads or invoked.reads
-            partition = reads[0].partition
-            count = sum(run.count for read in reads for run in read.records)
-        row = (
-            invoked.op, invoked.process, self.clients[invoked.client], self.kinds[invoked.f],
-            _CODE.get(done.type, INFO) if done else INFO, invoked.t_us, done.t_us if done else -1,
-            self.partitions[partition] if partition else -1, value, count, offset,
-            self.errors[done.error if done else ""], int(invoked.final or seen.final),
+            partition, value, offset = self.partitions[first.partition], first.value, first.offset
+            count = first.count if len(sends) == 1 else sum(send.count for send in sends)
+        elif reads := seen.reads or invoked.reads:
+            partition = self.partitions[reads[0].partition]
+            count = sum([run.count for read in reads for run in read.records])
+        self.flat.extend(
+            (
+                invoked.op, invoked.process, self.clients[invoked.client], self.kinds[invoked.f],
+                _CODE.get(done.type, INFO) if done else INFO,
+                invoked.t_us, done.t_us if done else -1, partition, value, count, offset,
+                self.errors[done.error] if done else 0, invoked.final or seen.final,
+            )
         )  # fmt: skip
-        for column, number in zip(self.columns.values(), row, strict=True):
-            column.append(number)
+
+    def drop_part(self) -> None:
+        """Forget a row that was begun and could not be finished."""
+        del self.flat[len(self.flat) // len(_COLUMNS) * len(_COLUMNS) :]
 
     def finish(self) -> Operations:
         """The columns in invocation order."""
-        arrays = {k: np.array(v, dtype=np.int64) for k, v in self.columns.items()}
-        order = np.argsort(arrays["invoked_us"], kind="stable")
+        table = np.frombuffer(self.flat, dtype=np.int64).reshape(-1, len(_COLUMNS))
+        table = table[np.argsort(table[:, _COLUMNS.index("invoked_us")], kind="stable")]
+        columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
         return Operations(
-            clients=tuple(self.clients.codes), kinds=tuple(self.kinds.codes),
-            partitions=tuple(self.partitions.codes), errors=tuple(self.errors.codes),
-            **{k: v[order] for k, v in arrays.items()},
+            clients=tuple(self.clients), kinds=tuple(self.kinds),
+            partitions=tuple(self.partitions), errors=tuple(self.errors), **columns,
         )  # fmt: skip
 
 
@@ -197,18 +195,25 @@ def read(path: Path, foci: Iterable[Focus], notes: Notes) -> Operations:
     by_partition: dict[str, list[Focus]] = {}
     for focus in foci:
         by_partition.setdefault(focus.partition, []).append(focus)
-    columns, open_ops = _Columns(), dict[int, Op]()
+    rows, open_ops = _Rows(), dict[int, Op]()
     for op in json_lines(path, Op, notes, wanted=True):
         if op.type == "invoke":
             open_ops[op.op] = op
             continue
-        invoked = open_ops.pop(op.op, op)
-        columns.add(invoked, op)
+        _add(rows, open_ops.pop(op.op, op), op, notes)
         if op.type == "ok" and by_partition:
             _fill(by_partition, op)
     for left in open_ops.values():
-        columns.add(left, None)
-    return columns.finish()
+        _add(rows, left, None, notes)
+    return rows.finish()
+
+
+def _add(rows: _Rows, invoked: Op, done: Op | None, notes: Notes) -> None:
+    try:
+        rows.add(invoked, done)
+    except OverflowError:
+        rows.drop_part()
+        notes.add("history.jsonl: operations with numbers beyond 64 bits are left out.")
 
 
 def _fill(foci: dict[str, list[Focus]], op: Op) -> None:

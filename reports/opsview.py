@@ -28,7 +28,7 @@ def witness_rows(folder: RunFolder) -> dict[int, str]:
     wanted: dict[int, list[str]] = {}
     for number, anomaly in enumerate(folder.anomalies, 1):
         for witness in anomaly.witnesses:
-            if witness.op in wanted or 0 <= witness.op and len(wanted) < MOST_RINGS:
+            if witness.op in wanted or (witness.op >= 0 and len(wanted) < MOST_RINGS):
                 name = f"{number} ({words.clip(anomaly.name, 60)})"
                 wanted.setdefault(witness.op, []).append(name)
     if not wanted:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from nemesis import schedule as s
 
 BASE_US = 812_345_000_000
 ZERO_US = BASE_US + 1_800_000
-BROKERS = ("n1", "n2", "n3")
+BROKERS: tuple[str, ...] = ("n1", "n2", "n3")
 CHAIN = "0123456789abcdef"
 
 Line = dict[str, Any]
@@ -474,4 +475,6 @@ def many(folder: Path, operations: int, *, clients: int = 64, partitions: int = 
         end = t + int(rng.lognormvariate(9, 0.8))
         lines.append(f'{head}{end},"type":"{outcome}",{send},"offset":{base}}}]}}')
     (folder / "history.jsonl").write_text("\n".join(lines) + "\n")
+    # The logs of the small storm would contradict this history.
+    shutil.rmtree(folder / "logs")
     return folder

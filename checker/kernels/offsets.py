@@ -80,7 +80,10 @@ def _told(group: Group, witness: Witness) -> str:
 def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
     """Values at two offsets."""
     values = known.values
-    rows = np.flatnonzero(values.first != values.last)
+    # Where two sends wrote one value the history is at fault, not the system.
+    rows = np.flatnonzero(
+        (values.first != values.last) & ~np.isin(values.value, known.shared_values)
+    )
     if not len(rows):
         return []
     rows = rows[np.argsort(values.first[rows], kind="stable")]

@@ -101,21 +101,21 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
         ("aborted-read", known.read_records),
         ("aborted-write", known.log_records),
     ):
-        writer = known.writer(records.value)
-        failed = (writer >= 0) & (known.sends.outcome[writer] == Outcome.FAIL)
+        failed = known.outcome_of_writer(records.value) == Outcome.FAIL
         failed &= ~np.isin(records.value, visible)
         rows = np.flatnonzero(failed)
         if not len(rows):
             continue
         visible = np.unique(records.value[rows])
+        writer = known.writer(records.value[rows])
         witnesses = []
-        for row in rows[: WITNESS_CAP // 2]:
+        for sender, row in zip(writer, rows[: WITNESS_CAP // 2], strict=False):
             seen = (
                 _read(known, records, int(row))
                 if name == "aborted-read"
                 else node_witness_at(known.logs, records, int(row))
             )
-            witnesses += [seen, send_witness(known.sends, int(writer[row]))]
+            witnesses += [seen, send_witness(known.sends, int(sender))]
         seen, sent = witnesses[:2]
         place = f"was read by {who(seen)}" if seen.op >= 0 else f"is in the log of {seen.node}"
         found.append(

@@ -146,9 +146,10 @@ def _batch(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> Batc
         except WireError as error:
             problems.append(str(error))
     if found is None:
+        chain = stored_chain if len(stored_chain) == CHAIN_BYTES else previous
         return BatchDump(
-            base_offset=base, count=0, epoch=-1, stored_chain=stored_chain, chain=stored_chain,
-            payload=data, problem=problems[-1],
+            base_offset=base, count=0, epoch=-1, stored_chain=stored_chain, chain=chain,
+            payload=data, problem=problems[-1] if problems else "empty",
         )  # fmt: skip
     chain = batches.chain(previous, found)
     if found.base_offset != base:

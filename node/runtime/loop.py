@@ -137,7 +137,7 @@ class Loop:
 
     def run(self) -> None:
         """Turn until the core says that it has stopped. Its last turn is flushed to disk."""
-        self._turn(monotonic_us(), [Tick()], [])
+        self._turn(monotonic_us(), [], [], first=True)
         while not self._stopped:
             self._inbox.wait(self._wait_ms(monotonic_us()))
             arrived, all_of_it = self._inbox.drain()
@@ -185,31 +185,36 @@ class Loop:
         self.refused += len(refusals)
         return events
 
-    def _turn(self, now_us: int, events: list[Event], trace: list[TraceEvent]) -> None:
-        """Step `events`, then commit, trace and send; `trace` has what already happened."""
+    def _turn(
+        self, now_us: int, events: list[Event], trace: list[TraceEvent], *, first: bool = False
+    ) -> None:
+        """Step `events` and, if it is due, the time; then commit, trace and send.
+
+        `trace` has what already happened. The core is told of the time once a turn, after the
+        mail, even if it wants to be stepped again at once.
+        """
         at_once: list[Outgoing] = []
         later: list[Outgoing] = []
-        flush = False
-        position = 0
-        while position < len(events) or self._due(now_us):
-            tick = position >= len(events)
+        flush, position, ticked = False, 0, False
+        while not self._stopped and not ticked:
+            if position < len(events):
+                happened = events[position]
+                position += 1
+            elif first or self._due(now_us):
+                happened, ticked = Tick(), True
+            else:
+                break
             try:
-                effects = self._step(now_us, Tick() if tick else events[position])
+                effects = self._step(now_us, happened)
             except BaseException:
                 self._trace.show(now_us, trace, sys.stderr)
                 raise
-            position += 1
             trace.extend(effects.trace)
             for out in effects.messages:
                 (at_once if out.mark is Mark.AT_ONCE else later).append(out)
             flush = flush or effects.flush
             self._deadline_us = effects.deadline_us
-            if effects.stopped:
-                self._stopped = True
-                break
-            if tick:
-                # Once a turn, even if the core wants to be stepped again at once.
-                break
+            self._stopped = effects.stopped
         self._finish(now_us, at_once, later, trace, flush=flush or self._stopped)
         self.turns += 1
 

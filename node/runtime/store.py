@@ -48,6 +48,7 @@ class LmdbStorage:
     """
 
     clean: bool
+    path: Path
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class LmdbStorage:
         self._unsettled: int | None = None
         with contextlib.ExitStack() as stack:
             dir_ = stack.enter_context(DataDir(data_dir))
+            self.path = dir_.path
             self._tables = Tables(dir_.path, map_bytes=map_bytes, map_limit=map_limit)
             stack.callback(self._tables.close)
             self._journal = Journal(dir_.journal, boot)

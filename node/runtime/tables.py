@@ -53,15 +53,16 @@ class Tables:
         self._limit = map_limit
         self._map_bytes = min(map_bytes, map_limit)
         self._reader: lmdb.Transaction | None = None
-        fresh = not (path / _DATA_FILE).exists()
-        if fresh and readonly:
-            raise StorageError(f"there is no store in {path}")
+        if not (path / _DATA_FILE).exists():
+            if readonly:
+                raise StorageError(f"there is no store in {path}")
+            _create(path)
         try:
             # One process opens a store (the caller holds its lock), and no transaction outlives a
             # write: LMDB's own reader table would only cost.
             self._env = lmdb.open(
                 str(path), map_size=self._map_bytes, max_dbs=0, readonly=readonly, sync=True,
-                create=not readonly, metasync=True, writemap=False, meminit=False, lock=False,
+                create=False, metasync=True, writemap=False, meminit=False, lock=False,
             )  # fmt: skip
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the store in {path}: {error}; {_OPEN_HINT}") from None
@@ -69,7 +70,7 @@ class Tables:
             self._check_length()
             self._map_bytes = max(self._map_bytes, int(self._env.info()["map_size"]))
             self.ids = self._load_ids()
-            self._check_format(fresh)
+            self._check_format()
         except lmdb.Error as error:
             self._env.close()
             raise StorageError(f"cannot read the store in {path}: {error}; {_OPEN_HINT}") from None
@@ -198,13 +199,9 @@ class Tables:
                 f"the store in {self.path} was cut short: {found} bytes of at least {needed}"
             )
 
-    def _check_format(self, fresh: bool) -> None:
-        entries = int(self._env.stat()["entries"])
-        found = self.number("format") if entries else 0
-        if not entries:
-            if fresh:
-                self.write([], {"format": FORMAT})
-        elif found != FORMAT:
+    def _check_format(self) -> None:
+        found = self.number("format")
+        if found != FORMAT:
             raise StorageError(
                 f"the store in {self.path} has format {found}, expected {FORMAT}; {_OPEN_HINT}"
             )
@@ -217,6 +214,26 @@ class Tables:
                 ids[cursor.key()[1:].decode(errors="replace")] = _ID.unpack(cursor.value())[0]
                 more = cursor.next()
         return ids
+
+
+def _create(path: Path) -> None:
+    """Make an empty environment under another name first: a kill or a full disk must not leave
+    half of one behind, which could never be opened."""
+    new, data = path / f"{_DATA_FILE}.new", path / _DATA_FILE
+    try:
+        new.unlink(missing_ok=True)
+        with lmdb.open(str(new), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+            txn.put(b"Mformat", _NUMBER.pack(FORMAT))
+            # "dirty" is absent, so 0, which is no generation.
+            txn.put(b"Mgeneration", _NUMBER.pack(1))
+        new.replace(data)
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except (lmdb.Error, OSError) as error:
+        raise StorageError(f"cannot make a store in {path}: {error}") from None
 
 
 def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str, int]) -> None:

@@ -45,6 +45,7 @@
 
     listen(controls) {
       controls.hidden = false;
+      this.axis.title = "drag to zoom, double click for all";
       controls.addEventListener("click", (event) => {
         const how = event.target.dataset.zoom;
         if (how) this.act(how);

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from checker.inprocess import check_run
 from checker.verdict import Anomaly, RunResult, Verdict
 from harness.history import LogRun, Op, OpKind, OpType, Read, Run, Send, encode
@@ -49,7 +51,7 @@ class Story:
         self.extra: dict[str, bytes] = {}
         self.run: dict[str, Any] = {
             "format": 1, "run": "story", "state": "finished",
-            "capabilities": ["trace", "logs", "hw", "epochs"],
+            "capabilities": ["trace", "logs", "epochs"],
             "promise": {"acks": -1, "flush": "sync", "unclean_election": False,
                         "durable_acks": True, "contiguous_offsets": True},
             "partitions": {p: list(NODES) for p in self.partitions},
@@ -216,8 +218,6 @@ class Story:
 
 
 def _lines(items: Sequence[Any]) -> bytes:
-    import msgspec
-
     return b"".join(msgspec.json.encode(item) + b"\n" for item in items)
 
 

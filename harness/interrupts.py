@@ -1,0 +1,42 @@
+"""Ctrl-C (and SIGTERM): the first asks the run to end early and well, the second ends it now."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class StopNow(BaseException):
+    """The user wants out at once: leave nothing running, judge nothing."""
+
+
+class Interrupts:
+    """Counts requests to stop while it is entered. Main thread only.
+
+    `at_once` makes the first one count like a second: set it when nothing is left to be ended well.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.at_once = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked or self.at_once:
+            raise StopNow
+        self.asked = True

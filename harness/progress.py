@@ -1,0 +1,123 @@
+"""What a person sees while a run goes on: one line that keeps changing, or plain lines in a log.
+
+All of it goes to stderr; stdout belongs to the result.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+PLAIN_EVERY_S: Final = 10.0
+
+
+class Moment(msgspec.Struct, kw_only=True):
+    """What there is to show now: operations so far, who leads, what is broken on purpose."""
+
+    acked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    leaders: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+class Progress:
+    """Shows phases and moments; silent when `quiet`, plain lines where there is no terminal."""
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        """`stream` is stderr unless told otherwise."""
+        stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+        if self._console.is_terminal and not quiet:
+            self._live = Live(Text(), console=self._console, transient=True, auto_refresh=False)
+        self._phase = ""
+        self._began_s = time.monotonic()
+        self._limit_s = 0.0
+        self._printed_s = 0.0
+        self._rate = _Rate()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        self._phase, self._limit_s = name, limit_s
+        self._began_s = self._printed_s = time.monotonic()
+        if self._live is not None:
+            self._show(Text(f"{name} ..."))
+        else:
+            self.note(f"{name} ...")
+
+    def note(self, line: str) -> None:
+        """Something worth a line of its own."""
+        if not self._quiet:
+            self._console.print(Text(line))
+
+    def show(self, moment: Moment) -> None:
+        """Update the line; without a terminal, print one now and then."""
+        now_s = time.monotonic()
+        self._rate.add(now_s, moment.acked)
+        if self._live is not None:
+            self._show(self._line(now_s, moment))
+        elif now_s - self._printed_s >= PLAIN_EVERY_S:
+            self._printed_s = now_s
+            self.note(self._line(now_s, moment).plain)
+
+    def _show(self, text: Text) -> None:
+        assert self._live is not None
+        self._live.update(text, refresh=True)
+
+    def _line(self, now_s: float, moment: Moment) -> Text:
+        elapsed = f"{now_s - self._began_s:4.1f}"
+        limit = f"/{self._limit_s:g}" if self._limit_s else ""
+        text = Text(f"{self._phase} {elapsed}{limit} s", no_wrap=True, overflow="ellipsis")
+        text.append(f"  {moment.acked} acked ({self._rate.per_s:.0f}/s)", "green")
+        if moment.unknown or moment.failed:
+            text.append(f"  {moment.unknown} unknown, {moment.failed} failed", "yellow")
+        text.append(f"  leaders {leaders_in_words(moment.leaders)}")
+        if moment.faults:
+            text.append(f"  faults: {', '.join(moment.faults)}", "red")
+        return text
+
+
+class _Rate:
+    """Acknowledgements per second over the last seconds."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, int]] = []
+        self.per_s = 0.0
+
+    def add(self, now_s: float, count: int) -> None:
+        self._points.append((now_s, count))
+        while len(self._points) > 2 and now_s - self._points[0][0] > 3.0:
+            self._points.pop(0)
+        (then_s, before), *_ = self._points
+        self.per_s = (count - before) / (now_s - then_s) if now_s > then_s else 0.0
+
+
+def leaders_in_words(leaders: tuple[str, ...]) -> str:
+    """`n1 n2 - n1`, one word a partition, "-" where nobody leads; counted when there are many."""
+    if len(leaders) <= 8:
+        return " ".join(leader or "-" for leader in leaders)
+    counts = {node: leaders.count(node) for node in sorted(set(leaders))}
+    return " ".join(f"{node or '-'}×{count}" for node, count in counts.items())

@@ -1,0 +1,63 @@
+"""The real world as the nemesis drives it: signals for processes, the link hub for links."""
+
+from __future__ import annotations
+
+from harness.real.driver import now_us
+from harness.real.nodes import Nodes
+from nemesis.hub_control import HubControl
+from nemesis.links import Counts, LinkRule
+from node.errors import FloodmarkError
+
+
+class RealWorld:
+    """Implements `nemesis.world.World`; `hub` None means a run without link hub."""
+
+    def __init__(self, nodes: Nodes, hub: HubControl | None) -> None:
+        self._nodes = nodes
+        self._hub = hub
+
+    def kill(self, node: str) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self._nodes.kill(node)
+
+    def start(self, node: str) -> None:
+        """Start a new process of a node that is down; returns long before it is ready."""
+        self._nodes.start(node)
+
+    def stop(self, node: str) -> None:
+        """SIGTERM; returns when the process is gone."""
+        self._nodes.ask_to_stop(node)
+        self._nodes.await_stop(node)
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP."""
+        self._nodes.pause(node)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        self._nodes.resume(node)
+
+    def is_up(self, node: str) -> bool:
+        """Whether the node has a process, paused or not."""
+        return self._nodes.is_alive(node)
+
+    def is_paused(self, node: str) -> bool:
+        """Whether that process is paused."""
+        return self._nodes.is_paused(node)
+
+    def add_rule(self, rule: LinkRule) -> int:
+        """Put a link rule in force. Raises FloodmarkError without a hub."""
+        return self._control().add(rule)
+
+    def remove_rule(self, number: int) -> Counts:
+        """End a link rule and tell what it did."""
+        return self._control().remove(number)
+
+    def now_us(self) -> int:
+        """The host's monotonic clock."""
+        return now_us()
+
+    def _control(self) -> HubControl:
+        if self._hub is None:
+            raise FloodmarkError("this run has no link hub, so faults on links cannot be made")
+        return self._hub

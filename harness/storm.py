@@ -1,0 +1,170 @@
+"""The eventful middle of a run: storm, heal, recovery, end of writing, final reads.
+
+Nobody sleeps for effect here: each phase ends when what it waits for is seen, or with its limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from harness.cluster import ClusterUnderTest, RunClients
+from harness.interrupts import Interrupts
+from harness.progress import Moment, Progress
+from harness.rundir import RunInfo
+from nemesis.inject import Injector
+from nemesis.schedule import Schedule
+
+LOOK_S: Final = 0.004
+SHOW_EVERY_S: Final = 0.25
+LEAST_RECOVERY_S: Final = 2.0
+STOP_MARGIN_S: Final = 2.0
+PATIENCE_S: Final = 60.0
+CATCH_UP_S: Final = 1.0
+
+
+def now_us() -> int:
+    """The one clock of a run: the host's monotonic clock in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+class Storm:
+    """Drives clients and injector through the phases, noting in `info.phases` when each began.
+
+    Any phase may raise FloodmarkError (the hub is gone, ..); the others can still be tried.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        info: RunInfo,
+        cluster: ClusterUnderTest,
+        clients: RunClients,
+        injector: Injector,
+        *,
+        progress: Progress,
+        interrupts: Interrupts,
+    ) -> None:
+        """All parts must be ready; nothing happens before `rage`."""
+        self._schedule = schedule
+        self._info = info
+        self._cluster = cluster
+        self._clients = clients
+        self._injector = injector
+        self._progress = progress
+        self._interrupts = interrupts
+        self._next_step_ms: int | None = 0
+        self._shown_s = 0.0
+
+    def phases(self) -> tuple[Callable[[], None], ...]:
+        """All phases in their order."""
+        return (self.rage, self.heal, self.recover, self.stop_writing, self.read_everything)
+
+    def rage(self) -> None:
+        """Workload and faults, for the duration of the schedule."""
+        duration_s = self._schedule.workload.duration_ms / 1000
+        self._progress.phase("storm", duration_s)
+        self._info.phases.storm_us = now_us()
+        self._clients.go()
+        self._until(lambda: self._interrupts.asked, duration_s, faults=True)
+
+    def heal(self) -> None:
+        """End all faults; from here on the cluster owes progress."""
+        if not self._info.phases.storm_us:
+            return
+        self._injector.heal_all()
+        self._info.phases.heal_us = now_us()
+        self._clients.healed(self._info.phases.heal_us)
+
+    def recover(self) -> None:
+        """Writing goes on until every partition acknowledged something, and a little longer."""
+        limit_s = self._info.recovery_limit_ms / 1000
+        if not self._info.phases.heal_us or self._interrupts.asked:
+            return
+        self._progress.phase("recovery", limit_s)
+        began_s = time.monotonic()
+        wanted = set(self._schedule.cluster.partition_names())
+
+        def recovered() -> bool:
+            long_enough = time.monotonic() - began_s >= LEAST_RECOVERY_S
+            return long_enough and self._clients.status.progress.keys() >= wanted
+
+        if self._until(lambda: recovered() or self._interrupts.asked, limit_s):
+            progress = self._clients.status.progress
+            if progress.keys() >= wanted:
+                self._info.phases.recovered_us = max(progress.values(), default=0)
+
+    def stop_writing(self) -> None:
+        """Producers finish what they have begun."""
+        self._progress.phase("letting writers finish")
+        asked_us = now_us()
+        self._clients.stop_writing()
+
+        def finished() -> bool:
+            status = self._clients.status
+            return status.t_us > asked_us and status.writers_idle
+
+        self._until(finished, self._schedule.workload.timeout_ms / 1000 + STOP_MARGIN_S)
+        self._info.phases.stop_writing_us = now_us()
+
+    def read_everything(self) -> None:
+        """Fresh clients read every partition to its end, as long as they get on with it."""
+        self._progress.phase("final reads")
+        began_s = progressed_s = time.monotonic()
+        self._info.phases.final_us = now_us()
+        patience_s = self._info.recovery_limit_ms / 1000
+        self._clients.read_everything()
+        seen = self._clients.status.read_records
+
+        def over() -> bool:
+            nonlocal seen, progressed_s
+            status, now_s = self._clients.status, time.monotonic()
+            if status.read_records > seen:
+                seen, progressed_s = status.read_records, now_s
+            # A replica that was behind at the last moment is given time to catch up.
+            done = status.final == "done" and now_s - began_s >= CATCH_UP_S
+            return done or now_s - progressed_s >= patience_s
+
+        self._until(over, PATIENCE_S)
+
+    def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
+        """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""
+        deadline_s = time.monotonic() + limit_s
+        while not is_over():
+            status = self._clients.status
+            if status.problem or self._cluster.problems:
+                return False
+            if time.monotonic() >= deadline_s:
+                return False
+            self._watch(faults)
+            self._show()
+            time.sleep(LOOK_S)
+        return True
+
+    def _watch(self, faults: bool) -> None:
+        """Feed the injector with what happens; during the storm, let it act."""
+        for event in self._cluster.poll():
+            # What an event triggers is done before the next one is looked at.
+            if self._injector.observe(event) and faults:
+                self._next_step_ms = self._injector.step(self._storm_ms())
+        if faults and self._next_step_ms is not None and self._storm_ms() >= self._next_step_ms:
+            self._next_step_ms = self._injector.step(self._storm_ms())
+
+    def _storm_ms(self) -> int:
+        return (now_us() - self._info.phases.storm_us) // 1000
+
+    def _show(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_s < SHOW_EVERY_S:
+            return
+        self._shown_s = now_s
+        status, view = self._clients.status, self._cluster.view
+        partitions = self._schedule.cluster.partition_names()
+        self._progress.show(
+            Moment(
+                acked=status.acked, failed=status.failed, unknown=status.unknown,
+                leaders=tuple(view.leader(partition) or "" for partition in partitions),
+                faults=self._injector.active(),
+            )
+        )  # fmt: skip

@@ -1,0 +1,312 @@
+"""The injector: carries the faults of one schedule out on a world, and records what it really did.
+
+It has no clock and no thread. Whoever drives it calls `observe` with each trace event and `step`
+with the time, at the latest when the last `step` said. Nothing is dropped silently: each fault of
+the schedule ends in the record as injected (and healed), skipped or missed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from nemesis.link_faults import LinkFault, is_link_fault, links_of, rules_for
+from nemesis.links import Counts, LinkRule
+from nemesis.process_faults import ProcessFaults
+from nemesis.schedule import ROLES_OF_A_PARTITION, Fault, Kill, Pause, Schedule
+from nemesis.targets import Resolution, resolve
+from nemesis.triggers import Triggers
+from nemesis.view import ClusterView
+from nemesis.world import World
+from node.errors import FloodmarkError
+
+FINAL_HEAL: Final = -1
+"""Number of the final heal in the record, where the number of a fault stands otherwise."""
+
+_HEAL, _INJECT = 0, 1
+_WHOLE_GROUPS: Final = ("all", "voters", "clients")
+
+
+@dataclass(frozen=True)
+class _Active:
+    """A fault that was injected and not yet healed."""
+
+    fault: Fault
+    nodes: tuple[str, ...]
+    rules: tuple[int, ...] = ()
+    links: tuple[list[str], ...] = ()
+
+
+class Injector:
+    """Carries out one schedule, once.
+
+    `view` is fed by `observe`; `rng` decides every draw (each fault has a generator of its own
+    made from it, so one fault's draws do not move another's); `record` takes the lines of
+    faults.jsonl as dicts; `clients` are the names of all clients. `problems` collects sentences
+    about heals that could not be carried out.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        world: World,
+        view: ClusterView,
+        rng: random.Random,
+        record: Callable[[dict[str, Any]], None],
+        *,
+        clients: Sequence[str] = (),
+    ) -> None:
+        self._schedule = schedule
+        self._cluster = schedule.cluster
+        self._nodes = (*self._cluster.broker_names(), *self._cluster.voter_names())
+        self._world = world
+        self._view = view
+        self._record = record
+        self._clients = tuple(clients)
+        self._processes = ProcessFaults(world, view)
+        self._rngs = [random.Random(rng.getrandbits(64)) for _ in schedule.faults]
+        numbered = list(enumerate(schedule.faults))
+        self._agenda = [(f.at_ms, _INJECT, i) for i, f in numbered if f.at_ms is not None]
+        heapq.heapify(self._agenda)
+        self._triggers = Triggers({i: f.after for i, f in numbered if f.after is not None})
+        self._fired: list[int] = []
+        self._active: dict[int, _Active] = {}
+        self._begun = False
+        self.problems: list[str] = []
+
+    def observe(self, event: dict[str, Any]) -> bool:
+        """Take in a trace event; True when a fault waited for it: then call `step` at once.
+
+        Before the first `step` the storm has not begun: such events only inform the view.
+        """
+        self._view.observe(event)
+        if not self._begun:
+            return False
+        fired = self._triggers.observe(event)
+        self._fired += fired
+        return bool(fired)
+
+    def step(self, now_ms: int) -> int | None:
+        """Do what is due at `now_ms` (since the storm began); returns when to come again.
+
+        None: only an event can make something due.
+        """
+        self._begun = True
+        for index in self._fired:
+            after = self._schedule.faults[index].after
+            assert after is not None
+            heapq.heappush(self._agenda, (now_ms + after.delay_ms, _INJECT, index))
+        self._fired.clear()
+        while self._agenda and self._agenda[0][0] <= now_ms:
+            _, action, index = heapq.heappop(self._agenda)
+            if action == _HEAL:
+                self._heal(index)
+            else:
+                self._inject(index, now_ms)
+        return self._agenda[0][0] if self._agenda else None
+
+    def active(self) -> tuple[str, ...]:
+        """The faults in force now, in a few words each."""
+        return tuple(
+            " ".join([_what(active.fault), *active.nodes]) for active in self._active.values()
+        )
+
+    def heal_all(self) -> None:
+        """End the storm: whole links, everybody up and running. What did not come is missed."""
+        start_us = self._world.now_us()
+        due = {index: "the storm ended before its time" for _, act, index in self._agenda if act}
+        due |= dict.fromkeys(self._fired, "the storm ended before its time")
+        for index, why in sorted((due | self._triggers.give_up()).items()):
+            self._write(index, "missed", start_us, detail=why)
+        self._agenda.clear()
+        self._fired.clear()
+        nodes = {node for active in self._active.values() for node in active.nodes}
+        links = {tuple(link) for active in self._active.values() for link in active.links}
+        for index in list(self._active):
+            self._heal(index)
+        mended, refused = self._processes.heal_all(self._nodes)
+        self.problems += [f"final heal: {why}" for why in refused]
+        self._write(
+            FINAL_HEAL,
+            "heal",
+            start_us,
+            nodes=sorted(nodes.union(mended)),
+            links=sorted(map(list, links)),
+            detail="; ".join(refused),
+        )
+
+    def _inject(self, index: int, now_ms: int) -> None:
+        fault = self._schedule.faults[index]
+        start_us = self._world.now_us()
+        on = self._resolve_on(index)
+        if not on.nodes and hasattr(fault, "on"):
+            self._fail(index, start_us, f"nobody is {_on(fault)} now")
+            return
+        detail = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
+        if is_link_fault(fault):
+            active = self._inject_links(index, cast(LinkFault, fault), on, start_us)
+            refused: tuple[str, ...] = ()
+        else:
+            done, refused = self._processes.inject(_what(fault), index, on.nodes)
+            active = _Active(fault, done) if done else None
+            if active is None:
+                self._fail(index, start_us, "; ".join(refused), on.nodes)
+        if active is None:
+            return
+        self._write(
+            index,
+            "inject",
+            start_us,
+            nodes=active.nodes,
+            links=active.links,
+            detail="; ".join(filter(None, (detail, *refused))),
+        )
+        if is_link_fault(fault) or isinstance(fault, Kill | Pause):
+            self._active[index] = active
+            if fault.for_ms is not None:
+                heapq.heappush(self._agenda, (now_ms + fault.for_ms, _HEAL, index))
+
+    def _inject_links(
+        self, index: int, fault: LinkFault, on: Resolution, start_us: int
+    ) -> _Active | None:
+        """Put the rules of a link fault in force, all or none."""
+        to = self._resolve_to(index, on)
+        rules = rules_for(fault, on.nodes, to, self._cluster, self._clients, self._rngs[index])
+        if not rules:
+            whom = getattr(fault, "to", "")
+            why = f"nobody else is {whom} now" if whom else "too few brokers for it"
+            self._fail(index, start_us, why, on.nodes)
+            return None
+        numbers: list[int] = []
+        try:
+            numbers.extend(map(self._world.add_rule, rules))
+        except FloodmarkError as error:
+            for number in numbers:
+                with suppress(FloodmarkError):
+                    self._world.remove_rule(number)
+            self._fail(index, start_us, str(error), on.nodes)
+            return None
+        return _Active(fault, _touched(on.nodes, rules), tuple(numbers), tuple(links_of(rules)))
+
+    def _heal(self, index: int) -> None:
+        active = self._active.pop(index)
+        start_us = self._world.now_us()
+        if not is_link_fault(active.fault):
+            done, refused = self._processes.heal(_what(active.fault), index, active.nodes)
+            self._write(index, "heal", start_us, nodes=done, detail="; ".join(refused))
+            return
+        counts, failed = Counts(), []
+        for number in active.rules:
+            try:
+                counts.add(self._world.remove_rule(number))
+            except FloodmarkError as error:
+                failed.append(str(error))
+        self.problems += [f"heal of fault {index}: {why}" for why in failed]
+        links = active.links
+        self._write(
+            index, "heal", start_us, nodes=active.nodes, links=links, detail="; ".join(failed)
+        )
+        self._write(
+            index,
+            "effect",
+            start_us,
+            nodes=active.nodes,
+            links=links,
+            detail=f"{counts.matched} messages met it",
+            dropped=counts.dropped,
+            delayed=counts.delayed + counts.held,
+        )
+
+    def _resolve_on(self, index: int) -> Resolution:
+        """Whom a fault hits: roles stand for nodes that the fault can act on."""
+        fault = self._schedule.faults[index]
+        if not hasattr(fault, "on"):
+            return Resolution(())
+        world = self._world
+        match _what(fault):
+            case "restart":
+                among = self._nodes
+            case "resume":
+                among = tuple(node for node in self._nodes if world.is_paused(node))
+            case "pause":
+                among = tuple(
+                    node for node in self._nodes if world.is_up(node) and not world.is_paused(node)
+                )
+            case _:
+                among = tuple(node for node in self._nodes if world.is_up(node))
+        return resolve(
+            _on(fault),
+            self._view,
+            self._cluster,
+            self._rngs[index],
+            among,
+            clients=self._clients,
+            spare_voters=self._schedule.drawn,
+        )
+
+    def _resolve_to(self, index: int, on: Resolution) -> tuple[str, ...]:
+        """The other end of a link fault: dead nodes count too, rules outlive them."""
+        target = getattr(self._schedule.faults[index], "to", "")
+        if not target:
+            return ()
+        if target in ROLES_OF_A_PARTITION and on.partition:
+            target = f"{target}:{on.partition}"
+        among = [n for n in self._nodes if target in _WHOLE_GROUPS or n not in on.nodes]
+        return resolve(
+            target,
+            self._view,
+            self._cluster,
+            self._rngs[index],
+            among,
+            clients=self._clients,
+            on=on.nodes,
+        ).nodes
+
+    def _fail(self, index: int, start_us: int, why: str, nodes: Sequence[str] = ()) -> None:
+        """A fault without effect: no matter in a drawn storm, a flaw in a written schedule."""
+        action = "skipped" if self._schedule.drawn else "missed"
+        self._write(index, action, start_us, nodes=nodes, detail=why)
+
+    def _write(
+        self,
+        index: int,
+        action: str,
+        start_us: int,
+        *,
+        nodes: Sequence[str] = (),
+        links: Sequence[list[str]] = (),
+        detail: str = "",
+        **counts: int,
+    ) -> None:
+        fault = None if index == FINAL_HEAL else self._schedule.faults[index]
+        line: dict[str, Any] = {
+            "fault": index,
+            "what": "" if fault is None else _what(fault),
+            "action": action,
+            "t_us": start_us,
+            "done_us": self._world.now_us(),
+            "on": "" if fault is None else _on(fault),
+            "nodes": list(nodes),
+            "links": list(links),
+            "detail": detail,
+        }
+        self._record(line | counts)
+
+
+def _what(fault: Fault) -> str:
+    return str(fault.__struct_config__.tag)
+
+
+def _on(fault: Fault) -> str:
+    return str(getattr(fault, "on", ""))
+
+
+def _touched(on: tuple[str, ...], rules: Sequence[LinkRule]) -> tuple[str, ...]:
+    """The nodes a link fault is about: those it is on, or all it touches when it is on nobody."""
+    return on or tuple(
+        sorted({node for rule in rules for node in (*rule.senders, *rule.receivers)})
+    )

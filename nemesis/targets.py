@@ -1,0 +1,118 @@
+"""From a target in words ("leader:log-0", "minority", "n1,n2") to nodes, at one moment. Pure.
+
+Everything random is drawn from the generator handed in and from lists in a fixed order, so equal
+views and seeds give equal nodes in every interpreter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from nemesis.schedule import ROLES, ROLES_OF_A_PARTITION, Cluster
+from nemesis.view import ClusterView
+
+FEWEST_VOTERS_HIT: Final = 3
+"""A storm never hits voters of a smaller quorum: the metadata would be gone with the first one."""
+
+
+class Resolution(NamedTuple):
+    """The nodes a target stands for now (none: nobody), and the partition that was drawn for it."""
+
+    nodes: tuple[str, ...]
+    partition: str = ""
+
+
+def resolve(
+    target: str,
+    view: ClusterView,
+    cluster: Cluster,
+    rng: random.Random,
+    among: Collection[str],
+    *,
+    clients: Sequence[str] = (),
+    on: Collection[str] = (),
+    spare_voters: bool = False,
+) -> Resolution:
+    """Who is meant by `target` now, in the order of their names.
+
+    Roles stand only for nodes in `among`, those a fault could act on; nodes that are named are
+    taken as they are. `clients` are all client names, `on` the nodes that `rest` leaves out.
+    With `spare_voters` voters of a small quorum are left out (drawn storms).
+    """
+    role, _, partition = target.partition(":")
+    if role not in ROLES:
+        nodes: Collection[str] = target.split(",")
+    elif role in ROLES_OF_A_PARTITION:
+        nodes, partition = _of_partition(role, partition, view, cluster, rng, among)
+    else:
+        nodes = _of_cluster(role, view, cluster, rng, among, clients, on)
+    if spare_voters and cluster.voters < FEWEST_VOTERS_HIT:
+        nodes = [node for node in nodes if node[0] != "v"]
+    return Resolution(tuple(sorted(set(nodes), key=node_order)), partition)
+
+
+def node_order(name: str) -> tuple[str, int]:
+    """Sort key of node names: n2 before n10, brokers before voters."""
+    digits = name[1:]
+    return name[:1], int(digits) if digits.isdigit() else 0
+
+
+def _of_partition(
+    role: str,
+    partition: str,
+    view: ClusterView,
+    cluster: Cluster,
+    rng: random.Random,
+    among: Collection[str],
+) -> tuple[list[str], str]:
+    """One node by its role in a partition: the given one, or one drawn where somebody has it."""
+    names = [partition] if partition else list(cluster.partition_names())
+    if not partition:
+        rng.shuffle(names)
+    for name in names:
+        match role:
+            case "leader":
+                found = [view.leader(name) or ""]
+            case "follower":
+                found = list(view.followers(name))
+            case _:
+                found = list(view.lagging(name))
+        found = sorted((node for node in found if node in among), key=node_order)
+        if found:
+            return [rng.choice(found)], name
+    return [], ""
+
+
+def _of_cluster(
+    role: str,
+    view: ClusterView,
+    cluster: Cluster,
+    rng: random.Random,
+    among: Collection[str],
+    clients: Sequence[str],
+    on: Collection[str],
+) -> list[str]:
+    """Nodes by what they are in the cluster as a whole."""
+    brokers = [node for node in cluster.broker_names() if node in among]
+    voters = [node for node in cluster.voter_names() if node in among]
+    match role:
+        case "controller":
+            controller = view.controller()
+            return [controller] if controller in among and controller else []
+        case "any":
+            return [rng.choice(brokers)] if brokers else []
+        case "minority":
+            return rng.sample(brokers, min((cluster.brokers - 1) // 2, len(brokers)))
+        case "majority":
+            size = cluster.brokers // 2 + 1
+            return rng.sample(brokers, size) if len(brokers) >= size else []
+        case "all":
+            return brokers
+        case "voters":
+            return voters
+        case "clients":
+            return list(clients)
+        case _:
+            return [node for node in (*brokers, *voters) if node not in on]

@@ -1,0 +1,90 @@
+"""Messages that a link rule keeps back: delayed until their time, or held until released. Pure.
+
+Bounded. When it is full the *newest* message is dropped, as by a full socket: what is already
+under way stays complete and in order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+MAX_MESSAGES: Final = 100_000
+MAX_BYTES: Final = 256 << 20
+
+Load = TypeVar("Load")
+
+
+class Kept(NamedTuple, Generic[Load]):
+    """One message that is kept back."""
+
+    sender: str
+    receiver: str
+    load: Load
+    size: int
+
+
+class Transit(Generic[Load]):
+    """Keeps messages of any form (`Load`) back; `overflow` counts those that found no room."""
+
+    def __init__(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._timed: list[tuple[int, int, Kept[Load]]] = []
+        self._held: dict[int, deque[Kept[Load]]] = {}
+        self._sequence = 0
+        self._messages = 0
+        self._bytes = 0
+        self.overflow = 0
+
+    def __len__(self) -> int:
+        return self._messages
+
+    @property
+    def held(self) -> int:
+        """How many messages wait for a rule to be removed."""
+        return sum(map(len, self._held.values()))
+
+    def delay(self, until_us: int, kept: Kept[Load]) -> bool:
+        """Keep until `until_us`; False when there was no room."""
+        if not self._room(kept):
+            return False
+        self._sequence += 1
+        heapq.heappush(self._timed, (until_us, self._sequence, kept))
+        return True
+
+    def hold(self, rule: int, kept: Kept[Load]) -> bool:
+        """Keep until `release(rule)`; False when there was no room."""
+        if not self._room(kept):
+            return False
+        self._held.setdefault(rule, deque()).append(kept)
+        return True
+
+    def next_due(self) -> int | None:
+        """When the next delayed message is due, in us; None when there is none."""
+        return self._timed[0][0] if self._timed else None
+
+    def due(self, now_us: int) -> list[Kept[Load]]:
+        """Take out what is due by now, in order."""
+        found = []
+        while self._timed and self._timed[0][0] <= now_us:
+            found.append(self._left(heapq.heappop(self._timed)[2]))
+        return found
+
+    def release(self, rule: int) -> list[Kept[Load]]:
+        """Take out what `rule` held, in the order in which it came."""
+        return [self._left(kept) for kept in self._held.pop(rule, ())]
+
+    def _room(self, kept: Kept[Load]) -> bool:
+        if self._messages >= self._max_messages or self._bytes + kept.size > self._max_bytes:
+            self.overflow += 1
+            return False
+        self._messages += 1
+        self._bytes += kept.size
+        return True
+
+    def _left(self, kept: Kept[Load]) -> Kept[Load]:
+        self._messages -= 1
+        self._bytes -= kept.size
+        return kept

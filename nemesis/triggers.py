@@ -1,0 +1,41 @@
+"""Faults that wait for a trace event: counting until the n-th that matches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nemesis.matching import matches
+from nemesis.schedule import After
+
+
+class Triggers:
+    """The triggers that still wait, by number of their fault."""
+
+    def __init__(self, waiting: Mapping[int, After]) -> None:
+        self._waiting = dict(waiting)
+        self._seen = dict.fromkeys(self._waiting, 0)
+
+    def observe(self, event: Mapping[str, Any]) -> list[int]:
+        """Count one event; returns the faults whose time it is, each once."""
+        if not self._waiting:
+            return []
+        fired = []
+        for fault, after in self._waiting.items():
+            if event["event"] == after.event and matches(event, after.match):
+                self._seen[fault] += 1
+                if self._seen[fault] >= after.nth:
+                    fired.append(fault)
+        for fault in fired:
+            del self._waiting[fault]
+        return fired
+
+    def give_up(self) -> dict[int, str]:
+        """End the wait; returns what was still waited for, in words, by fault."""
+        told = {
+            fault: f"event {after.nth} of '{after.event}' that matches never came: "
+            f"{self._seen[fault]} did"
+            for fault, after in self._waiting.items()
+        }
+        self._waiting.clear()
+        return told

@@ -1,0 +1,172 @@
+"""What the nemesis knows of the cluster, from the brokers' own trace events. Pure.
+
+Events come from many files and so in no order between nodes: facts about a partition are ordered
+by leader epoch and partition epoch, facts about a process by incarnation, and never by arrival. A
+view may be out of date by as long as an event takes to arrive; it is good enough to aim by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from node import trace
+from node.trace import METADATA_PARTITION
+
+NOBODY: Final = ""
+
+
+@dataclass
+class _Partition:
+    """Facts about one partition, each with the epoch that dates it."""
+
+    leader: str = NOBODY
+    leader_epoch: int = -1
+    isr: tuple[str, ...] = ()
+    isr_at: tuple[int, int] = (-1, -1)
+    replicas: tuple[str, ...] = ()
+    replicas_at: tuple[int, int] = (-1, -1)
+    seen: set[str] = field(default_factory=set)
+    hw: int = 0
+    hw_epoch: int = -1
+
+
+class ClusterView:
+    """Who leads what, who is in sync, who is up. Fed with `observe`."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[str, _Partition] = {}
+        self._incarnation: dict[str, int] = {}
+        self._up: set[str] = set()
+        self._controller: str = NOBODY
+        self._term = -1
+
+    def observe(self, event: Mapping[str, Any]) -> None:
+        """Take in one trace event, as in `node.trace` with its `node` and `incarnation`."""
+        node, name = event["node"], event["event"]
+        incarnation = event.get("incarnation", 1)
+        known = self._incarnation.get(node, 0)
+        if incarnation < known:
+            return
+        if incarnation > known:
+            self._incarnation[node] = incarnation
+            self._forget_roles(node)
+            self._up.add(node)
+        match name:
+            case trace.STOPPED:
+                self.lost(node)
+            case trace.CONTROLLER:
+                self._controller_is(node, event)
+            case trace.ROLE | trace.ISR | trace.PARTITION | trace.HW:
+                self._of_partition(name, node, event)
+
+    def lost(self, node: str) -> None:
+        """`node` is no longer running: it was killed, which leaves no event, or it stopped."""
+        self._up.discard(node)
+        self._forget_roles(node)
+
+    def up(self) -> tuple[str, ...]:
+        """The nodes that run as far as is known, sorted."""
+        return tuple(sorted(self._up))
+
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions known so far without that of the metadata, sorted."""
+        return tuple(sorted(name for name in self._partitions if name != METADATA_PARTITION))
+
+    def controller(self) -> str | None:
+        """The voter that leads the metadata partition; None when nobody is known to."""
+        return self._controller or None
+
+    def leader(self, partition: str) -> str | None:
+        """Who says that it leads, in the highest epoch; None when nobody (running) does."""
+        if partition == METADATA_PARTITION:
+            return self.controller()
+        return self._facts(partition).leader or None
+
+    def leader_epoch(self, partition: str) -> int:
+        """The highest leader epoch in which somebody led; -1 when none is known."""
+        return self._facts(partition).leader_epoch
+
+    def isr(self, partition: str) -> tuple[str, ...]:
+        """The in-sync replicas by the latest partition epoch; empty when unknown."""
+        return self._facts(partition).isr
+
+    def replicas(self, partition: str) -> tuple[str, ...]:
+        """The replicas the controller assigned, or else all that took a role."""
+        facts = self._facts(partition)
+        return facts.replicas or tuple(sorted(facts.seen))
+
+    def followers(self, partition: str) -> tuple[str, ...]:
+        """Members of the ISR that do not lead."""
+        facts = self._facts(partition)
+        return tuple(node for node in facts.isr if node != facts.leader)
+
+    def lagging(self, partition: str) -> tuple[str, ...]:
+        """Replicas outside the ISR; empty while the ISR is unknown."""
+        isr = self.isr(partition)
+        return tuple(node for node in self.replicas(partition) if isr and node not in isr)
+
+    def hw(self, partition: str) -> int:
+        """The high watermark as the latest leader last said; 0 when it said nothing."""
+        return self._facts(partition).hw
+
+    def _facts(self, partition: str) -> _Partition:
+        return self._partitions.get(partition, _NOTHING)
+
+    def _of_partition(self, name: str, node: str, event: Mapping[str, Any]) -> None:
+        partition = event.get("partition")
+        if partition is None:
+            return
+        facts = self._partitions.setdefault(partition, _Partition())
+        match name:
+            case trace.ROLE if partition == METADATA_PARTITION:
+                return
+            case trace.ROLE:
+                self._role(facts, node, event)
+            case trace.ISR:
+                _isr(facts, event)
+            case trace.PARTITION:
+                _isr(facts, event)
+                at = (event["leader_epoch"], event["partition_epoch"])
+                if at >= facts.replicas_at:
+                    facts.replicas, facts.replicas_at = tuple(event["replicas"]), at
+                if event["leader_epoch"] > facts.leader_epoch and not event["leader"]:
+                    facts.leader, facts.leader_epoch = NOBODY, event["leader_epoch"]
+            case trace.HW:
+                if event["role"] == "leader" and event["leader_epoch"] >= facts.hw_epoch:
+                    facts.hw, facts.hw_epoch = event["hw"], event["leader_epoch"]
+
+    def _role(self, facts: _Partition, node: str, event: Mapping[str, Any]) -> None:
+        epoch = event["leader_epoch"]
+        if event["role"] != "none":
+            facts.seen.add(node)
+        if event["role"] == "leader":
+            if epoch >= facts.leader_epoch:
+                facts.leader, facts.leader_epoch = node, epoch
+        elif facts.leader == node and epoch >= facts.leader_epoch:
+            facts.leader = NOBODY
+
+    def _controller_is(self, node: str, event: Mapping[str, Any]) -> None:
+        term = event["term"]
+        if event["state"] == "active" and term >= self._term:
+            self._controller, self._term = node, term
+        elif event["state"] == "resigned" and node == self._controller and term >= self._term:
+            self._controller = NOBODY
+
+    def _forget_roles(self, node: str) -> None:
+        """A new process, or none, leads nothing until it says so."""
+        for facts in self._partitions.values():
+            if facts.leader == node:
+                facts.leader = NOBODY
+        if self._controller == node:
+            self._controller = NOBODY
+
+
+_NOTHING: Final = _Partition()
+
+
+def _isr(facts: _Partition, event: Mapping[str, Any]) -> None:
+    at = (event["leader_epoch"], event["partition_epoch"])
+    if at >= facts.isr_at:
+        facts.isr, facts.isr_at = tuple(event["isr"]), at

@@ -1,0 +1,55 @@
+"""What the nemesis needs of a world: processes it can hurt and links it can bend."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from nemesis.links import Counts, LinkRule
+
+
+class World(Protocol):
+    """The cluster under test, as the injector drives it. Real processes, or a simulator.
+
+    Every call returns when the thing is done. Any may raise FloodmarkError with one sentence when
+    it cannot be done; the injector records that and goes on.
+    """
+
+    def kill(self, node: str) -> None:
+        """SIGKILL; also works on a paused node."""
+        ...
+
+    def start(self, node: str) -> None:
+        """Start a new process of a node that is down."""
+        ...
+
+    def stop(self, node: str) -> None:
+        """Ask a running node to end cleanly (SIGTERM) and wait until it has."""
+        ...
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP."""
+        ...
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        ...
+
+    def is_up(self, node: str) -> bool:
+        """Whether the node has a process, paused or not."""
+        ...
+
+    def is_paused(self, node: str) -> bool:
+        """Whether that process is paused; False when there is none."""
+        ...
+
+    def add_rule(self, rule: LinkRule) -> int:
+        """Put a link rule in force; returns its number."""
+        ...
+
+    def remove_rule(self, number: int) -> Counts:
+        """End a link rule and tell what it did."""
+        ...
+
+    def now_us(self) -> int:
+        """The clock of the run, in microseconds."""
+        ...

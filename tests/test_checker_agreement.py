@@ -1,0 +1,175 @@
+"""Golden stories: committed-prefix agreement, at any moment and at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.checker.story import NODES, Story, against, one
+
+
+def test_replicas_that_agree(tmp_path: Path) -> None:
+    s = Story()
+    for node in NODES:
+        s.hw(node, (10, 2))
+        s.hw(node, (10, 2), (20, 1))
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.poll((0, 10, 2, 0), (2, 20, 1, 0))
+    s.agree((10, 2), (20, 1))
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_a_replica_may_lag(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("n1", (10, 2), (20, 1))
+    s.hw("n2", (10, 2))
+    s.log("n1", (10, 2), (20, 1))
+    s.log("n2", (10, 2), (20, 1), hw=2)
+    s.log("n3", (10, 2))
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_high_watermarks_that_disagree_at_some_moment(tmp_path: Path) -> None:
+    s = Story()
+    s.event("n1", "append", base_offset=0, leo=1, leader_epoch=0, hash="00000000000000aa")
+    s.event("n2", "append", base_offset=0, leo=1, leader_epoch=0, hash="00000000000000aa")
+    s.hw("n1", (10, 1), (20, 1), ms=250)
+    s.hw("n2", (10, 1), (30, 1), ms=500)
+    found = one(s.check(tmp_path), "divergence")
+    assert (found.offset, found.count) == (1, 1)
+    assert "diverges in [1, 2)" in found.message
+    assert "seen 0.250 s into the storm, and agree below 1" in found.message
+    assert {w.node for w in found.witnesses} == {"n1", "n2"}
+
+
+def test_one_replica_that_changed_what_it_had_committed(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("n1", (10, 1))
+    s.hw("n1", (30, 1))
+    assert "at different times" in one(s.check(tmp_path), "divergence").message
+
+
+def test_final_logs_that_differ_below_their_high_watermarks(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.send(30, at=2)
+    s.log("n1", (10, 2), (20, 1))
+    s.log("n2", (10, 2), (30, 1))
+    s.log("n3", (10, 2))
+    found = one(s.check(tmp_path), "divergence")
+    assert (found.offset, found.count) == (2, 2)
+    assert "differs at offset 2" in found.message
+    assert {w.node for w in found.witnesses} == {"n1", "n2"}
+
+
+def test_same_values_of_different_epochs_differ(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.log("n1", (10, 1, 3))
+    s.log("n2", (10, 1, 4))
+    assert "value 10 of epoch 4" in one(s.check(tmp_path), "divergence").message
+
+
+def test_an_uncommitted_tail_may_differ_until_convergence_is_due(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, outcome="info")
+    s.send(30, outcome="info")
+    s.log("n1", (10, 1), (20, 1), hw=1)
+    s.log("n2", (10, 1), (30, 1), hw=1)
+    s.log("n3", (10, 1), hw=1)
+    assert against(s.check(tmp_path / "early")) == {}
+    s.phase("heal", 100)
+    s.phase("end", 100 + s.run["recovery_limit_ms"])
+    assert set(against(s.check(tmp_path / "late"))) == {"divergent-tail", "not-converged"}
+
+
+def test_batch_boundaries_are_agreed_on_too(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2))
+    s.log("n2", (10, 1), (11, 1), hw=1)
+    s.log("n3", (10, 2))
+    found = one(s.check(tmp_path), "divergence")
+    assert "a committed batch ends at offset 1" in found.message
+    assert "no batch does in the log of n1 and n3" in found.message
+
+
+def test_a_read_that_the_committed_log_denies(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.send(20, at=0)
+    read = s.poll((0, 10))
+    s.agree((20, 1))
+    found = one(s.check(tmp_path), "divergence")
+    assert found.witnesses[0].op == read
+    assert "read value 10; the committed log of n1, n2 and n3 has value 20" in found.message
+
+
+def test_two_readers_of_one_offset_in_different_epochs(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.poll((0, 10, 1, 3), process=8)
+    s.poll((0, 10, 1, 4), process=9)
+    assert against(s.check(tmp_path)) == {"divergence": 1}
+
+
+def test_an_unknown_epoch_contradicts_nothing(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.poll((0, 10, 1, 3), process=8)
+    s.poll((0, 10, 1, -1), process=9)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_committed_records_in_no_log_at_the_end(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("n1", (10, 2), (20, 3), ms=100)
+    s.agree((10, 2))
+    s.send(10, 2, at=0)
+    s.send(20, 3, outcome="info")
+    found = one(s.check(tmp_path), "committed-truncated")
+    assert (found.count, found.offset) == (3, 2)
+
+
+def test_a_leader_without_the_committed_prefix(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("n1", (10, 2), epoch=1, ms=100)
+    s.event("n2", "role", role="leader", leader="n2", leader_epoch=2, leo=1, hw=0, ms=200)
+    found = one(s.check(tmp_path), "incomplete-leader")
+    assert found.offset == 1
+    assert "n2 became leader of log-0 in epoch 2 with a log that ends at 1" in found.message
+
+
+def test_a_broker_that_learns_late_of_a_leadership_long_past(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("n1", (10, 1), epoch=1, ms=100)
+    s.hw("n3", (10, 1), (20, 1), epoch=3, ms=200)
+    s.event("n2", "role", role="leader", leader="n2", leader_epoch=2, leo=1, hw=1, ms=300)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_unclean_elections_excuse_divergence(tmp_path: Path) -> None:
+    s = Story(promise={"unclean_election": True, "durable_acks": False})
+    s.hw("n1", (10, 1))
+    s.hw("n2", (20, 1))
+    result = s.check(tmp_path)
+    assert against(result) == {}
+    assert one(result, "divergence").allowed
+
+
+def test_weak_acks_do_not_excuse_divergence(tmp_path: Path) -> None:
+    s = Story(promise={"acks": 1, "durable_acks": False})
+    s.hw("n1", (10, 1))
+    s.hw("n2", (20, 1))
+    assert against(s.check(tmp_path)) == {"divergence": 1}
+
+
+def test_the_metadata_partition_is_judged_like_any_other(tmp_path: Path) -> None:
+    s = Story()
+    s.hw("v1", (10, 1), partition="__cluster_metadata-0")
+    s.hw("n1", (20, 1), partition="__cluster_metadata-0")
+    assert one(s.check(tmp_path), "divergence").partition == "__cluster_metadata-0"

@@ -1,0 +1,185 @@
+"""Golden stories: liveness, and whether a run proved anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checker.verdict import RunResult, Verdict
+from tests.checker.story import Story, against, one
+
+
+def exercise(result: RunResult) -> set[str]:
+    """What made a run not exercised."""
+    return {a.name for a in result.anomalies if a.verdict is Verdict.NOT_EXERCISED}
+
+
+def healed() -> Story:
+    """A run whose faults were healed 100 ms into the storm; recovery may take 2 s."""
+    s = Story()
+    s.phase("heal", 100)
+    s.phase("end", 5_000)
+    return s
+
+
+def test_progress_within_the_limit(tmp_path: Path) -> None:
+    s = healed()
+    s.send(10, outcome="info", begin=200, end=300)
+    s.send(11, at=0, begin=300, end=2_100, process=2)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_progress_too_late(tmp_path: Path) -> None:
+    s = healed()
+    s.send(11, at=0, begin=300, end=2_101)
+    found = one(s.check(tmp_path), "no-progress")
+    assert "the first acknowledgement came 2.001 s after the heal" in found.message
+
+
+def test_no_progress_at_all(tmp_path: Path) -> None:
+    s = healed()
+    s.send(11, begin=300, end=3_000, outcome="info")
+    assert "none of 1 send after the heal" in one(s.check(tmp_path), "no-progress").message
+
+
+def test_a_partition_nobody_wrote_to_owes_no_progress(tmp_path: Path) -> None:
+    s = healed()
+    s.send(10, at=0, begin=10, end=20)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_progress_that_was_not_waited_for_is_unknown(tmp_path: Path) -> None:
+    s = healed()
+    s.send(11, begin=300, end=400, outcome="info")
+    s.phase("end", 1_000)
+    result = s.check(tmp_path)
+    assert against(result) == {}
+    liveness = next(p for p in result.properties if p.property == "liveness")
+    assert liveness.verdict is Verdict.UNKNOWN
+    assert "0.9 s of the 2 s" in liveness.reason
+
+
+def test_final_reads_that_are_never_answered(tmp_path: Path) -> None:
+    s = healed()
+    s.send(10, at=0, begin=200, end=300)
+    s.phase("final", 1_000)
+    s.poll(process=99, final=True, outcome="info", begin=1_000, end=4_000)
+    s.agree((10, 1))
+    assert set(against(s.check(tmp_path))) == {"final-reads-stuck", "unseen"}
+
+
+def test_replicas_that_do_not_converge(tmp_path: Path) -> None:
+    s = healed()
+    s.send(10, at=0, begin=200, end=300)
+    s.send(11, at=1, begin=300, end=400)
+    s.agree((10, 1), (11, 1))
+    assert against(s.check(tmp_path / "equal")) == {}
+    s.logs["n3"].pop()
+    s.logs["n3"].clear()
+    s.log("n3", (10, 1))
+    found = one(s.check(tmp_path / "behind"), "not-converged")
+    assert "n1 at 2, n2 at 2, n3 at 1" in found.message
+
+
+def test_exits(tmp_path: Path) -> None:
+    s = Story()
+    killed = {"node": "n1", "incarnation": 1, "t_us": 1_200_000, "code": -9, "by": "kill"}
+    s.exits = [{**killed, "expected": True}]
+    assert against(s.check(tmp_path / "asked-for")) == {}
+    s.exits.append({**killed, "node": "n2", "code": 70, "by": "itself", "expected": False})
+    found = one(s.check(tmp_path / "by-itself"), "unexplained-exit")
+    assert "n2 ended by itself with code 70 0.200 s into the storm" in found.message
+
+
+def test_few_acknowledgements_prove_nothing(tmp_path: Path) -> None:
+    s = Story()
+    s.busy(9)
+    result = s.check(tmp_path / "nine")
+    assert exercise(result) == {"few-acks"}
+    assert result.verdict is Verdict.NOT_EXERCISED
+    s.busy(1, first=5, partition="log-1", process=3)
+    assert s.check(tmp_path / "ten").verdict is Verdict.VALID
+
+
+def test_clients_that_stopped(tmp_path: Path) -> None:
+    s = Story()
+    s.busy()
+    s.send(5, at=12, begin=500, end=501)
+    s.phase("heal", 900)
+    assert exercise(s.check(tmp_path / "stopped")) == {"clients-stopped"}
+    s.send(6, at=13, begin=300, end=301, process=2)
+    s.send(7, at=14, begin=750, end=751, process=2)
+    assert exercise(s.check(tmp_path / "kept-on")) == set()
+
+
+def faulty(*, drawn: bool = False) -> Story:
+    """Two faults in the schedule, with sends before, between and after them."""
+    s = Story()
+    s.schedule = {"drawn": drawn, "faults": [{"what": "kill"}, {"what": "isolate"}]}
+    for i in range(12):
+        s.send(100 + i, at=i, begin=i * 10, end=i * 10 + 1)
+    s.poll((0, 100, 12))
+    return s
+
+
+def test_faults_that_struck(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "inject", 25)
+    s.fault(1, "isolate", "effect", 45, dropped=7)
+    s.fault(-1, "heal", "heal", 50)
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.VALID
+    assert result.measures["faults"] == 2
+
+
+def test_a_fault_of_a_file_that_was_missed(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "missed", 25, detail="its trigger never came")
+    found = one(s.check(tmp_path), "fault-missed")
+    assert "fault 1 (isolate) missed (isolate its trigger never came)" in found.message
+
+
+def test_a_fault_that_was_never_reached(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 15)
+    assert "fault 1 (isolate) was never reached" in one(s.check(tmp_path), "fault-missed").message
+
+
+def test_a_cut_that_touched_no_message(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "inject", 25)
+    s.fault(1, "isolate", "effect", 45, dropped=0, delayed=0)
+    assert "touched no message" in one(s.check(tmp_path), "fault-missed").message
+
+
+def test_a_fault_with_no_acknowledgement_on_one_side(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 0.5)
+    s.fault(1, "isolate", "inject", 500)
+    found = one(s.check(tmp_path), "fault-missed")
+    assert found.count == 2
+    assert "struck before anything was acknowledged" in found.message
+
+
+def test_half_of_the_drawn_faults_are_enough(tmp_path: Path) -> None:
+    s = faulty(drawn=True)
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "skipped", 25)
+    assert exercise(s.check(tmp_path / "half")) == set()
+    s.faults.clear()
+    s.fault(0, "kill", "skipped", 15)
+    s.fault(1, "isolate", "skipped", 25)
+    assert exercise(s.check(tmp_path / "none")) == {"few-faults"}
+
+
+def test_an_anomaly_outweighs_a_lack_of_exercise(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((1, 20))
+    result = s.check(tmp_path)
+    assert exercise(result) == {"few-acks"}
+    assert result.verdict is Verdict.INVALID
+    assert result.sentence.startswith("invalid: 1 acknowledged record of log-0 lost")

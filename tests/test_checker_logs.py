@@ -1,0 +1,140 @@
+"""Golden stories: invariants of logs and of leadership."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.history import LogRun
+from tests.checker.story import Story, against, one
+
+
+def test_a_sound_log(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.log("n1", (10, 2, 1), (20, 1, 3), epochs=[(1, 0), (3, 2), (4, 3)])
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_epochs_that_go_back_along_the_log(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.log("n1", (10, 2, 3), (20, 1, 1), epochs=[(3, 0), (1, 2)])
+    found = one(s.check(tmp_path), "epoch-regression")
+    assert "from 3 to 1 at offset 2" in found.message
+
+
+def test_a_hole_in_a_log(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2))
+    s.logs["n1"][1] = LogRun(node="n1", partition="log-0", offset=1, count=1, epoch=0)
+    found = one(s.check(tmp_path), "log-hole")
+    assert found.offset == 1
+
+
+def test_a_log_that_is_shorter_than_it_says(tmp_path: Path) -> None:
+    s = Story()
+    s.log("n1", (10, 2), hw=0, leo=5)
+    s.send(10, 2, at=0)
+    assert against(s.check(tmp_path)) == {"log-hole": 1}
+
+
+def test_bytes_that_changed_on_disk(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2))
+    damaged = s.logs["n1"][1]
+    s.logs["n1"][1] = LogRun(
+        node="n1", partition="log-0", offset=0, count=2, epoch=0, hash=damaged.hash,
+        stored_hash="00000000000000ff", records=damaged.records,
+    )  # fmt: skip
+    assert against(s.check(tmp_path)) == {"corrupt-batch": 1}
+
+
+def test_an_epoch_cache_that_is_wrong(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.log("n1", (10, 2, 1), (20, 1, 3), epochs=[(1, 0), (3, 1)])
+    found = one(s.check(tmp_path), "epoch-cache-mismatch")
+    assert "has epoch 3 from 1 where its batches have epoch 3 from 2" in found.message
+
+
+def test_a_watermark_beyond_the_log(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2), hw=3)
+    assert against(s.check(tmp_path)) == {"hw-beyond-log": 1}
+
+
+def lead(s: Story, node: str, epoch: int) -> None:
+    s.event(node, "role", role="leader", leader=node, leader_epoch=epoch, leo=0, hw=0)
+
+
+def test_one_leader_an_epoch(tmp_path: Path) -> None:
+    s = Story()
+    lead(s, "n1", 1)
+    lead(s, "n2", 2)
+    lead(s, "n1", 3)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_two_leaders_in_one_epoch(tmp_path: Path) -> None:
+    s = Story()
+    lead(s, "n1", 1)
+    lead(s, "n2", 1)
+    assert "n1 and n2 all became leader" in one(s.check(tmp_path), "two-leaders").message
+
+
+def test_two_writers_in_one_epoch(tmp_path: Path) -> None:
+    s = Story()
+    for node in ("n1", "n2"):
+        s.event(node, "append", base_offset=0, leo=1, leader_epoch=4, hash="", role="leader")
+    assert against(s.check(tmp_path)) == {"two-leaders": 1}
+
+
+def test_two_controllers_in_one_term(tmp_path: Path) -> None:
+    s = Story(voters=["v1", "v2"])
+    s.traces["v2"] = []
+    s.event("v1", "controller", None, state="active", term=1)
+    s.event("v2", "controller", None, state="active", term=2)
+    assert against(s.check(tmp_path / "one")) == {}
+    s.event("v2", "controller", None, state="active", term=1)
+    assert against(s.check(tmp_path / "two")) == {"two-controllers": 1}
+
+
+def change(s: Story, leader: str | None, epoch: int, number: int, isr: list[str],
+           elr: tuple[str, ...] = (), **more: object) -> None:  # fmt: skip
+    s.event(
+        "v1", "partition", leader=leader, leader_epoch=epoch, partition_epoch=number, isr=isr,
+        elr=list(elr), replicas=["n1", "n2", "n3"], **more,
+    )  # fmt: skip
+
+
+def test_elections_from_isr_and_elr(tmp_path: Path) -> None:
+    s = Story()
+    change(s, "n1", 0, 0, ["n1", "n2"])
+    change(s, "n2", 1, 1, ["n2"])
+    change(s, None, 2, 2, [], elr=("n3",))
+    change(s, "n3", 3, 3, ["n3"])
+    change(s, None, 4, 4, [], last_known_elr=["n1"])
+    change(s, "n1", 5, 5, ["n1"])
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_a_leader_from_outside(tmp_path: Path) -> None:
+    s = Story()
+    change(s, "n1", 0, 0, ["n1", "n2"])
+    change(s, "n3", 1, 1, ["n3"])
+    found = one(s.check(tmp_path / "clean"), "leader-outside-isr")
+    assert "n3 was elected leader of log-0 in epoch 1" in found.message
+    s.run["promise"]["unclean_election"] = True
+    assert against(s.check(tmp_path / "unclean")) == {}
+
+
+def test_an_isr_with_a_stranger_in_it(tmp_path: Path) -> None:
+    s = Story()
+    change(s, "n1", 0, 0, ["n1", "n9"])
+    assert against(s.check(tmp_path)) == {"isr-outside-replicas": 1}

@@ -1,0 +1,94 @@
+"""The lattice, policy, and a check that fails without hiding anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker import judge
+from checker.catalogue import CATALOGUE, PROPERTIES, Needs
+from checker.findings import Finding, Kernel
+from checker.group import Group
+from checker.meta import Promise
+from checker.policy import excuse
+from checker.verdict import Verdict
+from tests.checker.story import Story, against
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _fail(group: Group) -> Finding:
+    raise ZeroDivisionError("this check is broken")
+
+
+@pytest.mark.parametrize("broken", range(len(judge.PARTITION_KERNELS)))
+def test_a_check_that_fails_is_one_unknown_property(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    kernels = list(judge.PARTITION_KERNELS)
+    kernels[broken] = Kernel(kernels[broken].property, _fail)
+    monkeypatch.setattr(judge, "PARTITION_KERNELS", tuple(kernels))
+    s = Story()
+    s.agree(*s.busy())
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.UNKNOWN
+    unknown = [p.property for p in result.properties if p.verdict is Verdict.UNKNOWN]
+    assert unknown == [kernels[broken].property]
+    (problem,) = [p for p in result.problems if "log-0" in p]
+    assert problem == (
+        f"The check of {unknown[0]} on log-0 failed: ZeroDivisionError: this check is broken."
+    )
+
+
+def test_an_anomaly_outweighs_a_check_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = (*judge.PARTITION_KERNELS, Kernel("liveness", _fail))
+    monkeypatch.setattr(judge, "PARTITION_KERNELS", kernels)
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((1, 20))
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.INVALID
+    assert against(result) == {"lost": 1}
+
+
+@pytest.mark.parametrize("kernel", range(len(judge.PARTITION_KERNELS)))
+def test_no_check_minds_a_partition_nothing_is_known_of(kernel: int) -> None:
+    from checker.facts import SCHEMA
+
+    group = Group("log-0", SCHEMA.empty_table())
+    assert judge.PARTITION_KERNELS[kernel].judge(group).anomalies == ()
+
+
+def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
+    result = Story().check(tmp_path)
+    assert tuple(p.property for p in result.properties) == PROPERTIES
+
+
+@pytest.mark.parametrize(
+    ("promise", "excused"),
+    [
+        (Promise(), set()),
+        (Promise(flush="async"), set()),
+        (Promise(contiguous_offsets=False), {Needs.CONTIGUOUS}),
+        (Promise(acks=1, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
+        (
+            Promise(unclean_election=True, durable_acks=False),
+            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.CLEAN_ELECTION},
+        ),
+    ],
+)
+def test_what_a_promise_excuses(promise: Promise, excused: set[Needs]) -> None:
+    found = {needs for needs in Needs if excuse(needs, promise)}
+    assert found - {Needs.INFORMATION} == excused
+
+
+def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> None:
+    text = (ROOT / "docs" / "checks.md").read_text()
+    rows = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [kind.name for kind in CATALOGUE]
