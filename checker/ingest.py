@@ -43,15 +43,18 @@ def sources(run: int, folder: Path) -> list[Source]:
     return found
 
 
-def ingest(source: Source, tables_folder: Path | None) -> Ingested:
+def ingest(
+    source: Source, tables_folder: Path | None, known: meta.RunMeta | None = None
+) -> Ingested:
     """Read one source and write its tables; all facts of it are in the result.
 
-    Tables go under `tables_folder`, nowhere if it is None. Never raises for what a run folder
+    Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again. Never raises for what a run folder
     holds; that the tables cannot be written is a problem of the run, told like the others.
     """
     problems = Problems()
     # Only the head tells what is wrong with run.json; all sources need what is in it.
-    known = meta.load(source.folder, problems)
+    if known is None or source.kind == "head":
+        known = meta.load(source.folder, problems)
     into = Ingested(known, problems=problems if source.kind == "head" else Problems())
     _READERS[source.kind](source, into)
     if tables_folder is not None:

@@ -32,12 +32,13 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
     folder = target / "tables" if write else None
     facts: list[pa.RecordBatch] = []
     ops = tables.OPS.empty_table()
+    about = meta.load(path, Problems())
     for source in sources(0, path):
-        made = ingest(source, folder)
+        made = ingest(source, folder, about)
         facts.extend(made.facts)
         ops = made.tables.get("ops", ops)
     table = pa.Table.from_batches(facts, schema=SCHEMA)
-    run = judge_facts(meta.load(path, Problems()), table)
+    run = judge_facts(about, table)
     seconds = measures.per_second(ops)
     summary = measures.summary(run.meta, seconds, measures.totals(ops), run.faults)
     result = assemble(run, _homes(run, table), summary)

@@ -74,6 +74,13 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         return f"{(t_us - origin) / 1e6:.3f} s"
 
 
+_FORMS: Final = {
+    field.name: field.type
+    for field in msgspec.structs.fields(RunMeta)
+    if field.name not in ("run", "drawn", "faults")
+}
+
+
 def load(folder: Path, problems: Problems) -> RunMeta:
     """Read what a run says about itself; whatever is wrong is added to `problems`."""
     known = _object(folder / "run.json", problems)
@@ -84,12 +91,12 @@ def load(folder: Path, problems: Problems) -> RunMeta:
         known = {}
     schedule = _object(folder / "schedule.json", problems) or {}
     fields: dict[str, Any] = {"run": str(known.get("run") or folder.name)}
-    for field in msgspec.structs.fields(RunMeta):
-        if field.name in known and field.name not in ("run", "drawn", "faults"):
+    for name, form in _FORMS.items():
+        if name in known:
             try:
-                fields[field.name] = msgspec.convert(known[field.name], field.type)
+                fields[name] = msgspec.convert(known[name], form)
             except msgspec.ValidationError as error:
-                problems.add("run.json", f"run.json: {field.name} is not understood: {error}.")
+                problems.add("run.json", f"run.json: {name} is not understood: {error}.")
     drawn, faults = schedule.get("drawn"), schedule.get("faults")
     fields["drawn"] = drawn is True
     if isinstance(faults, list):

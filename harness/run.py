@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 
 from harness import rundir
+from harness.clock import now_us
 from harness.cluster import ClusterUnderTest
 from harness.crew import Crew
 from harness.interrupts import Interrupts, StopNow
 from harness.progress import Progress
 from harness.rundir import RunDir, RunInfo
-from harness.storm import Storm, now_us
+from harness.storm import Storm
 from nemesis.inject import Injector
 from nemesis.schedule import Schedule, Timings
 from node.errors import FloodmarkError
@@ -98,7 +99,10 @@ class Run:
         info = self.info
         self._progress.phase("starting the cluster")
         info.phases.start_us = now_us()
+        # Nothing is worth saving yet: Ctrl-C here ends the run at once.
+        self._interrupts.at_once = True
         cluster.start()
+        self._interrupts.at_once = False
         info.capabilities, info.promise = cluster.capabilities, cluster.promise
         info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
         self._save()

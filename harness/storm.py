@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from harness.clock import now_us
 from harness.cluster import ClusterUnderTest, RunClients
 from harness.interrupts import Interrupts
 from harness.progress import Moment, Progress
@@ -22,11 +23,6 @@ LEAST_RECOVERY_S: Final = 2.0
 STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 CATCH_UP_S: Final = 1.0
-
-
-def now_us() -> int:
-    """The one clock of a run: the host's monotonic clock in microseconds."""
-    return time.monotonic_ns() // 1000
 
 
 class Storm:

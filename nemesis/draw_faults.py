@@ -42,12 +42,12 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
     "kill": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
         ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
-        ("voters", 0.5),
+        ("voters", 1),
     ),
     "pause": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
         ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
-        ("voters", 0.5),
+        ("voters", 1),
     ),
     "isolate": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),

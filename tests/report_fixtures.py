@@ -8,6 +8,7 @@ quickly. Everything is drawn from a seed: the same call writes the same bytes.
 
 from __future__ import annotations
 
+import heapq
 import json
 import random
 import shutil
@@ -191,7 +192,7 @@ def storm(
     process = {name: i for i, (name, _) in enumerate(clients)}
     seen: dict[str, dict[str, int]] = {name: {} for name, _ in clients}
     while due:
-        at, name, kind = due.pop(0)
+        at, name, kind = heapq.heappop(due)
         if at > 31.5:
             continue
         if kind == "producer":
@@ -200,8 +201,7 @@ def storm(
             again = max(end, at + made.rng.uniform(0.5, 1.5) / rate)
         else:
             again = made.poll(at, name, process[name], seen[name]) + 0.05
-        due.append((again, name, kind))
-        due.sort()
+        heapq.heappush(due, (again, name, kind))
     made.finals()
     _write_run(folder, made, dict(clients), seed)
     if judged:

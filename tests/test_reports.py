@@ -180,13 +180,13 @@ class TestWhatItSays:
     @pytest.mark.parametrize(
         ("state", "sentence"),
         [
-            ("interrupted", "the run was interrupted; it left 2,"),
+            ("interrupted", "the run was interrupted; it left 1,"),
             ("running", "killed, or still running"),
             ("", "does not say how far the run came"),
         ],
     )
     def test_unjudged(self, tmp_path: Path, state: str, sentence: str) -> None:
-        folder = made.storm(tmp_path / "a" / "b", judged=False)
+        folder = made.storm(tmp_path / "a" / "b", judged=False, rate=1)
         edit(folder / "run.json", state=state)
         assert sentence in page(folder).text
 

@@ -180,17 +180,17 @@ class TestCluster:
         assert hw[-1][1] == 19_999
 
 
-def broken(tmp_path: Path) -> model.RunFolder:
-    return model.read(made.storm(tmp_path / "a" / "b", broken=True))
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> model.RunFolder:
+    return model.read(made.storm(tmp_path_factory.mktemp("a") / "b", broken=True))
 
 
 class TestGrid:
-    def test_shows_what_was_promised_and_what_is_held(self, tmp_path: Path) -> None:
-        folder = broken(tmp_path)
-        (shown,) = grid.grids(folder)
+    def test_shows_what_was_promised_and_what_is_held(self, broken: model.RunFolder) -> None:
+        (shown,) = grid.grids(broken)
         rows = {row.label: row for row in shown.lines}
         assert list(rows) == ["acked", "n1", "n2", "n3", "read", "final"]
-        at = folder.anomalies[0].offset - shown.offsets[0]
+        at = broken.anomalies[0].offset - shown.offsets[0]
         assert at == model.GRID_BEFORE
         assert "bad" in rows["acked"].cells[at].classes
         assert "bad" in rows["n2"].cells[at].classes
@@ -235,14 +235,13 @@ class TestGrid:
 
 
 class TestTime:
-    def test_close_up_is_around_the_finding(self, tmp_path: Path) -> None:
-        folder = broken(tmp_path)
-        close, whole = timeline.views(folder)
-        found = folder.anomalies[0]
+    def test_close_up_is_around_the_finding(self, broken: model.RunFolder) -> None:
+        close, whole = timeline.views(broken)
+        found = broken.anomalies[0]
         assert close.axis.start_us < min(w.t_us for w in found.witnesses)
         assert close.axis.end_us > found.t_us
         assert close.axis.length_us < 4_000_000
-        assert (whole.axis.start_us, whole.axis.end_us) > (0, folder.last_us)
+        assert (whole.axis.start_us, whole.axis.end_us) > (0, broken.last_us)
 
     def test_late_failed_operations_are_drawn_however_many_came_before(
         self, tmp_path: Path
@@ -258,8 +257,8 @@ class TestTime:
         operations = next(x for x in whole.sections if x.title == "Operations by client")
         assert any("the very last" in row.body for row in operations.rows)
 
-    def test_gaps_by_partition_and_together(self, tmp_path: Path) -> None:
-        found = charts.gaps(model.read(made.storm(tmp_path / "a" / "b")))
+    def test_gaps_by_partition_and_together(self, broken: model.RunFolder) -> None:
+        found = charts.gaps(broken)
         assert set(found) == {"", "log-0", "log-1", "log-2", "log-3"}
         assert all(found[""].length_us <= gap.length_us for gap in found.values())
         assert 2_500_000 < found["log-0"].length_us < 3_500_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.real.driver import now_us
+from harness.clock import now_us
 from harness.real.mail import Mail
 from node import wire
 from node.core.messages import AdminResponse, CreateTopic, Error

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import multiprocess
 
+from harness.clock import now_us
 from harness.crew import Crew
 from harness.real import children, driver
-from harness.real.driver import Command, DriverConfig, now_us
+from harness.real.driver import Command, DriverConfig
 from harness.tally import Status
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import time
 from collections.abc import Iterable, Mapping
 from itertools import count
 from multiprocessing.connection import Connection
@@ -25,6 +24,7 @@ import zmq
 
 from harness.appender import Appender
 from harness.client import Answer, Effects, Session
+from harness.clock import now_us
 from harness.consumer import Consumer
 from harness.crew import PRODUCER, Crew
 from harness.history import encode
@@ -55,11 +55,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     what: Literal["go", "healed", "stop-writing", "final-reads", "quit"]
     t_us: int = 0
-
-
-def now_us() -> int:
-    """The one clock of a run: the host's monotonic clock in microseconds."""
-    return time.monotonic_ns() // 1000
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:

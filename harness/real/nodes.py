@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from harness.appender import Appender
-from harness.real.driver import now_us
+from harness.clock import now_us
 from node.runtime.process import ProcessConfig
 from node.runtime.spawn import NodeProcess, spawn
 

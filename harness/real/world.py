@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.real.driver import now_us
+from harness.clock import now_us
 from harness.real.nodes import Nodes
 from nemesis.hub_control import HubControl
 from nemesis.links import Counts, LinkRule

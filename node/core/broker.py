@@ -60,13 +60,14 @@ class Broker:
         self.controller: controlling.Controller | None = None
         self.membership = Membership(ctx) if config.node in config.brokers else None
         self._applied = metadata.log.start
+        self._metadata_seen: tuple[int, int, str, str] | None = None
         self._serving = False
         self._touched: dict[str, None] = {}
         self._term = -1
         self._due: list[tuple[int, str]] = []
         self._controller_us = NEVER
         self._checkpoint_us = now_us
-        self._flush_us = now_us + config.flush_interval_ms * 1000
+        self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
 
     def step(self, now_us: int, event: Event) -> Effects:
@@ -84,6 +85,8 @@ class Broker:
         else:
             assert isinstance(event, Shutdown)
             self._shut_down()
+        if self.controller is not None:
+            self.controller.settle(ctx)
         self._follow_metadata()
         effects.deadline_us = self._deadline()
         return effects
@@ -192,14 +195,15 @@ class Broker:
         """Fold committed metadata into the image, take roles from it, and be the controller when
         this voter's own term has committed."""
         ctx, metadata = self.ctx, self.quorum.r
-        ctx.controller = "" if metadata.role == "candidate" else metadata.leader
-        self._watch_controllership()
-        if self.controller is not None:
-            self.controller.settle(ctx)
+        seen = (metadata.hw, metadata.leader_epoch, metadata.role, metadata.leader)
         changed: dict[str, PartitionRecord] = {}
-        while self._applied < metadata.hw:
-            self._fold(ctx.image, changed, self._applied, metadata.hw)
-        if self.membership is not None:
+        if seen != self._metadata_seen:
+            self._metadata_seen = seen
+            ctx.controller = "" if metadata.role == "candidate" else metadata.leader
+            self._watch_controllership()
+            while self._applied < metadata.hw:
+                self._fold(ctx.image, changed, self._applied, metadata.hw)
+        if self.membership is not None and (changed or not self._serving):
             self._take_roles(changed)
         for name in self._touched:
             r = self.replicas.get(name)
@@ -291,7 +295,7 @@ class Broker:
         if self._checkpoint_us <= now:
             self._checkpoint_us = now + ctx.config.timings.hw_checkpoint_ms * 1000
             self._checkpoint()
-        if ctx.config.flush_interval_ms and self._flush_us <= now:
+        if self._flush_us <= now:
             self._flush_us = now + ctx.config.flush_interval_ms * 1000
             ctx.effects.flush = True
 
@@ -307,14 +311,14 @@ class Broker:
             if r is not None and r.wake_us == wake_us:
                 break
             heapq.heappop(self._due)
-        deadlines = [self.quorum.next_us(), self._controller_us, self._checkpoint_us]
-        if self.membership is not None:
-            deadlines.append(self.membership.next_us)
-        if self.ctx.config.flush_interval_ms:
-            deadlines.append(self._flush_us)
-        if self._due:
-            deadlines.append(self._due[0][0])
-        return min(deadlines)
+        return min(
+            self.quorum.next_us(),
+            self._controller_us,
+            self._checkpoint_us,
+            self._flush_us,
+            self._due[0][0] if self._due else NEVER,
+            self.membership.next_us if self.membership is not None else NEVER,
+        )
 
     def _shut_down(self) -> None:
         """Stop cleanly: everything flushed, nothing promised that is not on disk."""

@@ -2,8 +2,8 @@
 
 Exit codes: 0 stopped by request (SIGTERM), everything flushed; 70 the core found its own state
 contradictory, or any other error of ours; 73 the node's address cannot be had; 74 the disk refused
-(full, damaged, not ours, open elsewhere). Whatever the reason, its one sentence is the last line of
-the node's output file.
+(full, damaged, not ours, open elsewhere); 1 it hung when asked to stop, and its output file ends
+with its stacks. In all other cases that file ends with the reason, in one sentence.
 """
 
 from __future__ import annotations

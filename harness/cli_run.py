@@ -1,0 +1,89 @@
+"""`floodmark run`: a run, its verdict, its page, and what is printed of them."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+
+import msgspec
+
+from checker.verdict import EXIT_CODES, RunResult
+from harness.interrupts import Interrupts, StopNow
+from harness.judge import SparkSoon, build_page, judge, summarise, tidy
+from harness.options import Wishes, default_name, to_schedule
+from harness.progress import Progress
+from harness.real.cluster import RealCluster
+from harness.run import Run, RunSettings
+from nemesis.schedule import Schedule
+
+
+class Presentation(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `floodmark run` that decide nothing about the verdict."""
+
+    name: str | None = None
+    store: Path = Path("store")
+    hub: bool = True
+    report: bool = True
+    spark: bool = True
+    quiet: bool = False
+    json: bool = False
+    open_page: bool = False
+
+
+def run_command(wishes: Wishes, how: Presentation) -> int:
+    """Carry out `floodmark run`; returns the exit code."""
+    schedule = to_schedule(wishes)
+    settings = RunSettings(
+        name=how.name or default_name(schedule), seed=schedule.workload.seed, store=how.store,
+        command=("floodmark", *sys.argv[1:]),
+    )  # fmt: skip
+    with Interrupts() as interrupts, Progress(quiet=how.quiet) as progress:
+        run = Run(
+            schedule, settings,
+            lambda schedule, folder: RealCluster(schedule, folder, with_hub=how.hub),
+            progress=progress, interrupts=interrupts,
+        )  # fmt: skip
+        progress.note(_headline(schedule, run.folder.path))
+        spark = SparkSoon(run.folder.path / "output" / "spark.txt") if how.spark else None
+        try:
+            run.execute(on_storm=lambda: spark.begin() if spark else None)
+        except StopNow:
+            progress.note(f"Stopped at once; judge what is there: floodmark check {run.folder.path}")
+            raise
+        interrupts.at_once = True
+        progress.phase("judging")
+        result = judge([run.folder.path], spark, progress.note)[0]
+        page = None
+        if how.report:
+            progress.phase("building the page")
+            page = build_page(run.folder.path, progress.note)
+        tidy(run.folder.path, result)
+    _print(run, result, page, how)
+    return EXIT_CODES[result.verdict]
+
+
+def _headline(schedule: Schedule, folder: Path) -> str:
+    """What is run, and how to run it again, before anything can go wrong."""
+    cluster = schedule.cluster
+    switched = f" with {', '.join(cluster.switches)}" if cluster.switches else ""
+    return (
+        f"{cluster.protocol}{switched}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
+        f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {folder}\n"
+        f"again: floodmark run --schedule {folder}"
+    )
+
+
+def _print(run: Run, result: RunResult, page: Path | None, how: Presentation) -> None:
+    folder = run.folder.path
+    if how.json:
+        told = {
+            "path": str(folder), "page": str(page) if page else None, "replay": run.info.replay,
+            "result": result,
+        }  # fmt: skip
+        print(msgspec.json.encode(told).decode())
+    else:
+        print(summarise(folder, result))
+        print(f"  page        {page}" if page else f"  folder      {folder}")
+    if how.open_page and page is not None:
+        webbrowser.open(page.absolute().as_uri())

@@ -1,0 +1,103 @@
+"""What becomes of a run folder: judged, made into a page, summed up.
+
+Spark is slow to import and to start, so nothing here imports it before it is needed; where it
+cannot be had, the same checks are made in this process, and a person is told why.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from checker.errors import CheckerError
+from checker.inprocess import check_run
+from checker.verdict import RunResult, Verdict
+from node.errors import FloodmarkError, UsageError
+
+if TYPE_CHECKING:
+    from checker.spark import SessionInBackground
+
+APP_NAME: Final = "floodmark"
+SPARK_PATIENCE_S: Final = 180.0
+_PARTS: Final = ("run.json", "history.jsonl", "schedule.json")
+
+Tell = Callable[[str], None]
+
+
+class SparkSoon:
+    """A Spark session that is made ready while something else goes on."""
+
+    def __init__(self, log_file: Path | None = None) -> None:
+        """`log_file` gets what Spark prints; it is started by `begin`."""
+        self._log_file = log_file
+        self._session: SessionInBackground | None = None
+
+    def begin(self) -> None:
+        """Start it now, in the background."""
+        from checker.spark import SessionInBackground
+
+        if self._session is None:
+            self._session = SessionInBackground(APP_NAME, log_file=self._log_file)
+
+    def check(self, folders: Sequence[Path]) -> list[RunResult]:
+        """Judge run folders on it. Raises CheckerError when Spark cannot be had or fails."""
+        from checker.pipeline import check
+
+        self.begin()
+        assert self._session is not None
+        return check(folders, session=self._session.get(SPARK_PATIENCE_S))
+
+
+def judge(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[RunResult]:
+    """Judge run folders and leave `results.json` in each.
+
+    Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
+    results cannot be written.
+    """
+    if spark is not None:
+        try:
+            return spark.check(folders)
+        except CheckerError as error:
+            tell(f"{error} The run is judged in this process instead.")
+    try:
+        return [check_run(folder, write=True) for folder in folders]
+    except OSError as error:
+        raise FloodmarkError(f"the results could not be written: {error}") from None
+
+
+def build_page(folder: Path, tell: Tell) -> Path | None:
+    """Write `report.html`; a failure is told and changes no verdict."""
+    from reports import build
+
+    try:
+        return build(folder)
+    except Exception as error:
+        tell(f"The page could not be built: {error}")
+        return None
+
+
+def summarise(folder: Path, result: RunResult) -> str:
+    """A run in a few lines, even if the report cannot sum it up."""
+    from reports import summary
+
+    try:
+        return summary(folder)
+    except Exception:
+        return f"{result.verdict.upper()}  {result.run}\n  {result.sentence}"
+
+
+def tidy(folder: Path, result: RunResult) -> None:
+    """The nodes' own data is evidence only where something was found."""
+    if result.verdict is Verdict.VALID:
+        shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def run_folder(path: Path) -> Path:
+    """`path` as the folder of one run. Raises UsageError when it is none."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such run folder")
+    if not any((path / part).exists() for part in _PARTS):
+        raise UsageError(f"{path}: not a run folder (there is no {' and no '.join(_PARTS)})")
+    return path

@@ -1,0 +1,128 @@
+"""The pipeline on Spark judges as the checker in process does, however the work is spread."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from checker import meta, pipeline
+from checker.facts import SCHEMA
+from checker.ingest import ingest, sources
+from checker.inprocess import check_run, judge_facts
+from checker.lines import Problems
+from checker.pipeline import check
+from checker.verdict import Verdict
+from tests.checker.story import NODES, Story, against
+
+# One worker runs all tests that need Spark, so that they share one JVM.
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def well() -> Story:
+    """A valid run on two partitions."""
+    s = Story("log-0", "log-1", run="well")
+    for i, partition in enumerate(s.partitions):
+        batches = s.busy(partition=partition, first=1_000 * (i + 1), process=i)
+        s.final((0, 1_000 * (i + 1), 12), partition=partition)
+        s.agree(*batches, partition=partition)
+    return s
+
+
+def badly() -> Story:
+    """A run with about everything wrong."""
+    s = Story("log-0", "log-1", run="badly", capabilities=["trace", "logs", "hw"])
+    s.send(10, 3, at=0)
+    s.send(20, 2, at=3)
+    s.send(30, outcome="fail")
+    s.send(40, 2, at=9, process=2)
+    s.send(50, at=0, partition="log-1", process=3)
+    s.poll((0, 10, 3), (3, 30), (4, 50), start=0)
+    s.poll((9, 777), (4, 10), (7, 20))
+    s.poll((0, 50), partition="log-1", hw=0)
+    s.final((3, 20, 2))
+    s.hw("n1", (10, 3))
+    s.hw("n2", (11, 3))
+    for node in NODES[:2]:
+        s.event(node, "role", role="leader", leader=node, leader_epoch=3, leo=0, hw=0)
+    s.log("n1", (10, 3), (20, 2))
+    s.log("n2", (10, 2), (30, 1))
+    s.log("n3", (60, 1))
+    s.exits = [{"node": "n1", "t_us": 1_500_000, "code": 1, "expected": False}]
+    return s
+
+
+def damaged(folder: Path) -> Path:
+    """A run folder with a line in it that cannot be read, and a file missing."""
+    s = well()
+    s.run["run"] = "damaged"
+    s.write(folder)
+    (folder / "history.jsonl").write_bytes((folder / "history.jsonl").read_bytes() + b"{\n")
+    (folder / "logs" / "n3.jsonl").unlink()
+    return folder
+
+
+def test_spark_and_in_process_judge_alike(spark: SparkSession, tmp_path: Path) -> None:
+    folders = [
+        well().write(tmp_path / "with a space"),
+        badly().write(tmp_path / "b"),
+        damaged(tmp_path / "c"),
+        well().write(tmp_path / "same name"),
+        tmp_path / "nowhere",
+    ]
+    results = check(folders, session=spark)
+    assert [r.verdict for r in results] == [
+        Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN, Verdict.VALID, Verdict.UNKNOWN,
+    ]  # fmt: skip
+    assert {"lost", "divergence", "phantom", "misrouted", "two-leaders", "unexplained-exit"} <= set(
+        against(results[1])
+    )
+    assert results == [check_run(folder) for folder in folders]
+
+
+def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_path: Path) -> None:
+    folder = badly().write(tmp_path / "run")
+    check([folder], session=spark, out=tmp_path / "spark")
+    check([folder], session=None, out=tmp_path / "alone")
+    by_spark, alone = tmp_path / "spark" / "0-run", tmp_path / "alone" / "0-run"
+    assert not (folder / "results.json").exists()
+    assert (by_spark / "results.json").read_bytes() == (alone / "results.json").read_bytes()
+    for table in sorted((alone / "tables").glob("*.parquet")):
+        assert pq.read_table(by_spark / "tables" / table.name) == pq.read_table(table), table.name
+
+
+def test_the_result_does_not_depend_on_how_the_work_is_spread(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = badly().write(tmp_path)
+    expected = check_run(folder)
+    for tasks, partitions in ((1, 1), (9, 3)):
+        monkeypatch.setattr(pipeline, "_TASKS_PER_CORE", tasks)
+        monkeypatch.setattr(pipeline, "_TASK_BYTES", 1 << 40)
+        before = spark.conf.get("spark.sql.shuffle.partitions")
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        try:
+            assert check([folder], session=spark) == [expected]
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: int) -> None:
+    folder = badly().write(tmp_path)
+    about = meta.load(folder, Problems())
+    found = [ingest(source, None) for source in sources(0, folder)]
+    table = pa.Table.from_batches([b for made in found for b in made.facts], schema=SCHEMA)
+    order = list(range(table.num_rows))
+    random.Random(seed).shuffle(order)
+    shuffled = table.take(pa.array(np.array(order)))
+    assert judge_facts(about, shuffled).findings == judge_facts(about, table).findings
+
+
+def test_nothing_to_check(spark: SparkSession) -> None:
+    assert check([], session=spark) == []
