@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-EXIT_HARNESS_ERROR = 70
+from node.errors import FloodmarkError
 
 
-class CheckerError(Exception):
-    """The checker could not do its work; this says nothing about the checked run.
-
-    Attributes:
-        exit_code: what the command exits with when this error ends it.
-    """
-
-    exit_code: int = EXIT_HARNESS_ERROR
+class CheckerError(FloodmarkError):
+    """The checker could not do its work; this says nothing about the checked run."""
 
 
 class JavaMissing(CheckerError):

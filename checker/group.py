@@ -90,8 +90,8 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.CONTROLLER: _BY_TIME,
     Kind.FAULT: ("seq",),
     Kind.EXIT: ("op",),
-    Kind.PROBLEM: ("seq",),
-    Kind.NOTE: ("seq",),
+    Kind.PROBLEM: ("idx", "node", "seq"),
+    Kind.NOTE: ("idx", "node", "seq"),
 }
 
 

@@ -66,7 +66,7 @@ def ingest(
             into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
     if source.kind != "head":
         into.facts.extend(_meta_of_strangers(source.run, known, into.facts))
-    into.facts.extend(into.told(source.run))
+    into.facts.extend(into.told(source))
     return into
 
 

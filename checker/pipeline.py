@@ -51,7 +51,7 @@ def check(
     try:
         if session is None:
             return [
-                check_run(folder, write=True, out=target)
+                check_run(folder, write=target is not None, out=target)
                 for folder, target in zip(folders, targets, strict=True)
             ]
         return _check(folders, targets, session) if folders else []
@@ -61,12 +61,15 @@ def check(
         raise CheckerError(f"Results cannot be written: {error}") from error
 
 
-def _target(out: Path | None, number: int, folder: Path) -> Path:
-    return folder if out is None else out.absolute() / f"{number}-{folder.name}"
+def _target(out: Path | None, number: int, folder: Path) -> Path | None:
+    """Where the results of a run go; nowhere if there is no such run."""
+    if out is not None:
+        return out.absolute() / f"{number}-{folder.name}"
+    return folder if folder.is_dir() else None
 
 
 def _check(
-    folders: Sequence[Path], targets: Sequence[Path], session: SparkSession
+    folders: Sequence[Path], targets: Sequence[Path | None], session: SparkSession
 ) -> list[RunResult]:
     """The pipeline."""
     runs = [Collected(meta.load(folder, Problems())) for folder in folders]
@@ -74,7 +77,7 @@ def _check(
     for row in _judged(session, work, targets):
         collect(runs[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, runs, targets)
-    ops = {target / "tables" / "ops.parquet": run for run, target in enumerate(targets)}
+    ops = {t / "tables" / "ops.parquet": run for run, t in enumerate(targets) if t is not None}
     present = [path for path in ops if path.is_file()]
     measured = {
         ops[path]: found for path, found in (measure(session, present) if present else {}).items()
@@ -84,25 +87,26 @@ def _check(
         seconds, whole = measured.get(number, ([], measures.Totals()))
         summary = measures.summary(run.meta, seconds, whole, run.faults)
         result = assemble(run, homes.get(number, {}), summary)
-        rows = ((run.meta.run, *second) for second in sorted(seconds))
-        tables.write(target / "tables", "per_second", "", tables.from_rows("per_second", rows))
-        write_results(target, result)
         results.append(result)
+        if target is not None:
+            rows = ((run.meta.run, *second) for second in sorted(seconds))
+            tables.write(target / "tables", "per_second", "", tables.from_rows("per_second", rows))
+            write_results(target, result)
     return results
 
 
 def _judged(
-    session: SparkSession, work: Sequence[Source], targets: Sequence[Path]
+    session: SparkSession, work: Sequence[Source], targets: Sequence[Path | None]
 ) -> Sequence[Mapping[str, Any]]:
     """Findings, problems and notes of all groups, in an order that depends on nothing."""
     bins = _bins(work, session.sparkContext.defaultParallelism)
-    folders = [str(target / "tables") for target in targets]
+    folders = [None if target is None else target / "tables" for target in targets]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for source in bins[number]:
-                    yield from ingest(source, Path(folders[source.run])).facts
+                    yield from ingest(source, folders[source.run]).facts
 
     def judge(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
         return judge_group(key[0].as_py(), key[1].as_py(), facts)
@@ -129,13 +133,13 @@ def _bins(work: Sequence[Source], cores: int) -> list[list[Source]]:
 
 
 def _homes(
-    session: SparkSession, runs: Sequence[Collected], targets: Sequence[Path]
+    session: SparkSession, runs: Sequence[Collected], targets: Sequence[Path | None]
 ) -> dict[int, dict[int, Home]]:
     """By run, where the values were sent that were found where nobody sent them; normally none."""
     sends = {
         target / "tables" / "sends.parquet": number
         for number, (run, target) in enumerate(zip(runs, targets, strict=True))
-        if run.unclaimed()
+        if target is not None and run.unclaimed()
     }
     if not sends:
         return {}

@@ -23,10 +23,12 @@ Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 # All that decoding a line of an arbitrary file can raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+KINDS: Final = ("head", "history", "trace", "log")
+
 
 @dataclass(frozen=True)
 class Source:
-    """One file of a run folder to be read; `kind` is head, history, trace or log."""
+    """One file of a run folder to be read; `kind` is one of KINDS."""
 
     run: int
     folder: Path
@@ -48,15 +50,20 @@ class Ingested:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
 
-    def told(self, run: int) -> list[pa.RecordBatch]:
-        """The sentences as facts of the run."""
+    def told(self, source: Source) -> list[pa.RecordBatch]:
+        """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
         made = []
         for kind, texts in (
             (Kind.PROBLEM, self.problems.sentences()),
             (Kind.NOTE, self.problems.notes),
         ):
             if texts:
-                made.append(block(run, kind, "", text=texts, seq=list(range(len(texts)))))
+                made.append(
+                    block(
+                        source.run, kind, "", text=texts, seq=list(range(len(texts))),
+                        idx=KINDS.index(source.kind), node=source.path.stem,
+                    )
+                )  # fmt: skip
         return made
 
 

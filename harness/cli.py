@@ -48,7 +48,7 @@ def run(
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="See `floodmark protocols`.")] = None,
     brokers: Annotated[int | None, typer.Option(help="How many brokers [3].")] = None,
-    voters: Annotated[int | None, typer.Option(help="Voters of the metadata: 1, 3 or 5 [1].")] = None,
+    voters: Annotated[int | None, typer.Option(help="Metadata voters: 1, 3, 5 [1].")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the log [4].")] = None,
     replication_factor: Annotated[int | None, typer.Option(help="Replicas each [3].")] = None,
     min_isr: Annotated[int | None, typer.Option(help="min.insync.replicas [2].")] = None,

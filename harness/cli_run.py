@@ -49,7 +49,7 @@ def run_command(wishes: Wishes, how: Presentation) -> int:
         try:
             run.execute(on_storm=lambda: spark.begin() if spark else None)
         except StopNow:
-            progress.note(f"Stopped at once; judge what is there: floodmark check {run.folder.path}")
+            progress.note(f"Stopped at once; to judge it: floodmark check {run.folder.path}")
             raise
         interrupts.at_once = True
         progress.phase("judging")

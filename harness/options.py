@@ -52,7 +52,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     """The checked schedule that was wished for. Raises UsageError with the one thing wrong."""
     if wishes.schedule is not None:
         if wishes.faults is not None:
-            raise UsageError("--faults and --schedule exclude each other: a schedule has its faults")
+            raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
         base = schedules.load(wishes.schedule)
         source = str(wishes.schedule)
     else:

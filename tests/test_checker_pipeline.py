@@ -83,6 +83,7 @@ def test_spark_and_in_process_judge_alike(spark: SparkSession, tmp_path: Path) -
         against(results[1])
     )
     assert results == [check_run(folder) for folder in folders]
+    assert not folders[-1].exists()
 
 
 def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,12 +20,16 @@ LONGEST_FILE = 500
 # What a package may import from the other four; `harness` may import all.
 ALLOWED_IMPORTS = {
     "node": set[str](),
-    "nemesis": {"node.trace", "node.wire"},
-    "checker": {"harness.history", "node.trace", "node.wire"},
-    "reports": {"harness.history", "nemesis.schedule", "checker.verdict", "node.trace"},
-}
+    "nemesis": {"node.errors", "node.trace", "node.wire"},
+    "checker": {"harness.history", "node.errors", "node.trace", "node.wire"},
+    "reports": {
+        "checker.verdict", "harness.history", "nemesis.schedule", "node.errors", "node.trace",
+    },
+}  # fmt: skip
 # Data types that others share: they may know each other and nothing else of ours.
-LEAVES = {"harness.history", "nemesis.schedule", "checker.verdict", "node.trace"}
+LEAVES = {
+    "checker.verdict", "harness.history", "nemesis.schedule", "node.errors", "node.trace",
+}  # fmt: skip
 
 # Libraries that belong to one place.
 SPARK_FILES = ["checker/*"]

@@ -8,7 +8,9 @@ Protocols reference 1.2, 1.3, 1.7, 1.9.
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -31,6 +33,8 @@ from node.core.messages import (
 )
 from node.core.produce import append
 from node.core.replica import NEVER, Replica
+
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class Controller:
@@ -208,11 +212,10 @@ class Controller:
         if request.topic + "-0" in self.image.partitions:
             self._reply(source, AdminResponse(corr=request.corr))
             return
-        if len(brokers) < request.replication_factor or request.partitions < 1:
+        refusal = _wrong_with_topic(request, len(brokers))
+        if refusal:
             self._reply(source, AdminResponse(
-                corr=request.corr, error=Error.INVALID_REQUEST,
-                detail=f"replication factor {request.replication_factor} needs as many live "
-                f"brokers, there are {len(brokers)}",
+                corr=request.corr, error=Error.INVALID_REQUEST, detail=refusal
             ))  # fmt: skip
             return
         records: list[Record] = []
@@ -242,3 +245,17 @@ class Controller:
             else:
                 deadline = min(deadline, silent_at)
         return deadline
+
+
+def _wrong_with_topic(request: CreateTopic, brokers: int) -> str:
+    """Why a topic cannot be made, "" if it can."""
+    if _TOPIC_NAME.fullmatch(request.topic) is None:
+        return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
+    if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
+        return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"
+    if not 1 <= request.replication_factor <= brokers:
+        return (
+            f"replication factor {request.replication_factor} needs as many live brokers, "
+            f"there are {brokers}"
+        )
+    return ""

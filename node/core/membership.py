@@ -27,9 +27,12 @@ class Membership:
         self.next_us = 0
         self.fenced = True
         saved = ctx.storage.get(_EPOCH_KEY)
-        # Without everything it ever wrote a process must not claim to continue an earlier one.
-        known = saved is not None and ctx.storage.clean
-        self._previous_epoch = int.from_bytes(saved, "big") if known and saved else -1
+        # Under flush=sync nothing promised was ever only deferred. Otherwise a process that lost
+        # writes must not claim to continue an earlier one, nor may the process after it.
+        clean = ctx.storage.clean or ctx.config.flush_interval_ms == 0
+        self._previous_epoch = int.from_bytes(saved, "big") if clean and saved else -1
+        if not clean:
+            ctx.storage.put(_EPOCH_KEY, b"", durable=True)
         self._controller = ""
         self._asked = 0
 
