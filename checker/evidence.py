@@ -107,6 +107,22 @@ class Values:
     flags: I64
 
 
+def _by_value(records: Records) -> Values:
+    """Records that can be understood, one row a value."""
+    known = records.take(records.value >= 0)
+    known = known.take(np.lexsort((known.offset, known.value)))
+    starts = first_of(known.value)
+    if not len(starts):
+        return Values(starts, starts, starts, starts)
+    ends = np.concatenate((starts[1:], [len(known)])) - 1
+    return Values(
+        known.value[starts],
+        known.offset[starts],
+        known.offset[ends],
+        np.bitwise_or.reduceat(known.flags, starts),
+    )
+
+
 class Evidence:
     """The contents of one partition as clients and replicas saw it."""
 
@@ -207,20 +223,13 @@ class Evidence:
 
     @cached_property
     def values(self) -> Values:
-        """One row a value that can be understood."""
-        known = self.placed.take(self.placed.value >= 0)
-        order = np.lexsort((known.offset, known.value))
-        known = known.take(order)
-        starts = first_of(known.value)
-        if not len(starts):
-            return Values(starts, starts, starts, starts)
-        ends = np.concatenate((starts[1:], [len(known)])) - 1
-        return Values(
-            known.value[starts],
-            known.offset[starts],
-            known.offset[ends],
-            np.bitwise_or.reduceat(known.flags, starts),
-        )
+        """One row a value that is placed and can be understood."""
+        return _by_value(self.placed)
+
+    @cached_property
+    def values_read(self) -> Values:
+        """One row a value that an ok read returned, with the offsets it was read at."""
+        return _by_value(self.read_records.take((self.read_records.flags & READ_OK) != 0))
 
     @cached_property
     def log_records(self) -> Records:

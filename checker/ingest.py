@@ -48,8 +48,9 @@ def ingest(
 ) -> Ingested:
     """Read one source and write its tables; all facts of it are in the result.
 
-    Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again. Never raises for what a run folder
-    holds; that the tables cannot be written is a problem of the run, told like the others.
+    Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
+    Never raises for what a run folder holds; that the tables cannot be written is a problem of the
+    run, told like the others.
     """
     problems = Problems()
     # Only the head tells what is wrong with run.json; all sources need what is in it.

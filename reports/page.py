@@ -26,6 +26,8 @@ MOST_ANOMALIES: Final = 60
 MOST_WITNESSES: Final = 32
 FINDINGS_IN_FULL: Final = 10
 MOST_FAULT_ROWS: Final = 250
+FIRST_WITNESSES: Final = 6
+"""Shown at once; the others unfold."""
 MOST_FILES: Final = 80
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -127,6 +129,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
         notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=head.MARKS,
+        FIRST_WITNESSES=FIRST_WITNESSES,
         more_files=max(0, len(folder.files) - MOST_FILES), environment=_environment(folder),
         css=Markup(_asset("page.css")), script=Markup(script), script_hash=digest,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from cores_world import MemoryStorage
 
@@ -34,7 +35,7 @@ from node.wire import split_fetch_body
 
 PARTITION = "log-0"
 BROKERS = ("n1", "n2", "n3", "n4")
-SECOND = 1_000_000
+M = TypeVar("M", bound=AnyMessage)
 _TOKEN = re.compile(r"(\d+)(?:-(\d+))?e(\d+)")
 
 
@@ -188,7 +189,7 @@ class Bench:
         """Proposals sent since last asked; all other mail is dropped."""
         return [m for _, m, _ in self.sent() if isinstance(m, AlterPartition)]
 
-    def last[M: AnyMessage](self, kind: type[M]) -> M | None:
+    def last(self, kind: type[M]) -> M | None:
         """The last message of a kind that waits to be sent; None if there is none."""
         found = [m.message for m in self.ctx.effects.messages if isinstance(m.message, kind)]
         return found[-1] if found else None

@@ -6,6 +6,7 @@ definitions below expand every record and compare every pair.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ class Definitions:
             offsets = [o for o, _ in flat(poll)]
             if not offsets:
                 continue
-            for a, b in zip(offsets, offsets[1:], strict=False):
+            for a, b in itertools.pairwise(offsets):
                 delta = self.index[b] - self.index[a]
                 found["int-poll-skip"] += delta > 1
                 found["int-nonmonotonic-poll"] += delta < 1
@@ -156,7 +157,7 @@ class Definitions:
             ]  # fmt: skip
             found += sum(
                 self.base(b) <= self.base(a) + self.sent[a].count - 1
-                for a, b in zip(mine, mine[1:], strict=False)
+                for a, b in itertools.pairwise(mine)
             )
         return found
 
@@ -177,12 +178,13 @@ class Definitions:
         )  # fmt: skip
 
     def vanished(self) -> int:
-        """Read by an ok poll, and passed over by the final ones."""
+        """Read by an ok poll, and its lowest such place passed over by the final ones."""
         finals = [p for p in self.ok if p.final]
         again = {v for p in finals for _, v in flat(p)}
         end = max((o + 1 for p in finals for o, _ in flat(p)), default=0)
         every = {v for i, s in enumerate(self.sent) for v in values(i, s)}
-        return sum(self.places(v)[0] < end for v in (self.read - again) & every)
+        lowest = {v: min(o for p in self.ok for o, x in flat(p) if x == v) for v in self.read}
+        return sum(lowest[v] < end for v in (self.read - again) & every)
 
 
 def judged(sent: list[Sent], polled: list[Polled]) -> RunResult:

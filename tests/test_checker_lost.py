@@ -221,3 +221,15 @@ def test_partitions_are_judged_apart(tmp_path: Path) -> None:
     s.poll((1, 20), partition="log-1")
     s.poll((0, 10), partition=P)
     assert against(s.check(tmp_path)) == {}
+
+
+def test_vanished_from_where_it_was_read_not_from_where_it_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    s = Story()
+    s.send(10, at=1)
+    s.send(20, at=0)
+    read = s.poll((2, 10))
+    s.final((0, 20), (1, 20), (3, 20))
+    found = one(s.check(tmp_path), "vanished")
+    assert (found.offset, found.witnesses[0].op) == (2, read)

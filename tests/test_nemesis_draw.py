@@ -37,9 +37,7 @@ def storm(seed: int, *kinds: str, voters: int = 1, **workload: Any) -> tuple[Fau
 
 
 def most_at_once(faults: tuple[Fault, ...]) -> int:
-    edges = sorted(
-        edge for fault in faults for edge in ((span(fault)[0], 1), (span(fault)[1], -1))
-    )
+    edges = sorted(edge for fault in faults for edge in ((span(fault)[0], 1), (span(fault)[1], -1)))
     now = most = 0
     for _, change in edges:
         now += change
@@ -106,7 +104,8 @@ def test_leaders_are_struck_while_a_follower_lags() -> None:
         struck = [f for f in faults if kind_of(f) == "kill"]
         return any(
             str(getattr(deaf, "on", "")).startswith("follower:")
-            and getattr(blow, "on", "") == str(getattr(deaf, "on", "")).replace("follower", "leader")
+            and getattr(blow, "on", "")
+            == str(getattr(deaf, "on", "")).replace("follower", "leader")
             and span(deaf)[0] + lag_ms < span(blow)[0] < span(deaf)[1]
             for blow in struck
             for deaf in faults

@@ -152,9 +152,7 @@ BUSY = seen(
 
 
 def meant(target: str, among: str = "", seed: int = 0, **more: Any) -> str:
-    found = resolve(
-        target, BUSY, CLUSTER, random.Random(seed), among.split() or EVERYBODY, **more
-    )
+    found = resolve(target, BUSY, CLUSTER, random.Random(seed), among.split() or EVERYBODY, **more)
     return " ".join(found.nodes)
 
 

@@ -193,9 +193,8 @@ def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
 
 def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     """Values that an ok read returned and that later were not there any more."""
-    values = known.values
-    was_read = ((values.flags & READ_OK) != 0) & ((values.flags & READ_FINAL) == 0)
-    was_read &= known.writer(values.value) >= 0
+    values = known.values_read
+    was_read = ((values.flags & READ_FINAL) == 0) & (known.writer(values.value) >= 0)
     absent = _absent(group, known, values.value)
     gone = was_read & absent
     finals = known.final_reads
@@ -213,8 +212,7 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     for row in rows[:WITNESS_CAP]:
         offset, value = int(values.first[row]), int(values.value[row])
         read = known.read_row(offset=offset, value=value)
-        if read >= 0:
-            witnesses.append(read_witness(known.reads, read, offset=offset, value=value))
+        witnesses.append(read_witness(known.reads, read, offset=offset, value=value))
     first, value = witnesses[0], int(values.value[rows[0]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "

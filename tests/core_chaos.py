@@ -1,0 +1,305 @@
+"""A rougher world than `cores_world`: links that lose, double and delay; pauses; power cuts.
+
+Also an all-knowing watcher that checks the white-box invariants after every step, so that a breach
+is found in the step that makes it and not at the end of a storm. Reference: protocols 1.13.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cores_world import MemoryStorage, World
+
+from node.core import batch as batches
+from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Tick
+from node.core.broker import Broker
+from node.core.image import Image, decode_records
+from node.core.messages import AnyMessage
+from node.core.storage import StoredBatch
+from node.trace import METADATA_PARTITION
+
+Rule = Callable[[str, str, AnyMessage], bool]
+
+
+class LossyDisk(MemoryStorage):
+    """A disk whose deferred writes a power cut takes back, down to a drawn point."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._undo: list[tuple[str, str, Any]] = []
+
+    def append(
+        self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
+    ) -> None:
+        self._note("log", partition, durable)
+        super().append(partition, base_offset, chain, data, durable=durable)
+
+    def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
+        self._note("log", partition, durable)
+        super().truncate(partition, from_offset, durable=durable)
+
+    def put(self, key: str, value: bytes, *, durable: bool) -> None:
+        self._note("key", key, durable)
+        super().put(key, value, durable=durable)
+
+    def _note(self, kind: str, name: str, durable: bool) -> None:
+        if not durable:
+            before = dict(self.logs.get(name, {})) if kind == "log" else self.values.get(name)
+            self._undo.append((kind, name, before))
+
+    def flush(self) -> None:
+        self._undo.clear()
+
+    def power_cut(self, keep: int) -> None:
+        """Lose all deferred writes but the first `keep`."""
+        if len(self._undo) > keep:
+            self.clean = False
+        while len(self._undo) > keep:
+            kind, name, before = self._undo.pop()
+            if kind == "log":
+                self.logs[name] = before
+            elif before is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = before
+        self._undo.clear()
+
+    def batches(self, partition: str) -> Iterator[StoredBatch]:
+        return super().batches(partition)
+
+
+@dataclass
+class Weather:
+    """What links do to a message, each drawn alone. Times in microseconds."""
+
+    lose: float = 0.0
+    double: float = 0.0
+    late: float = 0.0
+    late_us: int = 3_000_000
+
+
+class ChaosWorld(World):
+    """`World` with weather, rules on single messages, pauses and power cuts.
+
+    `hold` and `drop` are rules (source, receiver, message) -> bool; what is held waits for
+    `release`. A paused node finds all its mail at once when it goes on, then the time.
+    """
+
+    def __init__(
+        self, seed: int = 0, *, brokers: int = 3, voters: int = 1,
+        latency_us: tuple[int, int] = (100, 2000), timings: CoreTimings | None = None,
+        weather: Weather | None = None, flush_interval_ms: int = 0, watch: bool = True,
+        switches: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.timings = timings or CoreTimings()
+        self.weather = weather or Weather()
+        self.flush_interval_ms = flush_interval_ms
+        self.paused: dict[str, list[Any]] = {}
+        self.hold: Rule = lambda *_: False
+        self.drop: Rule = lambda *_: False
+        self.held: list[tuple[str, str, AnyMessage, bytes | None]] = []
+        self.watcher = Watcher(self) if watch else None
+        self.lossy: dict[str, LossyDisk] = {}
+        super().__init__(
+            seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us
+        )
+
+    def start(self, name: str) -> None:
+        disk = self.disks[name]
+        if not isinstance(disk, LossyDisk):
+            disk = self.disks[name] = self.lossy[name] = LossyDisk()
+        self.incarnations[name] += 1
+        config = NodeConfig(
+            node=name, voters=self.voter_names, brokers=self.broker_names,
+            incarnation=self.incarnations[name], switches=self.switches, timings=self.timings,
+            flush_interval_ms=self.flush_interval_ms,
+        )  # fmt: skip
+        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
+        self.nodes[name] = Broker(config, disk, jitter, self.now_us)
+        self._tick_at(name, self.now_us)
+
+    def kill(self, name: str) -> None:
+        super().kill(name)
+        self.paused.pop(name, None)
+
+    def power_cut(self, name: str) -> None:
+        """Kill, and lose a drawn part of what was not flushed."""
+        self.kill(name)
+        disk = self.lossy[name]
+        disk.power_cut(self.rng.randint(0, len(disk._undo)))
+
+    def pause(self, name: str) -> None:
+        self.paused.setdefault(name, [])
+
+    def resume(self, name: str) -> None:
+        """All the mail that came meanwhile, then the time."""
+        mail = self.paused.pop(name, None)
+        if mail is None or name not in self.nodes:
+            return
+        self._steps(name, [*(Deliver(*what) for what in mail), Tick()])
+
+    def heal(self) -> None:
+        self.weather = Weather()
+        self.hold = self.drop = lambda *_: False
+        for name in list(self.paused):
+            self.resume(name)
+        super().heal()
+
+    def release(self) -> None:
+        """Let everything held go now, in its order."""
+        held, self.held = self.held, []
+        for source, to, message, body in held:
+            self._push(self.now_us + 1, "mail", to, (source, message, body))
+
+    def _step(self, name: str, event: Any, *, tick: bool) -> None:
+        if name in self.paused:
+            if not tick:
+                self.paused[name].append((event.source, event.message, event.body))
+            return
+        self._steps(name, [event] if tick else [event, Tick()])
+
+    def _steps(self, name: str, events: list[Any]) -> None:
+        node = self.nodes[name]
+        outgoing, effects = [], Effects()
+        for event in events:
+            effects = node.step(self.now_us, event)
+            for one in effects.trace:
+                self.trace.append({"t_us": self.now_us, "node": name, **one})
+            outgoing += effects.messages
+            if effects.flush:
+                self.lossy[name].flush()
+        self.lossy[name].clean = True
+        if self.watcher is not None:
+            self.watcher.look(node)
+        for m in outgoing:
+            self._post(name, m.to, m.message, m.body)
+        self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
+
+    def _post(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
+        self.sent += 1
+        if (source, to) in self.cut or self.drop(source, to, message):
+            return
+        if self.hold(source, to, message):
+            self.held.append((source, to, message, body))
+            return
+        rng, weather = self.rng, self.weather
+        if "c1" in (source, to) or not (weather.lose or weather.double or weather.late):
+            copies = 1
+        else:
+            copies = (rng.random() >= weather.lose) + (rng.random() < weather.double)
+        for _ in range(copies):
+            delay = rng.randint(*self.latency_us)
+            if weather.late and rng.random() < weather.late:
+                delay += rng.randint(0, weather.late_us)
+            self._push(self.now_us + delay, "mail", to, (source, message, body))
+
+
+class Watcher:
+    """Invariants that hold at every moment, whoever knows what.
+
+    Keeps the true high watermark of each partition: the highest that a leader of the newest epoch
+    ever set, with the prefix hash there.
+    """
+
+    def __init__(self, world: ChaosWorld) -> None:
+        self.world = world
+        self.prefix: dict[tuple[str, int], bytes] = {}
+        self.true_hw: dict[str, int] = {}
+        self.leaders: dict[tuple[str, int], str] = {}
+        self.votes: dict[tuple[str, int], str] = {}
+        self.terms: dict[str, int] = {}
+        self.promises = True
+        """Whether committed records must survive: off when more was lost than is promised."""
+
+    def look(self, node: Broker) -> None:
+        """Check what this node's last step may have broken."""
+        name = node.ctx.node
+        for r in (*node.replicas.values(), node.quorum.r):
+            p = r.partition
+            assert 0 <= r.hw <= r.leo, (name, p, r.hw, r.leo)
+            if r.role == "leader":
+                first = self.leaders.setdefault((p, r.leader_epoch), name)
+                assert first == name, f"{p}: {first} and {name} lead epoch {r.leader_epoch}"
+                assert set(r.isr) <= set(r.maximal_isr), (name, p, r.isr, r.maximal_isr)
+            end, chain = r.log.hash_at(r.hw)
+            assert end == r.hw, f"{name}: {p}: high watermark {r.hw} inside a batch"
+            if end > r.log.start and self.promises:
+                known = self.prefix.setdefault((p, end), chain)
+                assert known == chain, f"{name}: {p}: another prefix is committed at {end}"
+            if r.role == "leader":
+                self.true_hw[p] = max(self.true_hw.get(p, 0), r.hw)
+        self._voter(node)
+        self._controller(node)
+
+    def _voter(self, node: Broker) -> None:
+        name, q = node.ctx.node, node.quorum
+        if not q.is_voter:
+            return
+        term = q.r.leader_epoch
+        assert term >= self.terms.get(name, 0), f"{name}: term fell to {term}"
+        self.terms[name] = term
+        if q.voted_for:
+            voted = self.votes.setdefault((name, term), q.voted_for)
+            assert voted == q.voted_for, f"{name} voted for {voted} and {q.voted_for} in {term}"
+
+    def _controller(self, node: Broker) -> None:
+        """What the newest controller has committed, against the brokers' logs."""
+        world = self.world
+        r = node.quorum.r
+        if r.role != "leader" or r.hw <= r.leso:
+            return
+        newest = max(
+            (n.quorum.r.leader_epoch for n in world.nodes.values() if n.quorum.r.role == "leader")
+        )
+        if r.leader_epoch < newest:
+            return
+        for state in node.ctx.image.partitions.values():
+            p = state.partition
+            assert not set(state.isr) & set(state.elr), state
+            assert set(state.isr) | set(state.elr) <= set(state.replicas), state
+            if len(state.isr) >= min(state.min_isr, len(state.replicas)):
+                assert not state.elr, state
+            if self.promises:
+                self._candidates_complete(p, (*state.isr, *state.elr), node.ctx.image)
+            self._quorum_superset(state, node)
+
+    def _candidates_complete(self, p: str, candidates: tuple[str, ...], image: Image) -> None:
+        """Whoever may be elected has every committed record (a running, registered process)."""
+        for name in candidates:
+            broker = self.world.nodes.get(name)
+            if broker is None or broker.ctx.broker_epoch != image.broker_epoch(name):
+                continue
+            r = broker.replicas.get(p)
+            if r is None:
+                continue
+            true = self.true_hw.get(p, 0)
+            assert r.leo >= true, f"{p}: {name} may lead but ends at {r.leo}, committed is {true}"
+            end, chain = r.log.hash_at(true)
+            if true:
+                assert end == true, f"{p}: {name} has no batch end at {true}"
+                assert self.prefix.get((p, true), chain) == chain, f"{p}: {name} differs at {true}"
+
+    def _quorum_superset(self, state: Any, node: Broker) -> None:
+        """The leader waits for everyone the controller might elect."""
+        broker = self.world.nodes.get(state.leader)
+        r = broker.replicas.get(state.partition) if broker else None
+        if r is None or r.role != "leader" or r.leader_epoch != state.leader_epoch:
+            return
+        if r.pending_alter is None:
+            assert set(r.maximal_isr) == set(r.isr), (state, r.isr, r.maximal_isr)
+        if len(r.isr) >= r.min_isr:
+            electable = set(state.isr) | set(state.elr)
+            assert electable <= set(r.maximal_isr), (state, r.isr, r.maximal_isr)
+
+
+def metadata_records(world: World, name: str) -> list[Any]:
+    """Everything in a node's metadata log."""
+    log = world.disks[name].logs.get(METADATA_PARTITION, {})
+    return [
+        record
+        for _, (_, data) in sorted(log.items())
+        for record in decode_records(batches.view(data).payload)
+    ]
