@@ -26,7 +26,9 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
 }
 FEWEST_BROKERS: Final = {"bridge": 3, "ring": 3}
 
-DEAFENING: Final = ("isolate", "pause", "cut", "loss", "kill")
+DEAFENING: Final = ("isolate", "pause", "cut", "cut", "loss", "loss", "kill")
+"""Those on links stand twice: a follower that lags while the controller still hears it is the one
+that a wrong election picks."""
 STRIKING: Final = ("kill", "isolate", "pause")
 BOUNCING: Final = ("kill", "pause")
 _ATTEMPTS: Final = 12
@@ -170,7 +172,7 @@ class _Storm:
         strike_at = self._make.between(1.2 * lag, 1.6 * lag)
         beyond = self._make.between(0.1 * session, session if overlap else 0.2 * session)
         return [
-            self._make.deafen(deafening, f"follower:{partition}", now, strike_at + beyond),
+            self._make.deafen(deafening, partition, now, strike_at + beyond),
             self._make.on(striking, f"leader:{partition}", now + strike_at, self._make.span()),
         ]
 

@@ -140,14 +140,17 @@ class FaultMaker:
             case _:
                 return self._loss(on, at_ms, for_ms)
 
-    def deafen(self, kind: str, follower: str, at_ms: int, for_ms: int) -> Fault:
-        """A fault of this kind that makes a follower fall behind, whatever else is drawn."""
+    def deafen(self, kind: str, partition: str, at_ms: int, for_ms: int) -> Fault:
+        """A fault of this kind that makes a follower of a partition fall behind. One on links
+        takes only its leader from it: everybody else, the controller too, still hears it."""
+        follower = f"follower:{partition}"
+        leader = f"leader:{partition}"
         match kind:
             case "cut":
-                return Cut(on=follower, to="rest", at_ms=at_ms, for_ms=for_ms)
+                return Cut(on=follower, to=leader, at_ms=at_ms, for_ms=for_ms)
             case "loss":
                 return Loss(
-                    on=follower, to="rest", percent=100, kinds=("fetch", "fetched"),
+                    on=follower, to=leader, percent=100, kinds=("fetch", "fetched"),
                     at_ms=at_ms, for_ms=for_ms,
                 )  # fmt: skip
             case _:

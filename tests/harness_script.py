@@ -62,7 +62,9 @@ class Scripted:
     def number_of(self, kind: type[AnyMessage]) -> int:
         return sum(isinstance(sent.message, kind) for sent in self.out)
 
-    def leaders(self, leader: str, epoch: int = 1, partitions: tuple[str, ...] = ("log-0",)) -> Scripted:
+    def leaders(
+        self, leader: str, epoch: int = 1, partitions: tuple[str, ...] = ("log-0",)
+    ) -> Scripted:
         """Answer the metadata request that is out."""
         asked = self.pending(MetadataRequest)
         known = dict.fromkeys(partitions, (leader, epoch))

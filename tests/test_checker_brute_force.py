@@ -228,5 +228,5 @@ def test_the_kernels_agree_with_the_definitions(sent: list[Sent], polled: list[P
         "nonmonotonic-send": d.nonmonotonic_sends(),
         "realtime-order": d.realtime(),
     }
-    assert {name: counts.get(name, 0) for name in due} == due
+    assert {name: counts.get(name, 0) for name in due} == due, found.problems
     assert not any("failed" in problem for problem in found.problems), found.problems

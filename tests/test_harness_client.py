@@ -187,7 +187,7 @@ def test_a_poll_without_answer_fails_and_retires_nobody() -> None:
 def test_a_refused_poll_is_tried_again_at_the_new_leader() -> None:
     client = consumer().step().leaders("n1").fetched(error=Error.NOT_LEADER, leader="n3").after(60)
     assert client.pending(FetchRequest).to == "n3"
-    assert client.fetched([records(0, 1)], hw=5).story()[-1] == "poll ok 0+5=1"
+    assert "poll ok 0+5=1" in client.fetched([records(0, 1)], hw=5).story()
 
 
 def test_out_of_range_restarts_at_the_log_end_as_a_new_process() -> None:

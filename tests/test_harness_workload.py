@@ -1,4 +1,4 @@
-"""What clients write: payloads survive a round trip, damage shows, plans are fair and repeatable."""
+"""What clients write: payloads survive a round trip, damage shows, plans are fair."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_ready_made_schedules(name: str) -> None:
 
 
 def test_unknown_ready_made_schedule() -> None:
-    with pytest.raises(UsageError, match="no ready-made schedule 'x' .*leader-bounce"):
+    with pytest.raises(UsageError, match=r"no ready-made schedule 'x' .*leader-bounce"):
         library.load("x")
 
 

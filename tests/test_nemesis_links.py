@@ -85,7 +85,7 @@ def test_a_node_always_reaches_itself() -> None:
 def test_a_limit_ends_a_rule() -> None:
     table = LinkTable()
     number = table.add(rule("drop", kinds=("fetch",), limit=2))
-    passed = [len(arrivals(table, kind=kind)) for kind in "fetch fetched fetch fetch".split()]
+    passed = [len(arrivals(table, kind=kind)) for kind in ["fetch", "fetched", "fetch", "fetch"]]
     assert passed == [0, 1, 0, 1]
     assert table.remove(number) == Counts(matched=2, dropped=2)
 

@@ -1,0 +1,190 @@
+"""The whole command on real processes: a storm and its verdict, Ctrl-C, and a killed harness."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.history import Op, decode, pairs
+from nemesis.schedule import Cluster, Cut, Kill, Pause, Schedule, Timings, Workload
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 120
+FAST = Timings(heartbeat_ms=100, session_ms=700, lag_ms=500)
+SMALL = Cluster(partitions=2, timings=FAST)
+CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=3000)
+
+
+def start(folder: Path, schedule: Schedule, *more: str) -> subprocess.Popen[str]:
+    """Start `floodmark run` on a schedule, with its store in `folder`."""
+    file = folder / "schedule.json"
+    file.write_bytes(schedule.to_json())
+    words = ["run", "--schedule", str(file), "--name", "test", "--no-spark", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *words], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def run_folder(folder: Path) -> Path:
+    return (folder / "store" / "test" / "latest").resolve()
+
+
+def history(folder: Path) -> list[Op]:
+    return [decode(line) for line in (folder / "history.jsonl").read_bytes().splitlines()]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def acknowledged(folder: Path) -> int:
+    """How many sends the running harness has on record as acknowledged."""
+    try:
+        lines = (run_folder(folder) / "history.jsonl").read_bytes()
+    except OSError:
+        return 0
+    return lines.count(b'"type":"ok","f":"send"')
+
+
+def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(tmp_path: Path) -> None:
+    faults = (
+        Kill(on="leader:log-0", at_ms=700, for_ms=600),
+        Cut(on="leader:log-1", to="rest", at_ms=1500, for_ms=900),
+        Pause(on="follower:log-0", at_ms=1600, for_ms=300),
+    )
+    harness = start(tmp_path, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--json")
+    out, err = harness.communicate(timeout=PATIENCE_S)
+    assert harness.returncode == 0, (out, err)
+    told = json.loads(out)
+    assert told["result"]["verdict"] == "valid", told
+    folder = run_folder(tmp_path)
+    info = json.loads((folder / "run.json").read_text())
+    assert info["state"] == "finished"
+    assert info["problems"] == []
+    phases = list(info["phases"].values())
+    assert 0 not in phases
+    assert phases == sorted(phases)
+    actions = [json.loads(line)["action"] for line in (folder / "faults.jsonl").open()]
+    assert actions.count("inject") == 3
+    exits = [json.loads(line) for line in (folder / "exits.jsonl").open()]
+    assert all(each["expected"] for each in exits)
+    assert sum(each["by"] == "kill" for each in exits) == 1
+    for node in ("n1", "n2", "n3"):
+        last = (folder / "logs" / f"{node}.jsonl").read_text().splitlines()[-1]
+        assert json.loads(last)["partition"] == ""
+    assert (folder / "report.html").stat().st_size > 0
+    assert not (folder / "data").exists()
+
+
+def test_the_history_of_a_run_keeps_the_discipline_of_clients(tmp_path: Path) -> None:
+    faults = (Kill(on="leader:log-0", at_ms=500, for_ms=600),)
+    harness = start(tmp_path, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--no-report")
+    harness.communicate(timeout=PATIENCE_S)
+    ops = history(run_folder(tmp_path))
+    assert [op.t_us for op in ops] == sorted(op.t_us for op in ops)
+    invoked = [op.op for op in ops if op.type == "invoke"]
+    assert sorted(invoked) == list(range(len(invoked)))
+    retired: set[int] = set()
+    for op in ops:
+        assert op.process not in retired, f"operation {op.op} of a retired process"
+        if op.type == "info":
+            retired.add(op.process)
+    values = [op.sends[0].value for op in ops if op.f == "send" and op.type == "invoke"]
+    assert len(set(values)) == len(values)
+    seen: dict[str, int] = {}
+    acked: dict[str, int] = {}
+    for invocation, completion in pairs(ops):
+        assert completion is not None, f"operation {invocation.op} never ended"
+        if completion.type == "ok" and completion.f == "send":
+            send = completion.sends[0]
+            acked[send.partition] = max(acked.get(send.partition, 0), send.offset + send.count)
+        if completion.final:
+            for read in completion.reads:
+                for records in read.records:
+                    end = records.offset + records.count
+                    seen[read.partition] = max(seen.get(read.partition, 0), end)
+    assert set(acked) == {"log-0", "log-1"}
+    assert all(seen[partition] >= end for partition, end in acked.items())
+
+
+def test_ctrl_c_heals_collects_and_judges_what_is_there(tmp_path: Path) -> None:
+    workload = Workload(seed=3, clients=4, consumers=2, rate=20, duration_ms=600_000)
+    faults = (Pause(on="n1", at_ms=200),)
+    schedule = Schedule(cluster=SMALL, workload=workload, faults=faults)
+    harness = start(tmp_path, schedule, "--no-report")
+    wait_until(lambda: acknowledged(tmp_path) > 60)
+    harness.send_signal(signal.SIGINT)
+    out, err = harness.communicate(timeout=PATIENCE_S)
+    assert harness.returncode in (0, 1, 2), (out, err)
+    assert "Traceback" not in out + err
+    folder = run_folder(tmp_path)
+    assert json.loads((folder / "run.json").read_text())["state"] == "interrupted"
+    result = json.loads((folder / "results.json").read_text())
+    assert result["verdict"] != "invalid", result
+    assert any(op.final and op.type == "ok" and op.f == "poll" for op in history(folder))
+
+
+def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_path: Path) -> None:
+    workload = Workload(seed=3, clients=2, consumers=1, rate=20, duration_ms=600_000)
+    faults = (Pause(on="n1", at_ms=100),)
+    harness = start(tmp_path, Schedule(cluster=SMALL, workload=workload, faults=faults))
+    wait_until(lambda: acknowledged(tmp_path) > 20)
+    faults_file = run_folder(tmp_path) / "faults.jsonl"
+    wait_until(lambda: b'"inject"' in faults_file.read_bytes())
+    children = psutil.Process(harness.pid).children(recursive=True)
+    # Three brokers, a voter, the hub, the clients.
+    assert len(children) >= 6
+    harness.kill()
+    harness.communicate()
+    wait_until(lambda: all(not _lives(child) for child in children))
+    folder = run_folder(tmp_path)
+    assert json.loads((folder / "run.json").read_text())["state"] == "running"
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "check", "--no-spark", str(folder)], cwd=tmp_path,
+        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 2, done
+    assert "UNKNOWN" in done.stdout
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("switch", "broken"),
+    [
+        ("ack-before-isr", "no-lost-acknowledged-write"),
+        ("read-beyond-hw", "reads-below-hw"),
+        ("elect-any-replica", "no-lost-acknowledged-write"),
+    ],
+)
+def test_a_historical_bug_is_found_and_its_property_named(
+    tmp_path: Path, switch: str, broken: str
+) -> None:
+    words = ["run", "--seed", "3", "--switch", switch, "--no-spark", "--no-report", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words], cwd=tmp_path, capture_output=True,
+        text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    result = json.loads(done.stdout)["result"]
+    verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
+    assert verdicts[broken] == "invalid", result["sentence"]
+    assert done.returncode == 1
