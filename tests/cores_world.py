@@ -68,7 +68,7 @@ class World:
 
     def __init__(
         self, seed: int = 0, brokers: int = 3, voters: int = 1, switches: tuple[str, ...] = (),
-        latency_us: tuple[int, int] = (100, 2000),
+        latency_us: tuple[int, int] = (100, 2000), protocol: str = "kafka",
     ) -> None:  # fmt: skip
         self.rng = random.Random(seed)
         self.now_us = 0
@@ -76,6 +76,7 @@ class World:
         self.broker_names = tuple(f"n{i}" for i in range(1, brokers + 1))
         self.voter_names = tuple(f"v{i}" for i in range(1, voters + 1))
         self.switches = switches
+        self.protocol = protocol
         self.disks = {n: MemoryStorage() for n in (*self.broker_names, *self.voter_names)}
         self.nodes: dict[str, Broker] = {}
         self.incarnations = dict.fromkeys(self.disks, 0)
@@ -93,7 +94,7 @@ class World:
         self.incarnations[name] += 1
         config = NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
-            incarnation=self.incarnations[name], switches=self.switches, timings=CoreTimings(),
+            incarnation=self.incarnations[name], switches=self.switches, protocol=self.protocol, timings=CoreTimings(),
         )  # fmt: skip
         jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
         self.nodes[name] = Broker(config, self.disks[name], jitter, self.now_us)

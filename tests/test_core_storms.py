@@ -16,9 +16,12 @@ PARTITIONS = ("log-0", "log-1")
 class Storm:
     """Produces, breaks things, heals, and remembers what was acknowledged."""
 
-    def __init__(self, seed: int, voters: int = 1, switches: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, seed: int, voters: int = 1, switches: tuple[str, ...] = (),
+        protocol: str = "kafka",
+    ) -> None:  # fmt: skip
         self.rng = random.Random(seed)
-        self.world = World(seed=seed, voters=voters, switches=switches)
+        self.world = World(seed=seed, voters=voters, switches=switches, protocol=protocol)
         self.sent: dict[int, tuple[str, bytes]] = {}
         self.world.run_for(500)
         self.world.create_topic(partitions=len(PARTITIONS))

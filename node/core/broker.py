@@ -14,7 +14,16 @@ import heapq
 
 from node.core import batch as batches
 from node.core import controller as controlling
-from node.core import follower, isr_change, leader, partitions, produce, protocol, switches
+from node.core import (
+    follower,
+    isr_change,
+    leader,
+    partitions,
+    produce,
+    protocol,
+    switches,
+    truncation,
+)
 from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
 from node.core.image import BrokerRecord, Image, PartitionRecord, decode_records
@@ -26,6 +35,8 @@ from node.core.messages import (
     AnyMessage,
     BeginQuorumEpoch,
     CreateTopic,
+    EpochEndRequest,
+    EpochEndResponse,
     Error,
     FetchRequest,
     FetchResponse,
@@ -125,6 +136,12 @@ class Broker:
             case FetchResponse(partition=name):
                 if r := self._replica(name):
                     follower.on_response(ctx, r, source, message, body)
+            case EpochEndRequest(partition=name):
+                if r := self._replica(name):
+                    truncation.on_request(ctx, r, source, message)
+            case EpochEndResponse(partition=name):
+                if r := self._replica(name):
+                    follower.on_epoch_end(ctx, r, source, message)
             case ProduceRequest():
                 self._produce(source, message, body)
             case AlterPartitionResponse(partition=name):
@@ -255,7 +272,7 @@ class Broker:
                 for data in found:
                     for record in decode_records(batches.view(data).payload):
                         image.apply(record)
-            self.controller = controlling.Controller(ctx, metadata, image)
+            self.controller = controlling.Controller(ctx, self.protocol, metadata, image)
             self._term = metadata.leader_epoch
             self._controller_us = ctx.now_us
             ctx.trace(CONTROLLER, state="active", term=self._term)

@@ -32,6 +32,7 @@ from node.core.messages import (
     RegisterBrokerResponse,
 )
 from node.core.produce import append
+from node.core.protocol import Protocol, Restart
 from node.core.replica import NEVER, Replica
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -43,7 +44,10 @@ class Controller:
     `image` is the metadata log folded up to its end; `heard_us` when each broker last spoke.
     """
 
-    def __init__(self, ctx: Context, metadata: Replica, image: Image) -> None:
+    def __init__(
+        self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
+    ) -> None:
+        self._protocol = protocol
         self.metadata = metadata
         self.image = image
         # Nobody can be blamed for silence before this controller was there to listen.
@@ -82,7 +86,8 @@ class Controller:
                 corr=request.corr, incarnation=request.incarnation, broker_epoch=known.broker_epoch
             ))  # fmt: skip
             return
-        if known is not None and not known.fenced:
+        at_once = self._protocol.restart is Restart.AT_ONCE
+        if known is not None and not known.fenced and not at_once:
             self._reply(source, RegisterBrokerResponse(
                 corr=request.corr, incarnation=request.incarnation,
                 error=Error.DUPLICATE_REGISTRATION,
@@ -90,10 +95,12 @@ class Controller:
             return
         epoch = self.metadata.leo
         record = BrokerRecord(
-            broker=request.broker, broker_epoch=epoch, incarnation=request.incarnation
-        )
+            broker=request.broker, broker_epoch=epoch, incarnation=request.incarnation,
+            fenced=not at_once or known is None or known.fenced,
+        )  # fmt: skip
         records: list[Record] = [record]
-        if known is not None and request.previous_epoch != known.broker_epoch:
+        unclean = known is not None and request.previous_epoch != known.broker_epoch
+        if unclean and not at_once:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
         self._append(ctx, records)
@@ -132,6 +139,7 @@ class Controller:
                 state,
                 broker,
                 self.image.is_active,
+                elr=self._protocol.elr,
                 lost_data=lost_data,
                 any_replica=ctx.switches.elect_any_replica,
             )
@@ -162,7 +170,9 @@ class Controller:
             self._answer_alter(source, request, None, error)
             return
         if error is Error.NONE:
-            state = election.isr_accepted(state, [member for member, _ in request.isr])
+            state = election.isr_accepted(
+                state, [member for member, _ in request.isr], elr=self._protocol.elr
+            )
             self._append(ctx, [state])
         elif error is Error.INELIGIBLE_REPLICA:
             state = election.isr_refused(state)

@@ -32,7 +32,11 @@ def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_isr(
-    state: PartitionRecord, isr: Sequence[str], *, unclean_gone: str | None = None
+    state: PartitionRecord,
+    isr: Sequence[str],
+    *,
+    elr: bool = True,
+    unclean_gone: str | None = None,
 ) -> PartitionRecord:
     """The record with another ISR: those removed while below MinISR become eligible (ELR).
 
@@ -40,14 +44,14 @@ def with_isr(
     not touched here.
     """
     removed = [m for m in state.isr if m not in isr and m != unclean_gone]
-    if len(isr) >= effective_min_isr(state):
+    if not elr or len(isr) >= effective_min_isr(state):
         return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
-    elr = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
+    eligible = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
     left_elr = [m for m in (*state.elr, *state.isr) if m == unclean_gone]
     return replace(
         state,
         isr=_ordered(state, isr),
-        elr=_ordered(state, elr),
+        elr=_ordered(state, eligible),
         last_known_elr=_ordered(state, [*state.last_known_elr, *left_elr]),
     )
 
@@ -99,12 +103,18 @@ def broker_left(
     broker: str,
     is_active: IsActive,
     *,
+    elr: bool = True,
     lost_data: bool = False,
     any_replica: bool = False,
 ) -> PartitionRecord | None:
-    """`broker` was fenced, is shutting down, or (`lost_data`) came back without what it had."""
+    """`broker` was fenced, is shutting down, or (`lost_data`) came back without what it had.
+
+    Without `elr` the last member never leaves the ISR: it alone may lead again (before KIP-966).
+    """
     isr = without(state.isr, broker)
-    after = with_isr(state, isr, unclean_gone=broker if lost_data else None)
+    if not elr and not isr:
+        isr = state.isr
+    after = with_isr(state, isr, elr=elr, unclean_gone=broker if lost_data else None)
 
     def still_active(name: str) -> bool:
         return name != broker and is_active(name)
@@ -121,9 +131,11 @@ def broker_came(
     return _next(state, elect(state, is_active, any_replica=any_replica))
 
 
-def isr_accepted(state: PartitionRecord, isr: Sequence[str]) -> PartitionRecord:
+def isr_accepted(
+    state: PartitionRecord, isr: Sequence[str], *, elr: bool = True
+) -> PartitionRecord:
     """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR."""
-    after = with_isr(state, isr)
+    after = with_isr(state, isr, elr=elr)
     return replace(after, partition_epoch=state.partition_epoch + 1)
 
 

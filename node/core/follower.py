@@ -8,10 +8,17 @@ three are critical to safety. Protocols reference 1.5, 2.1.
 from __future__ import annotations
 
 from node.core import batch as batches
+from node.core import truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
-from node.core.messages import Error, FetchRequest, FetchResponse
-from node.core.protocol import Commit
+from node.core.messages import (
+    UNDEFINED,
+    EpochEndResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+)
+from node.core.protocol import Commit, Truncation
 from node.core.replica import NEVER, Replica
 from node.errors import InvariantBroken, WireError
 from node.trace import APPEND, REFUSED, TRUNCATED
@@ -19,12 +26,40 @@ from node.wire import split_fetch_body
 
 
 def begin(ctx: Context, r: Replica) -> None:
-    """Follow `r.leader` in `r.leader_epoch`. No truncation here: the first fetch decides it."""
+    """Follow `r.leader` in `r.leader_epoch`; how the log is cut is the protocol's to say."""
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
+    r.fetching.asking = truncation.first_question(r)
     r.trace_role(ctx)
-    fetch(ctx, r, r.leader)
+    if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
+        _truncate(ctx, r, r.hw, "own-high-watermark")
+    _proceed(ctx, r)
+
+
+def _proceed(ctx: Context, r: Replica) -> None:
+    """Ask what has to be asked first, else fetch."""
+    if r.fetching.asking is not None:
+        truncation.ask(ctx, r, r.fetching.asking)
+    else:
+        fetch(ctx, r, r.leader)
+
+
+def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndResponse) -> None:
+    """The leader said where the asked epoch ends: cut, then ask again or begin to fetch."""
+    if r.role != "follower" or source != r.leader or response.asked != r.fetching.asking:
+        return
+    if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
+        return
+    if response.error is not Error.NONE:
+        _back_off(ctx, r)
+        return
+    cut = truncation.decide(r, response)
+    undefined = response.end_offset == UNDEFINED
+    _truncate(ctx, r, cut.target, "own-high-watermark" if undefined else "epoch-end")
+    r.fetching.failures = 0
+    r.fetching.asking = cut.again
+    _proceed(ctx, r)
 
 
 def stop(ctx: Context, r: Replica) -> None:
@@ -43,7 +78,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
         broker_epoch=ctx.broker_epoch,
         leader_epoch=r.leader_epoch,
         offset=r.leo,
-        last_epoch=r.log.last_epoch,
+        last_epoch=r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1,
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
     )
     ctx.send(to, request)
@@ -58,14 +93,16 @@ def on_response(
 ) -> bool:
     """The leader answered. Returns whether the answer was one to this follower's last question."""
     leader_epoch, hw, data = split_fetch_body(body)
-    if r.role != "follower" or source != r.leader:
+    if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if response.offset != r.leo or response.request_epoch != r.leader_epoch:
+    if response.offset != r.leo:
+        return False
+    if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
         return False
     if response.error is not Error.NONE:
         _on_error(ctx, r, response)
         return True
-    if leader_epoch != r.leader_epoch:
+    if r.protocol.fences_by_epoch and leader_epoch != r.leader_epoch:
         return False
     if response.diverging is not None:
         # HW and records of a diverging response are not for this log (KAFKA-14704).
@@ -139,5 +176,5 @@ def tick(ctx: Context, r: Replica) -> int:
     if r.role != "follower":
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
-        fetch(ctx, r, r.leader)
+        _proceed(ctx, r)
     return r.fetching.deadline_us

@@ -22,7 +22,8 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     ends[ctx.node] = r.leo
     if r.protocol.commit is Commit.ISR:
         candidate = isr_high_watermark(
-            r.maximal_isr, ends, committed_isr=len(r.isr), min_isr=r.min_isr
+            r.maximal_isr, ends, committed_isr=len(r.isr),
+            min_isr=r.min_isr if r.protocol.elr else 0,
         )
     else:
         candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)

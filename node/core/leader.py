@@ -79,7 +79,7 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     """Role, epoch and range: the tests before anything else."""
     if r.role != "leader":
         return Error.NOT_LEADER
-    if request.replica != CONSUMER or request.leader_epoch >= 0:
+    if r.protocol.fences_by_epoch and request.replica != CONSUMER:
         if request.leader_epoch < r.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         if request.leader_epoch > r.leader_epoch:

@@ -83,6 +83,35 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
     leader: str = ""
 
 
+class EpochEndRequest(Message, frozen=True, kw_only=True, tag="epoch-end"):
+    """Where does `epoch` end in the leader's log? OffsetForLeaderEpoch, KIP-101 (`version` 0) and
+    KIP-279 (1). `leader_epoch` is the epoch the sender believes current."""
+
+    partition: str
+    replica: str
+    epoch: int
+    leader_epoch: int = -1
+    version: int = 1
+
+
+class EpochEndResponse(Message, frozen=True, kw_only=True, tag="epoch-ended"):
+    """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader cannot tell. `asked` and
+    `request_epoch` echo the request. Version 0 answers have no `epoch` of their own."""
+
+    partition: str
+    asked: int
+    error: Error = Error.NONE
+    request_epoch: int = -1
+    epoch: int = -1
+    end_offset: int = -1
+    version: int = 1
+    leader: str = ""
+
+
+UNDEFINED: Final = -1
+"""End offset of an epoch the leader knows nothing of."""
+
+
 class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
     """Append the one batch in the body. `acks`: 0 no answer, 1 leader's log, -1 all of the ISR."""
 
@@ -220,8 +249,8 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
 
 
 AnyMessage = (
-    FetchRequest | FetchResponse | ProduceRequest | ProduceResponse | MetadataRequest
-    | MetadataResponse | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
-    | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
+    FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse | ProduceRequest
+    | ProduceResponse | MetadataRequest | MetadataResponse | RegisterBroker
+    | RegisterBrokerResponse | Heartbeat | HeartbeatResponse | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
     | CreateTopic | AdminResponse
 )  # fmt: skip

@@ -16,6 +16,9 @@ from node.errors import UsageError
 class Truncation(Enum):
     """How a follower finds out where its log leaves the leader's."""
 
+    OWN_HW = "cut to the own high watermark at every transition to follower"
+    EPOCH_END_V0 = "ask the leader where the own last epoch ends; it answers an offset (KIP-101)"
+    EPOCH_END_V1 = "as before, it answers an epoch too, in several rounds (KIP-279)"
     ON_FETCH = "every fetch carries the last epoch, the answer the diverging one (KIP-595)"
 
 
@@ -37,6 +40,7 @@ class Restart(Enum):
     """What a new incarnation of a broker means to the controller."""
 
     AFTER_FENCING = "registers once the old incarnation is fenced; unclean ones leave ISR and ELR"
+    AT_ONCE = "registers at once; ISR and leader stay as they are"
 
 
 Expected = Literal["holds", "violable"]
@@ -55,6 +59,9 @@ PROPERTIES: Final = (
 class Protocol:
     """One way to replicate a log, as choices at decision points.
 
+    `fences_by_epoch`: fetches of another leader epoch are refused, and answers to them ignored.
+    `elr`: eligible leader replicas are kept while the ISR is below MinISR, and the high watermark
+    stands still then; without it the last member never leaves the ISR (before KIP-966).
     `tells_hw_at_once`: a waiting follower's fetch is answered when the high watermark moves, not
     only with the next data or at the end of its wait.
     """
@@ -65,12 +72,60 @@ class Protocol:
     commit: Commit
     leader_by: LeaderBy
     restart: Restart
+    fences_by_epoch: bool
+    elr: bool
     tells_hw_at_once: bool
     expected: tuple[tuple[str, Expected], ...]
 
 
+
+def _violable(*properties: str) -> tuple[tuple[str, Expected], ...]:
+    """All properties hold but these, which the protocol is known to break."""
+    assert set(properties) <= set(PROPERTIES), properties
+    return tuple((p, "violable" if p in properties else "holds") for p in PROPERTIES)
+
+
 _ALL_HOLD: Final[tuple[tuple[str, Expected], ...]] = tuple((p, "holds") for p in PROPERTIES)
 
+HIGH_WATERMARK: Final = Protocol(
+    name="high-watermark",
+    citation="Kafka before KIP-101: truncation to the own high watermark, no epoch fencing",
+    truncation=Truncation.OWN_HW,
+    commit=Commit.ISR,
+    leader_by=LeaderBy.CONTROLLER,
+    restart=Restart.AT_ONCE,
+    fences_by_epoch=False,
+    elr=False,
+    tells_hw_at_once=False,
+    expected=_violable(
+        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order",
+        "log-and-metadata", "liveness",
+    ),
+)  # fmt: skip
+KIP_101: Final = Protocol(
+    name="kip-101",
+    citation="KIP-101: leader epochs; the answer to OffsetForLeaderEpoch v0 is an offset only",
+    truncation=Truncation.EPOCH_END_V0,
+    commit=Commit.ISR,
+    leader_by=LeaderBy.CONTROLLER,
+    restart=Restart.AT_ONCE,
+    fences_by_epoch=True,
+    elr=False,
+    tells_hw_at_once=False,
+    expected=_violable("committed-prefix-agreement", "log-and-metadata", "liveness"),
+)
+KIP_279: Final = Protocol(
+    name="kip-279",
+    citation="KIP-279: OffsetForLeaderEpoch v1 answers the epoch too; HW where it is unknown",
+    truncation=Truncation.EPOCH_END_V1,
+    commit=Commit.ISR,
+    leader_by=LeaderBy.CONTROLLER,
+    restart=Restart.AT_ONCE,
+    fences_by_epoch=True,
+    elr=False,
+    tells_hw_at_once=False,
+    expected=_ALL_HOLD,
+)
 KAFKA: Final = Protocol(
     name="kafka",
     citation="KIP-320, KIP-595 (truncate on fetch), KIP-497, KIP-903, KIP-966 (ISR, ELR)",
@@ -78,6 +133,8 @@ KAFKA: Final = Protocol(
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
     restart=Restart.AFTER_FENCING,
+    fences_by_epoch=True,
+    elr=True,
     tells_hw_at_once=False,
     expected=_ALL_HOLD,
 )
@@ -88,6 +145,8 @@ QUORUM: Final = Protocol(
     commit=Commit.MAJORITY,
     leader_by=LeaderBy.VOTES,
     restart=Restart.AFTER_FENCING,
+    fences_by_epoch=True,
+    elr=False,
     tells_hw_at_once=True,
     expected=_ALL_HOLD,
 )
@@ -95,7 +154,7 @@ QUORUM: Final = Protocol(
 METADATA_PROTOCOL: Final = QUORUM
 """The metadata partition is replicated by votes, whatever the data partitions use."""
 
-REGISTRY: Final = {KAFKA.name: KAFKA}
+REGISTRY: Final = {p.name: p for p in (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA)}
 """Protocols that data partitions can be run under."""
 
 

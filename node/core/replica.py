@@ -69,9 +69,13 @@ class PendingFetch:
 
 @dataclass(slots=True)
 class Fetching:
-    """A follower's one outstanding fetch: what was sent, and when to give up on it or try again."""
+    """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
+
+    While `asking` names an epoch, the question is where that epoch ends, not a fetch.
+    """
 
     outstanding: bool = False
+    asking: int | None = None
     sent_offset: int = -1
     deadline_us: int = 0
     failures: int = 0

@@ -1,0 +1,105 @@
+"""How a new follower finds where its log leaves the leader's, before its first fetch.
+
+One module for all rules but truncate-on-fetch, which is part of every fetch (`follower.py`). The
+leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
+own high watermark, as the documents say; a lost answer never does: the question is asked again.
+
+KIP-101, KIP-279; protocols reference 3.1, 3.4.
+"""
+
+from __future__ import annotations
+
+from node.core.context import Context
+from node.core.epochs import EpochEnd
+from node.core.messages import UNDEFINED, EpochEndRequest, EpochEndResponse, Error
+from node.core.protocol import Truncation
+from node.core.replica import Replica
+
+_VERSIONS = {Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_END_V1: 1}
+
+
+def first_question(r: Replica) -> int | None:
+    """The epoch a follower must ask about before it fetches; None when it need not ask."""
+    if r.protocol.truncation not in _VERSIONS or r.log.last_epoch < 0:
+        return None
+    return r.log.last_epoch
+
+
+def ask(ctx: Context, r: Replica, epoch: int) -> None:
+    """Ask the leader where `epoch` ends; repeated until it answers."""
+    ctx.send(r.leader, EpochEndRequest(
+        partition=r.partition, replica=ctx.node, epoch=epoch, leader_epoch=r.leader_epoch,
+        version=_VERSIONS[r.protocol.truncation],
+    ))  # fmt: skip
+    r.fetching.asking = epoch
+    r.fetching.outstanding = True
+    r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
+    r.wake_us = min(r.wake_us, r.fetching.deadline_us)
+
+
+def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
+    """A follower asks where an epoch ends in this leader's log."""
+    error = Error.NONE
+    if r.role != "leader":
+        error = Error.NOT_LEADER
+    elif r.protocol.fences_by_epoch and request.leader_epoch < r.leader_epoch:
+        error = Error.FENCED_LEADER_EPOCH
+    elif r.protocol.fences_by_epoch and request.leader_epoch > r.leader_epoch:
+        error = Error.UNKNOWN_LEADER_EPOCH
+    version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
+    found = EpochEnd(UNDEFINED, UNDEFINED)
+    if error is Error.NONE:
+        found = end_v0(r, request.epoch) if version == 0 else end_v1(r, request.epoch)
+    ctx.send(source, EpochEndResponse(
+        corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
+        request_epoch=request.leader_epoch, epoch=found.epoch, end_offset=found.end,
+        version=version, leader=r.leader,
+    ))  # fmt: skip
+
+
+def end_v0(r: Replica, epoch: int) -> EpochEnd:
+    """KIP-101's lookup: the start of the first epoch above, the log end for the latest."""
+    entries = r.log.cache.entries()
+    if entries and epoch == entries[-1][0]:
+        return EpochEnd(UNDEFINED, r.leo)
+    above = [start for each, start in entries if each > epoch]
+    if not above or epoch < entries[0][0]:
+        return EpochEnd(UNDEFINED, UNDEFINED)
+    return EpochEnd(UNDEFINED, above[0])
+
+
+def end_v1(r: Replica, epoch: int) -> EpochEnd:
+    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends."""
+    entries = r.log.cache.entries()
+    below = [each for each, _ in entries if each <= epoch]
+    if not below:
+        return EpochEnd(UNDEFINED, UNDEFINED)
+    above = [start for each, start in entries if each > below[-1]]
+    return EpochEnd(below[-1], above[0] if above else r.leo)
+
+
+class Cut:
+    """What a follower does with an answer: cut to `target`, then ask `again` or fetch."""
+
+    __slots__ = ("again", "target")
+
+    def __init__(self, target: int, again: int | None = None) -> None:
+        self.target = target
+        self.again = again
+
+
+def decide(r: Replica, response: EpochEndResponse) -> Cut:
+    """Where to cut, given where the leader says the asked epoch ends."""
+    if response.end_offset == UNDEFINED:
+        return Cut(r.hw)
+    if response.version == 0:
+        return Cut(min(response.end_offset, r.leo))
+    own = r.log.cache.entries()
+    starts_above = [start for each, start in own if each > response.epoch]
+    own_end = starts_above[0] if starts_above else r.leo
+    if any(each == response.epoch for each, _ in own):
+        return Cut(min(response.end_offset, own_end))
+    older = [each for each, _ in own if each < response.epoch]
+    if not older:
+        return Cut(min(response.end_offset, r.leo))
+    return Cut(own_end, again=older[-1])
