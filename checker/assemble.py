@@ -29,9 +29,7 @@ class Collected:
         return [u.value for _, found in self.findings for u in found.unclaimed]
 
 
-def assemble(
-    run: Collected, homes: Mapping[int, Home], measures: Mapping[str, Any]
-) -> RunResult:
+def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, Any]) -> RunResult:
     """The result of one run; `homes` says where unclaimed values were sent, if anywhere."""
     promise = run.meta.promise
     anomalies = [

@@ -188,9 +188,7 @@ class Evidence:
         by_reads[row[row >= 0]] = True
         seen_ops = np.unique(self.sends.op[by_reads])
         info = self.sends.outcome == Outcome.INFO
-        found: Mask = (self.sends.outcome == Outcome.OK) | (
-            info & np.isin(self.sends.op, seen_ops)
-        )
+        found: Mask = (self.sends.outcome == Outcome.OK) | (info & np.isin(self.sends.op, seen_ops))
         return found
 
     @cached_property

@@ -135,9 +135,7 @@ def _quantiles(latency_us: I64) -> tuple[Any, ...]:
     return (*(rounded(q) for q in found), rounded(latency_us.max() / 1000))
 
 
-def summary(
-    meta: RunMeta, seconds: Iterable[Second], whole: Totals, faults: int
-) -> dict[str, Any]:
+def summary(meta: RunMeta, seconds: Iterable[Second], whole: Totals, faults: int) -> dict[str, Any]:
     """The measures of results.json; chart-sized whatever the run's size in operations."""
     rows: Sequence[Second] = sorted(seconds, key=lambda s: (s.second, s.f))
     ops: dict[str, dict[str, int]] = {}

@@ -62,9 +62,7 @@ def read_head(source: Source, into: Ingested) -> None:
     """Read what concerns a whole run into `into`: tables faults and exits, and their facts."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
-    into.facts.append(
-        block(run, Kind.META, partitions, text=msgspec.json.encode(meta).decode())
-    )
+    into.facts.append(block(run, Kind.META, partitions, text=msgspec.json.encode(meta).decode()))
     for problem in meta.problems:
         into.problems.add("harness", f"The harness had trouble: {problem}")
     if meta.state == "running":

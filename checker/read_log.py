@@ -85,10 +85,7 @@ def read_log(source: Source, into: Ingested) -> None:
     run, node, complete = into.meta.run, reader.node, not reader.broken
     into.tables["replicas"] = tables.from_rows(
         "replicas",
-        (
-            (run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs)
-            for h in reader.heads
-        ),
+        ((run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs) for h in reader.heads),
     )
     into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader.batches))
     into.facts.extend(_facts(source.run, reader, complete))
@@ -117,9 +114,7 @@ def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch
         entries = [(h.partition, n, e, s) for h in heads for n, (e, s) in enumerate(h.epochs)]
         if entries:
             partition, nth, epoch, start = zip(*entries, strict=True)
-            yield block(
-                run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start
-            )
+            yield block(run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start)
     if not batches:
         return
     yield block(

@@ -88,9 +88,7 @@ class _Reader:
                 self.torn = line.number
                 if line.whole and isinstance(error, msgspec.ValidationError):
                     self.torn = None
-                    self.problem(
-                        "line", f"line {line.number} is not a trace event: {why(error)}."
-                    )
+                    self.problem("line", f"line {line.number} is not a trace event: {why(error)}.")
                 return
             self.torn = line.number
             event, text = found
@@ -178,9 +176,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
 
 def _membership(event: _Event) -> str:
     return msgspec.json.encode(
-        _Membership(
-            event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas
-        )
+        _Membership(event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas)
     ).decode()
 
 

@@ -28,9 +28,7 @@ class Home(NamedTuple):
     t_us: int
 
 
-def homes(
-    values: Sequence[int], start: I64, count: I64, about: Sequence[Home]
-) -> dict[int, Home]:
+def homes(values: Sequence[int], start: I64, count: I64, about: Sequence[Home]) -> dict[int, Home]:
     """For each value the send it belongs to; `start` and `count` are the runs of values sent."""
     order = np.lexsort((np.array([home.op for home in about], np.int64), start))
     wanted = np.array(values, np.int64)

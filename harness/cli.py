@@ -120,6 +120,30 @@ def report(runs: Runs) -> int:
 
 
 @app.command()
+def bench(
+    seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
+    batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,
+    record_bytes: Annotated[int, typer.Option(help="Bytes a record, at least 16.")] = 100,
+    judged: Annotated[float, typer.Option(help="Seconds of the judged storm; 0: none.")] = 30.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
+    import msgspec
+
+    from harness.bench import BenchSettings, run_bench, table
+    from harness.progress import Progress
+
+    settings = BenchSettings(
+        seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged
+    )
+    with Progress(quiet=quiet) as progress:
+        figures = run_bench(settings, progress)
+    print(msgspec.json.encode(figures).decode() if json else table(figures))
+    return 0
+
+
+@app.command()
 def faults() -> None:
     """List the kinds of faults that a storm can be drawn from."""
     from nemesis.draw import ALIASES, STORM_KINDS

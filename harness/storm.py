@@ -63,6 +63,8 @@ class Storm:
         self._progress.phase("storm", duration_s)
         self._info.phases.storm_us = now_us()
         self._clients.go()
+        # From the first step on the injector counts events.
+        self._next_step_ms = self._injector.step(0)
         self._until(lambda: self._interrupts.asked, duration_s, faults=True)
 
     def heal(self) -> None:

@@ -162,7 +162,7 @@ class Hub:
         receiver, sender = _name(frames[0]), _name(frames[1])
         fields: dict[str, Any] = {}
         if self._table.needs_fields(sender, receiver):
-            fields = wire.peek([frame.bytes for frame in frames])
+            fields = _peek(frames)
         decision = self._table.decide(sender, receiver, fields, now_us, self._rng)
         kept = Kept(sender, receiver, frames, sum(map(len, frames)))
         if decision.held_by is not None:
@@ -294,6 +294,15 @@ def _settle_in(config: HubConfig) -> None:
 
 def _now_us() -> int:
     return time.monotonic_ns() // 1000
+
+
+def _peek(frames: Frames) -> dict[str, Any]:
+    """The header fields of a message; none for bytes that no decoder will touch."""
+    try:
+        return wire.peek([frame.bytes for frame in frames])
+    except (ValueError, RecursionError):
+        # Text that is none, or nested without end: the hub carries it, and lives.
+        return {}
 
 
 def _name(frame: zmq.Frame) -> str:

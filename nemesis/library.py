@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Final
 
 from nemesis.schedule import Schedule, parse
 from node.errors import UsageError
 
-_SUFFIX = ".json"
+_SUFFIX: Final = ".json"
 
 
 def names() -> tuple[str, ...]:

@@ -49,9 +49,7 @@ sents = st.lists(
     ),
     max_size=5,
 )  # fmt: skip
-runs = st.tuples(
-    st.integers(0, OFFSETS), st.integers(0, 4), st.integers(0, 2), st.integers(1, 2)
-)
+runs = st.tuples(st.integers(0, OFFSETS), st.integers(0, 4), st.integers(0, 2), st.integers(1, 2))
 polls = st.lists(
     st.builds(
         Polled, st.lists(runs, max_size=3).map(tuple), st.sampled_from(["ok", "ok", "info"]),
@@ -108,9 +106,7 @@ class Definitions:
     def lost(self) -> int:
         bound = max((self.places(v)[0] for v in self.read), default=-1)
         owed = {v for i in self.committed for v in values(i, self.sent[i])}
-        return sum(
-            bool(self.places(v)) and self.places(v)[-1] <= bound for v in owed - self.read
-        )
+        return sum(bool(self.places(v)) and self.places(v)[-1] <= bound for v in owed - self.read)
 
     def aborted(self) -> int:
         failed = {v for i, s in enumerate(self.sent) if s.outcome == "fail" for v in values(i, s)}
@@ -162,11 +158,7 @@ class Definitions:
         return found
 
     def realtime(self) -> int:
-        certain = [
-            i for i in self.committed
-            if self.base(i) >= 0
-            and (self.sent[i].outcome == "ok" or values(i, self.sent[i])[0] in self.read)
-        ]  # fmt: skip
+        certain = [i for i in self.committed if self.base(i) >= 0]
         return sum(
             any(
                 self.sent[a].outcome == "ok" and self.sent[a].at >= 0

@@ -93,9 +93,7 @@ HISTORY = "history.jsonl"
     ids=["half-line", "not-json", "wrong-type", "beyond-64-bits", "not-utf8", "two-completions",
          "two-invocations", "orphan", "time-goes-back", "empty", "zeros"],
 )  # fmt: skip
-def test_a_damaged_history(
-    tmp_path: Path, change: Callable[[bytes], bytes], sentence: str
-) -> None:
+def test_a_damaged_history(tmp_path: Path, change: Callable[[bytes], bytes], sentence: str) -> None:
     result = damaged(tmp_path, HISTORY, change)
     assert result.verdict is Verdict.UNKNOWN
     assert against(result) == {}

@@ -195,3 +195,13 @@ def test_real_time_order_is_per_partition(tmp_path: Path) -> None:
     s.send(10, at=1, process=1, begin=0, end=5)
     s.send(20, at=0, process=2, begin=6, end=9, partition="log-1")
     assert against(s.check(tmp_path)) == {}
+
+
+def test_real_time_order_of_an_unknown_append_whose_second_record_was_read(
+    tmp_path: Path,
+) -> None:
+    s = Story()
+    s.send(10, at=3, process=1, begin=0, end=5)
+    s.send(20, 2, at=0, outcome="info", process=2, begin=6, end=9)
+    s.poll((1, 21), (3, 10))
+    assert "realtime-order" in against(s.check(tmp_path))

@@ -30,7 +30,7 @@ def test_an_answer_that_reaches_beyond_what_it_states(tmp_path: Path) -> None:
     read = s.poll((0, 10, 3), hw=2)
     found = one(s.check(tmp_path), "read-beyond-hw")
     assert (found.count, found.offset, found.witnesses[0].op) == (1, 2, read)
-    assert "the answer itself stated" in found.message
+    assert "though the answer itself states 2" in found.message
 
 
 def test_an_answer_beyond_what_any_replica_had_established(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_an_answer_beyond_what_any_replica_had_established(tmp_path: Path) -> No
     s.hw("n1", (10, 2), (20, 1), ms=4)
     found = one(s.check(tmp_path), "read-beyond-hw")
     assert (found.count, found.offset) == (1, 2)
-    assert "was the highest any replica had established" in found.message
+    assert "when 2 was the highest that any replica had established" in found.message
     assert found.witnesses[1].what == "high watermark"
 
 

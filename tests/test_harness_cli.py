@@ -35,7 +35,7 @@ def floodmark(
 
 
 WRONG = [
-    ("run --protocol paxos", "unknown protocol 'paxos' (known: kafka"),
+    ("run --protocol paxos", "unknown protocol 'paxos' (known: "),
     ("run --switch M99", "unknown switch 'M99' (known: ack-before-isr (M18)"),
     ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
@@ -64,6 +64,9 @@ WRONG = [
     ("check", "Missing argument"),
     ("check nowhere", "nowhere: no such run folder"),
     ("check empty", "empty: not a run folder"),
+    ("bench --batch 0 --quiet", "batch must be 1..10000"),
+    ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
+    ("bench --seconds 0", "--seconds must be positive"),
     ("report nowhere", "nowhere: no such run folder"),
 ]
 

@@ -75,18 +75,25 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def storm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one short storm that was judged valid."""
     faults = (
         Kill(on="leader:log-0", at_ms=700, for_ms=600),
         Delay(on="n1", to="v1", delay_ms=20, at_ms=1500, for_ms=900),
         Pause(on="n3", at_ms=1600, for_ms=300),
     )
-    harness = start(tmp_path, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--json")
+    folder = tmp_path_factory.mktemp("storm")
+    harness = start(folder, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--json")
     out, err = harness.communicate(timeout=PATIENCE_S)
     assert harness.returncode == 0, (out, err)
-    told = json.loads(out)
-    assert told["result"]["verdict"] == "valid", told
-    folder = run_folder(tmp_path)
+    assert json.loads(out)["result"]["verdict"] == "valid", out
+    return run_folder(folder)
+
+
+@pytest.mark.xdist_group("storm")
+def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(storm: Path) -> None:
+    folder = storm
     info = json.loads((folder / "run.json").read_text())
     assert info["state"] == "finished"
     assert info["problems"] == []
@@ -105,11 +112,9 @@ def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(tmp_path: P
     assert not (folder / "data").exists()
 
 
-def test_the_history_of_a_run_keeps_the_discipline_of_clients(tmp_path: Path) -> None:
-    faults = (Kill(on="leader:log-0", at_ms=500, for_ms=600),)
-    harness = start(tmp_path, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--no-report")
-    harness.communicate(timeout=PATIENCE_S)
-    ops = history(run_folder(tmp_path))
+@pytest.mark.xdist_group("storm")
+def test_the_history_of_a_run_keeps_the_discipline_of_clients(storm: Path) -> None:
+    ops = history(storm)
     assert [op.t_us for op in ops] == sorted(op.t_us for op in ops)
     invoked = [op.op for op in ops if op.type == "invoke"]
     assert sorted(invoked) == list(range(len(invoked)))
@@ -197,3 +202,18 @@ def test_a_historical_bug_is_found_and_its_property_named(
     verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
     assert verdicts[broken] == "invalid", result["sentence"]
     assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_bench_reports_every_figure(tmp_path: Path) -> None:
+    words = ["bench", "--seconds", "0.5", "--judged", "6", "--json", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words], cwd=tmp_path, capture_output=True,
+        text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    figures = json.loads(done.stdout)
+    measured = {(load["flush"], load["clients"]) for load in figures["loads"]}
+    assert measured == {(flush, n) for flush in ("sync", "async") for n in (1, 8, 64)}
+    assert all(load["batches_s"] > 0 for load in figures["loads"])
+    assert figures["start_ms"] > 0
+    assert figures["judging"]["operations"] > 0

@@ -351,6 +351,20 @@ def test_garbage_is_dropped_and_counted(net: Net) -> None:
     assert net.control.stats().garbage - before == 2 * len(garbage)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"\x01", b"\x01\xc1", b"\x01\x81\xa1\xff\x01", b"\x01" + b"\x91" * 100_000, b"\x01\x80"],
+    ids=["empty", "version only", "no msgpack", "no text", "deep", "no kind"],
+)
+def test_headers_that_cannot_be_read_pass_untouched(net: Net, header: bytes) -> None:
+    n1, n2 = net.nodes["n1"], net.nodes["n2"]
+    net.control.add(
+        LinkRule(senders=("*",), receivers=("*",), action="drop", kinds=("x",), match={"y": 1})
+    )
+    n1.outbox.send_multipart([b"n2", b"n1", header, b"body"])
+    assert n2.inbox.recv_multipart() == [b"n2", b"n1", header, b"body"]
+
+
 def test_a_new_node_can_be_told(net: Net) -> None:
     n1 = net.nodes["n1"]
     (address,) = free_addresses(1)

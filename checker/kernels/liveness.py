@@ -22,9 +22,7 @@ def judge(group: Group) -> Finding:
     found += _final_reads(group)
     found += _converged(group)
     examined = len(group.of(Kind.SEND)) + len(group.of(Kind.LOG_HEAD))
-    return Finding(
-        property=LIVENESS, examined=examined, anomalies=tuple(found), unknown=unknown
-    )
+    return Finding(property=LIVENESS, examined=examined, anomalies=tuple(found), unknown=unknown)
 
 
 def _progress(group: Group) -> tuple[list[Anomaly], str]:

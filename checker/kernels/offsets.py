@@ -99,9 +99,7 @@ def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
         f"({'; '.join(_told(group, w) for w in witnesses[:2])})."
     )
     return [
-        anomaly(
-            group, "duplicate", message, count=len(rows), offset=first, witnesses=witnesses
-        )
+        anomaly(group, "duplicate", message, count=len(rows), offset=first, witnesses=witnesses)
     ]
 
 
@@ -130,8 +128,4 @@ def _holes(group: Group, known: Evidence) -> list[Anomaly]:
         f"expected offset {first} next and got {witnesses[0].offset}, "
         f"{group.seconds(witnesses[0].t_us)} into the storm."
     )
-    return [
-        anomaly(
-            group, "offset-hole", message, count=count, offset=first, witnesses=witnesses
-        )
-    ]
+    return [anomaly(group, "offset-hole", message, count=count, offset=first, witnesses=witnesses)]

@@ -112,9 +112,7 @@ def _resets(resets: Facts, polls: _Polls) -> tuple[I64, Mask]:
     return count, subscribed
 
 
-def _tell(
-    group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str
-) -> Anomaly:
+def _tell(group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str) -> Anomaly:
     """Pairs of runs (`before`, `after`) that do not follow each other, as one anomaly."""
     order = np.lexsort((reads.op[after], reads.offset[after]))
     before, after = before[order], after[order]

@@ -53,16 +53,17 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
     if len(later):
         row = int(later[0])
         witnesses.append(node_witness(events, row, Kind.HW, offset=int(events.hw[row])))
+    mark = int(limit[first])
     source = (
-        "the answer itself stated"
-        if stated[first] == limit[first]
-        else "was the highest any replica had established"
+        f"though the answer itself states {mark}"
+        if stated[first] == mark
+        else f"when {mark} was the highest that any replica had established"
     )
     told = witnesses[0]
     message = (
         f"{plural(int(beyond.sum()), 'record')} of {group.partition} read beyond the high "
         f"watermark: {who(told)} got offset {offset} from {told.node or 'a broker'} "
-        f"{group.seconds(told.t_us)} into the storm, and {int(limit[first])} {source}."
+        f"{group.seconds(told.t_us)} into the storm, {source}."
     )
     return [
         anomaly(

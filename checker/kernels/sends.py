@@ -64,9 +64,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     read = (at >= 0) & ((values.flags[at] & READ_OK) != 0) if len(values.value) else at >= 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
     run, value, offset = run[known_at], value[known_at], offset[known_at]
-    wrong = np.flatnonzero(
-        (sends.op[run[1:]] == sends.op[run[:-1]]) & (offset[1:] <= offset[:-1])
-    )
+    wrong = np.flatnonzero((sends.op[run[1:]] == sends.op[run[:-1]]) & (offset[1:] <= offset[:-1]))
     if not len(wrong):
         return []
     witnesses = []
@@ -97,7 +95,7 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
     sends, base = sends.take(base >= 0), base[base >= 0]
     last = base + sends.count - 1
     acknowledged = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
-    certain = (sends.idx == _ALL_ACKS) & (sends.outcome == Outcome.OK) | _was_read(known, sends)
+    certain = (sends.idx == _ALL_ACKS) | _was_read(known, sends)
     found = []
     strong = _inversions(sends, base, last, acknowledged & (sends.idx == _ALL_ACKS), certain)
     every = _inversions(sends, base, last, acknowledged, np.ones(len(sends), dtype=bool))
@@ -106,9 +104,7 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
         if pairs:
             after = np.array(list(pairs))
             before = np.array(list(pairs.values()))
-            found.append(
-                _tell(group, sends, base, last, "realtime-order", before, after, allowed)
-            )
+            found.append(_tell(group, sends, base, last, "realtime-order", before, after, allowed))
     return found
 
 
@@ -122,9 +118,7 @@ def _was_read(known: Evidence, sends: Facts) -> Mask:
     return found
 
 
-def _inversions(
-    sends: Facts, base: I64, last: I64, earlier: Mask, later: Mask
-) -> dict[int, int]:
+def _inversions(sends: Facts, base: I64, last: I64, earlier: Mask, later: Mask) -> dict[int, int]:
     """For each `later` send that stands before an `earlier` one acknowledged before it was
     invoked: the one that stands farthest behind."""
     a = np.flatnonzero(earlier)

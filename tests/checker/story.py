@@ -77,9 +77,7 @@ class Story:
             "op": number, "process": process, "client": client or f"c{process}", "f": f,
             "final": final, "partitions": partitions,
         }  # fmt: skip
-        self.history.append(
-            Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common)
-        )
+        self.history.append(Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common))
         if outcome is not None:
             done = tuple(sends if acked is None else acked)
             self.history.append(
@@ -94,9 +92,7 @@ class Story:
         """A batch sent; `at` is the offset the acknowledgement names."""
         sent = Send(partition=partition, value=value, count=count, acks=acks)
         known = Send(partition=partition, value=value, count=count, acks=acks, offset=at)
-        return self.op(
-            "send", outcome, sends=[sent], acked=[known], process=process, **when
-        )  # type: ignore[arg-type]
+        return self.op("send", outcome, sends=[sent], acked=[known], process=process, **when)  # type: ignore[arg-type]
 
     def poll(
         self, *records: tuple[int, ...], start: int = -1, process: int = 9, hw: int = -1,
@@ -106,9 +102,7 @@ class Story:
         """A poll that returned runs of records: (offset, value[, count[, epoch]])."""
         runs = tuple(Run(*record) for record in records)
         read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
-        return self.op(
-            "poll", outcome, reads=[read], process=process, final=final, **when
-        )  # type: ignore[arg-type]
+        return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
 
     def final(self, *records: tuple[int, ...], **how: Any) -> int:
         """A final read from offset 0 by a fresh client."""
@@ -137,9 +131,7 @@ class Story:
             offset += count
         cache = tuple(recomputed.items() if epochs is None else epochs)
         opening = {"hw": leo if hw is None else hw, "leo": leo, "epochs": cache, **head}
-        self.logs[node].append(
-            LogRun(node=node, partition=partition, offset=0, count=0, **opening)
-        )
+        self.logs[node].append(LogRun(node=node, partition=partition, offset=0, count=0, **opening))
         self.logs[node].extend(lines)
 
     def agree(self, *batches: Batch, **how: Any) -> None:

@@ -1,0 +1,505 @@
+"""The controller: what it decides when brokers come, go and restart, and when leaders propose.
+
+A story is told to one voter that is its own majority, and printed as a table with a row for each
+thing that happened:
+
+    event            leader  le  pe  isr      elr  last known
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from core_bench import PARTITION
+from core_chaos import ChaosWorld
+from cores_world import MemoryStorage
+
+from node.core.api import Deliver, NodeConfig, Tick
+from node.core.broker import Broker
+from node.core.image import PartitionRecord
+from node.core.messages import (
+    AdminResponse,
+    AlterPartition,
+    AlterPartitionResponse,
+    AnyMessage,
+    CreateTopic,
+    Error,
+    Heartbeat,
+    HeartbeatResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+)
+
+MS = 1000
+
+
+class Desk:
+    """Voter v1 as the controller of n1, n2 and n3; all asked of it by hand.
+
+    A broker that was started keeps sending heartbeats until it is stopped.
+    """
+
+    def __init__(self, min_isr: int = 2, *, start: str = "n1 n2 n3") -> None:
+        self.now_us = 0
+        brokers = ("n1", "n2", "n3")
+        self.disk = MemoryStorage()
+        config = NodeConfig(node="v1", voters=("v1",), brokers=brokers)
+        self.node = Broker(config, self.disk, random.Random(0), 0)
+        self.alive: list[str] = []
+        self.incarnations: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}
+        self.rows: list[str] = []
+        self._step(Tick())
+        for name in start.split():
+            self.start(name)
+        if start:
+            self.ask(CreateTopic(topic="log", partitions=1, replication_factor=3, min_isr=min_isr))
+            self.row("topic made")
+
+    def _step(self, event: Deliver | Tick) -> list[AnyMessage]:
+        return [m.message for m in self.node.step(self.now_us, event).messages]
+
+    def ask(self, message: AnyMessage, source: str = "c1") -> AnyMessage | None:
+        """The answer, if there is one at once."""
+        answers = self._step(Deliver(source, message))
+        return answers[-1] if answers else None
+
+    def register(self, name: str, incarnation: int, previous: int = -1) -> RegisterBrokerResponse:
+        known = {"broker": name, "incarnation": incarnation}
+        if "intact_since" in RegisterBroker.__struct_fields__:
+            known["intact_since"] = incarnation if previous < 0 else 1
+        else:
+            known["previous_epoch"] = previous
+        answer = self.ask(RegisterBroker(**known), name)  # type: ignore[arg-type]
+        assert isinstance(answer, RegisterBrokerResponse)
+        return answer
+
+    def beat(self, name: str, *, epoch: int | None = None, offset: int = 1 << 40) -> HeartbeatResponse:
+        beat = Heartbeat(
+            broker=name, broker_epoch=self.epochs[name] if epoch is None else epoch,
+            metadata_offset=offset,
+        )  # fmt: skip
+        answer = self.ask(beat, name)
+        assert isinstance(answer, HeartbeatResponse)
+        return answer
+
+    def start(self, name: str, *, lost_data: bool = False) -> None:
+        """A new process registers, catches up with the metadata and is unfenced."""
+        self.enroll(name, lost_data=lost_data)
+        self.beat(name)
+        self.alive.append(name)
+
+    def enroll(self, name: str, *, lost_data: bool = False) -> None:
+        """A new process registers, and is not unfenced yet."""
+        self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        previous = -1 if lost_data else self.epochs.get(name, -1)
+        answer = self.register(name, self.incarnations[name], previous)
+        assert answer.error is Error.NONE
+        self.epochs[name] = answer.broker_epoch
+
+    def fence(self, name: str) -> None:
+        """The broker falls silent until its session is over; the others do not."""
+        self.alive.remove(name)
+        for _ in range(16):
+            self.now_us += 100 * MS
+            for other in self.alive:
+                self.beat(other)
+            self._step(Tick())
+
+    def alter(self, isr: str, **fields: object) -> AlterPartitionResponse:
+        """The leader proposes; a member is `n1`, or `n1@5` with a broker epoch."""
+        state = self.state
+        members = [m.partition("@") for m in isr.split()]
+        proposal = {
+            "partition": PARTITION, "broker": state.leader, "leader_epoch": state.leader_epoch,
+            "broker_epoch": self.epochs.get(state.leader, -1),
+            "partition_epoch": state.partition_epoch,
+            "isr": tuple((name, int(epoch or -1)) for name, _, epoch in members),
+        } | fields  # fmt: skip
+        answer = self.ask(AlterPartition(**proposal), state.leader)  # type: ignore[arg-type]
+        assert isinstance(answer, AlterPartitionResponse)
+        return answer
+
+    @property
+    def state(self) -> PartitionRecord:
+        return self.node.ctx.image.partitions[PARTITION]
+
+    def row(self, event: str) -> None:
+        s = self.state
+        isr, elr, last = ("".join(m[1:] for m in of) for of in (s.isr, s.elr, s.last_known_elr))
+        leader = s.leader or "-"
+        self.rows.append(
+            f"{event:<26} {leader:<3} {s.leader_epoch:>2} {s.partition_epoch:>2}"
+            f"  isr {isr:<3}  elr {elr:<3}  lost {last}".rstrip()
+        )
+
+    def table(self) -> str:
+        return "\n" + "\n".join(self.rows) + "\n"
+
+
+# -- stories ----------------------------------------------------------------------------------------
+
+
+def test_the_last_one_standing_dies_uncleanly() -> None:
+    """Worked example 5.2.2: nothing is lost, for the ELR member takes over."""
+    d = Desk()
+    d.alter("n1 n3")
+    d.row("2 lags")
+    d.alter("n1")
+    d.row("3 lags")
+    d.fence("n1")
+    d.row("1 dies")
+    d.start("n1", lost_data=True)
+    d.row("1 is back without its tail")
+    d.alter("n1@%d n3" % d.epochs["n1"])
+    d.row("1 caught up")
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+2 lags                     n1   1  2  isr 13   elr      lost
+3 lags                     n1   1  3  isr 1    elr 3    lost
+1 dies                     n3   2  4  isr 3    elr 1    lost
+1 is back without its tail n3   2  5  isr 3    elr      lost 1
+1 caught up                n3   2  6  isr 13   elr      lost
+"""
+
+
+def test_the_power_goes_out_for_all_one_after_the_other() -> None:
+    """Worked example 5.3.3, up to where the last known ELR must be asked."""
+    d = Desk()
+    d.fence("n1")
+    d.row("fence 1")
+    d.fence("n2")
+    d.row("fence 2")
+    d.fence("n3")
+    d.row("fence 3")
+    d.enroll("n1", lost_data=True)
+    d.row("1 registers, lost data")
+    d.enroll("n2", lost_data=True)
+    d.row("2 registers, lost data")
+    d.enroll("n3", lost_data=True)
+    d.row("3 registers, lost data")
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+fence 1                    n2   2  2  isr 23   elr      lost
+fence 2                    n3   3  3  isr 3    elr 2    lost
+fence 3                    -    4  4  isr      elr 23   lost
+1 registers, lost data     -    4  4  isr      elr 23   lost
+2 registers, lost data     -    4  5  isr      elr 3    lost 2
+3 registers, lost data     -    4  6  isr      elr      lost 23
+"""
+
+
+def test_all_stop_cleanly_and_come_back() -> None:
+    d = Desk()
+    for name in ("n3", "n1", "n2"):
+        d.fence(name)
+        d.row(f"fence {name[1:]}")
+    d.start("n3")
+    d.row("3 is back")
+    d.start("n1")
+    d.row("1 is back")
+    d.alter("n1@%d" % d.epochs["n1"])
+    d.start("n2")
+    d.row("2 is back")
+    d.alter("n1 n2@%d n3@%d" % (d.epochs["n2"], d.epochs["n3"]))
+    d.row("all caught up")
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+fence 3                    n1   1  2  isr 12   elr      lost
+fence 1                    n2   2  3  isr 2    elr 1    lost
+fence 2                    -    3  4  isr      elr 12   lost
+3 is back                  -    3  4  isr      elr 12   lost
+1 is back                  n1   4  5  isr 1    elr 2    lost
+2 is back                  n1   4  6  isr 1    elr 2    lost
+all caught up              n1   4  7  isr 123  elr      lost
+"""
+
+
+def test_with_min_isr_1_only_the_last_leader_may_come_back() -> None:
+    d = Desk(min_isr=1)
+    for name in ("n1", "n2", "n3"):
+        d.fence(name)
+        d.row(f"fence {name[1:]}")
+    d.start("n1")
+    d.row("1 is back")
+    d.start("n3")
+    d.row("3 is back")
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+fence 1                    n2   2  2  isr 23   elr      lost
+fence 2                    n3   3  3  isr 3    elr      lost
+fence 3                    -    4  4  isr      elr 3    lost
+1 is back                  -    4  4  isr      elr 3    lost
+3 is back                  n3   5  5  isr 3    elr      lost
+"""
+
+
+def test_a_follower_leaves_and_the_leader_stays() -> None:
+    d = Desk()
+    d.fence("n2")
+    d.row("fence 2")
+    d.start("n2")
+    d.row("2 is back, not in sync")
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+fence 2                    n1   1  2  isr 13   elr      lost
+2 is back, not in sync     n1   1  2  isr 13   elr      lost
+"""
+
+
+def test_the_next_leader_is_the_first_in_sync_in_replica_order() -> None:
+    d = Desk()
+    d.alter("n1 n3")
+    d.fence("n1")
+    d.row("")
+    assert d.rows[-1].split()[0] == "n3", "not n2, which is first but not in sync"
+
+
+# -- brokers ----------------------------------------------------------------------------------------
+
+
+def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
+    d = Desk(start="")
+    end = d.node.quorum.r.leo
+    assert d.register("n1", 1).broker_epoch == end
+    assert d.register("n2", 1).broker_epoch == end + 1
+
+
+def test_the_same_process_that_asks_again_gets_the_same_epoch() -> None:
+    d = Desk()
+    before = d.state
+    again = d.register("n1", 1)
+    assert (again.error, again.broker_epoch) == (Error.NONE, d.epochs["n1"])
+    assert d.state == before
+
+
+def test_a_second_process_waits_until_the_first_is_fenced() -> None:
+    d = Desk()
+    assert d.register("n1", 2).error is Error.DUPLICATE_REGISTRATION
+    d.fence("n1")
+    assert d.register("n1", 2).error is Error.NONE
+
+
+def test_a_registration_of_a_process_before_the_present_one_is_refused() -> None:
+    """A copy that was long under way. Were it accepted, the process that lives would be told for
+    ever that its epoch is stale."""
+    d = Desk()
+    d.fence("n1")
+    d.enroll("n1")
+    assert d.incarnations["n1"] == 2
+    late = d.register("n1", 1)
+    assert late.error is Error.DUPLICATE_REGISTRATION
+    assert d.beat("n1").error is Error.NONE
+
+
+def test_a_registered_broker_is_fenced_until_it_has_applied_its_registration() -> None:
+    d = Desk()
+    d.fence("n1")
+    d.enroll("n1")
+    epoch = d.epochs["n1"]
+    assert d.beat("n1", offset=epoch).fenced, "its own record is the next it will apply"
+    assert not d.beat("n1", offset=epoch + 1).fenced
+
+
+def test_a_fenced_process_that_speaks_again_is_unfenced_with_the_same_epoch() -> None:
+    d = Desk()
+    d.fence("n1")
+    assert d.node.ctx.image.brokers["n1"].fenced
+    assert not d.beat("n1").fenced
+    assert d.node.ctx.image.broker_epoch("n1") == d.epochs["n1"]
+    assert "n1" not in d.state.isr, "it has to catch up like everyone"
+
+
+def test_a_heartbeat_of_another_process_is_refused() -> None:
+    d = Desk()
+    assert d.beat("n1", epoch=d.epochs["n1"] + 1).error is Error.STALE_BROKER_EPOCH
+    d.fence("n1")
+    d.enroll("n1")
+    assert d.beat("n1", epoch=0).error is Error.STALE_BROKER_EPOCH
+
+
+def test_silence_is_counted_from_when_the_controller_could_hear() -> None:
+    d = Desk()
+    d.now_us += 60_000 * MS
+    config = NodeConfig(node="v1", voters=("v1",), brokers=("n1", "n2", "n3"))
+    d.node = Broker(config, d.disk, random.Random(1), d.now_us)
+    d._step(Tick())
+    d.now_us += 1_400 * MS
+    d._step(Tick())
+    assert d.state.isr == ("n1", "n2", "n3")
+    d.now_us += 200 * MS
+    d._step(Tick())
+    assert d.state.leader == ""
+
+
+# -- proposals --------------------------------------------------------------------------------------
+
+
+def test_an_accepted_proposal_is_answered_with_what_is_now() -> None:
+    d = Desk()
+    answer = d.alter("n3 n1")
+    assert (answer.error, answer.request_epoch, answer.partition_epoch) == (Error.NONE, 1, 2)
+    assert answer.isr == ("n1", "n3"), "in replica order"
+
+
+@pytest.mark.parametrize(
+    ("isr", "change", "error"),
+    [
+        ("n1 n2", {"partition": "log-7"}, Error.UNKNOWN_PARTITION),
+        ("n1 n2", {"leader_epoch": 3}, Error.NOT_CONTROLLER),
+        ("n1 n2", {"partition_epoch": 4}, Error.NOT_CONTROLLER),
+        ("n1 n2", {"leader_epoch": 1}, Error.FENCED_LEADER_EPOCH),
+        ("n1 n2", {"leader_epoch": 1, "partition_epoch": 2}, Error.FENCED_LEADER_EPOCH),
+        ("n1 n2", {"partition_epoch": 2}, Error.INVALID_UPDATE_VERSION),
+        ("n1 n2", {"broker_epoch": 0}, Error.STALE_BROKER_EPOCH),
+        ("n1 n2", {"broker": "n1", "broker_epoch": 1}, Error.INVALID_REQUEST),
+        ("n1", {}, Error.INVALID_REQUEST),
+        ("n2 n4", {}, Error.INVALID_REQUEST),
+        ("n2 n2", {}, Error.INVALID_REQUEST),
+        ("n2 n3", {}, Error.INELIGIBLE_REPLICA),
+        ("n2 n1@0", {}, Error.INELIGIBLE_REPLICA),
+    ],
+)
+def test_why_a_proposal_is_refused(isr: str, change: dict[str, object], error: Error) -> None:
+    """n2 leads epoch 2 since n1 was fenced and came back; n3 is fenced. Partition epoch 3."""
+    d = Desk()
+    d.fence("n1")
+    d.start("n1")
+    d.fence("n3")
+    assert (d.state.leader, d.state.leader_epoch, d.state.partition_epoch) == ("n2", 2, 3)
+    if change.get("broker_epoch") == 1:
+        change = {**change, "broker_epoch": d.epochs["n1"]}
+    before = d.state
+    assert d.alter(isr, **change).error is error
+    assert (d.state.isr, d.state.elr, d.state.leader) == (before.isr, before.elr, before.leader)
+
+
+def test_only_a_final_refusal_burns_the_partition_epoch() -> None:
+    d = Desk()
+    d.alter("n1 n2")
+    d.fence("n3")
+    refused = d.alter("n1 n2 n3")
+    assert (refused.error, refused.partition_epoch) == (Error.INELIGIBLE_REPLICA, 3)
+    d.start("n3")
+    late_copy = d.alter("n1 n2 n3", partition_epoch=2)
+    assert late_copy.error is Error.INVALID_UPDATE_VERSION
+    assert d.state.partition_epoch == 3
+    assert d.alter("n1 n2 n3@%d" % d.epochs["n3"]).error is Error.NONE
+
+
+def test_a_restarted_follower_is_not_taken_in_for_its_former_self() -> None:
+    """KIP-903: the proposal was made for the process before."""
+    d = Desk()
+    d.alter("n1 n2")
+    seen = d.epochs["n3"]
+    d.fence("n3")
+    d.start("n3", lost_data=True)
+    assert d.alter(f"n1 n2 n3@{seen}").error is Error.INELIGIBLE_REPLICA
+
+
+# -- topics -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replication_factor": 4}, {"replication_factor": 0}, {"replication_factor": -1},
+        {"partitions": 0}, {"min_isr": 0}, {"topic": ""}, {"topic": "a b"}, {"topic": "x" * 300},
+        {"topic": "__cluster_metadata"},
+    ],
+)  # fmt: skip
+def test_a_topic_that_cannot_be(wrong: dict[str, object]) -> None:
+    d = Desk()
+    wish = {"topic": "other", "partitions": 1, "replication_factor": 3, "min_isr": 2} | wrong
+    answer = d.ask(CreateTopic(**wish))  # type: ignore[arg-type]
+    assert isinstance(answer, AdminResponse)
+    assert answer.error is Error.INVALID_REQUEST
+    assert list(d.node.ctx.image.partitions) == [PARTITION]
+
+
+def test_a_topic_is_spread_over_the_brokers_and_made_once() -> None:
+    d = Desk()
+    wish = CreateTopic(topic="t", partitions=3, replication_factor=2, min_isr=1)
+    for _ in range(2):
+        answer = d.ask(wish)
+        assert isinstance(answer, AdminResponse)
+        assert answer.error is Error.NONE
+    made = {n: s.replicas for n, s in d.node.ctx.image.partitions.items() if n.startswith("t-")}
+    assert made == {"t-0": ("n1", "n2"), "t-1": ("n2", "n3"), "t-2": ("n3", "n1")}
+
+
+# -- in a cluster -------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_lost_does_not_cost_the_last_replica_its_place() -> None:
+    """n1 restarts; the controller registers it, the answer is lost, n1 restarts again. Nothing of
+    its data was lost at any time, so it must lead again."""
+    world = ChaosWorld(3, brokers=1)
+    world.run_for(500)
+    world.create_topic(rf=1, min_isr=1)
+    world.produce("n1", "log-0", 1, b"x")
+    world.run_for(100)
+    world.kill("n1")
+    world.run_for(2000)
+    world.start("n1")
+    world.drop = lambda source, to, message: (
+        isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
+    )
+    world.run_for(50)
+    world.kill("n1")
+    world.drop = lambda *_: False
+    world.start("n1")
+    world.run_for(5000)
+    assert world.leader("log-0") == "n1"
+
+
+def test_a_process_that_lost_data_and_died_before_it_could_say_so_is_not_forgotten() -> None:
+    """n1's second process starts after a power cut and dies before it registers; its third lost
+    nothing, but must not be taken for the successor of the first."""
+    world = ChaosWorld(4, flush_interval_ms=100_000)
+    world.run_for(500)
+    world.create_topic()
+    world.run_for(1000)
+    for name in ("n2", "n3"):
+        world.kill(name)
+        world.run_for(2000)
+    assert world.nodes["v1"].ctx.image.partitions["log-0"].isr == ("n1",)
+    world.produce("n1", "log-0", 1, b"only here", acks=1)
+    world.run_for(100)
+    world.kill("n1")
+    world.lossy["n1"].power_cut(0)
+    world.run_for(2000)
+    world.isolate("n1")
+    world.start("n1")
+    world.run_for(50)
+    world.kill("n1")
+    world.cut.clear()
+    world.start("n1")
+    world.run_for(3000)
+    state = world.nodes["v1"].ctx.image.partitions["log-0"]
+    assert "n1" in state.last_known_elr
+    assert "n1" not in (*state.isr, *state.elr)
+
+
+def test_a_restart_in_the_middle_of_a_registration_is_survived() -> None:
+    """The first process's registration arrives after the second's, before its first heartbeat."""
+    world = ChaosWorld(5)
+    world.run_for(500)
+    world.create_topic()
+    world.kill("n1")
+    world.run_for(2000)
+    world.hold = lambda source, to, message: isinstance(message, RegisterBroker)
+    world.start("n1")
+    world.run_for(5)
+    world.kill("n1")
+    world.hold = lambda source, to, message: isinstance(message, Heartbeat) and source == "n1"
+    registrations, world.held = world.held, []
+    world.start("n1")
+    world.run_for(20)
+    world.held = registrations + world.held
+    world.hold = lambda *_: False
+    world.release()
+    world.run_for(5000)
+    assert world.nodes["v1"].ctx.image.is_active("n1")
+    assert world.nodes["v1"].ctx.image.partitions["log-0"].isr == ("n1", "n2", "n3")
