@@ -64,8 +64,10 @@ def encode_batch(partition: str, value: int, count: int, record_bytes: int) -> b
 def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
     """The records of a batch as runs of consecutive values, offsets from its base offset.
 
-    Never raises: a record that is not one of ours is a run of one with the value UNREADABLE.
+    A control batch holds none of ours. Never raises: a record that is not one of ours is a run of one with the value UNREADABLE.
     """
+    if data.control:
+        return ()
     values = _values(data.payload, data.count)
     runs: list[Run] = []
     start = 0
