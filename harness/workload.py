@@ -76,8 +76,11 @@ def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:
 def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
     """The records of a batch as runs of consecutive values, offsets from its base offset.
 
-    Never raises: a record that is not one of ours is a run of one with the value UNREADABLE.
+    A control batch holds no record of ours. Never raises: a record that is not one of ours is a
+    run of one with the value UNREADABLE.
     """
+    if data.control:
+        return ()
     payload = data.payload
     if len(payload) >= _SIZE.size + MIN_RECORD_BYTES:
         (size,) = _SIZE.unpack_from(payload)

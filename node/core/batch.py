@@ -2,7 +2,8 @@
 
 Layout (big endian): base offset (8), leader epoch (4), version (1), payload length (4), CRC-32 (4)
 over count and payload, record count (4), payload. A producer leaves base offset and epoch 0; the
-leader stamps both, which is why the checksum does not cover them.
+leader stamps both, which is why the checksum does not cover them. The top bit of the version marks
+a control batch: a leader's own, for the protocol's use, which clients skip.
 
 The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, payload). Two
 logs agree up to a batch end iff their hashes there are equal. It is never sent.
@@ -19,6 +20,7 @@ from typing import Final
 from node.errors import WireError
 
 BATCH_VERSION: Final = 1
+CONTROL_BIT: Final = 0x80
 HEADER: Final = struct.Struct(">qiBIII")
 _COUNT: Final = struct.Struct(">I")
 _STAMP: Final = struct.Struct(">qi")
@@ -30,13 +32,16 @@ EMPTY_CHAIN: Final = bytes(8)
 class BatchView:
     """One batch inside a buffer: its header fields and its bytes, checked when made."""
 
-    __slots__ = ("base_offset", "count", "data", "epoch")
+    __slots__ = ("base_offset", "control", "count", "data", "epoch")
 
-    def __init__(self, base_offset: int, epoch: int, count: int, data: bytes) -> None:
+    def __init__(
+        self, base_offset: int, epoch: int, count: int, data: bytes, *, control: bool = False
+    ) -> None:
         self.base_offset = base_offset
         self.epoch = epoch
         self.count = count
         self.data = data
+        self.control = control
 
     @property
     def end(self) -> int:
@@ -49,10 +54,11 @@ class BatchView:
         return self.data[HEADER.size :]
 
 
-def build(count: int, payload: bytes) -> bytes:
-    """A producer's batch of `count` records, not yet stamped."""
+def build(count: int, payload: bytes, *, control: bool = False) -> bytes:
+    """A producer's batch of `count` records (or a leader's `control` batch), not yet stamped."""
     crc = zlib.crc32(payload, zlib.crc32(_COUNT.pack(count)))
-    return HEADER.pack(0, 0, BATCH_VERSION, len(payload), crc, count) + payload
+    version = BATCH_VERSION | CONTROL_BIT if control else BATCH_VERSION
+    return HEADER.pack(0, 0, version, len(payload), crc, count) + payload
 
 
 def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
@@ -75,7 +81,7 @@ def split(data: bytes, *, check_crc: bool = True) -> Iterator[BatchView]:
         if size - position < HEADER.size:
             raise WireError("batch header cut short")
         base, epoch, version, length, crc, count = HEADER.unpack_from(data, position)
-        if version != BATCH_VERSION:
+        if version & ~CONTROL_BIT != BATCH_VERSION:
             raise WireError(f"batch version {version}, expected {BATCH_VERSION}")
         end = position + HEADER.size + length
         if length > MAX_PAYLOAD or end > size or count < 1:
@@ -83,7 +89,8 @@ def split(data: bytes, *, check_crc: bool = True) -> Iterator[BatchView]:
         whole = data if position == 0 and end == size else data[position:end]
         if check_crc and crc != zlib.crc32(whole[HEADER.size :], zlib.crc32(_COUNT.pack(count))):
             raise WireError("batch checksum does not match")
-        yield BatchView(base, epoch, count, whole)
+        control = version != BATCH_VERSION
+        yield BatchView(base, epoch, count, whole, control=control)
         position = end
 
 

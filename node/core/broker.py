@@ -67,7 +67,8 @@ class Broker:
         self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
         self.replicas: dict[str, Replica] = {}
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
-        self.quorum = Quorum(ctx, metadata)
+        self.quorum = Quorum(ctx, metadata, config.voters)
+        self.quorums = {METADATA_PARTITION: self.quorum}
         self.controller: controlling.Controller | None = None
         self.membership = Membership(ctx) if config.node in config.brokers else None
         self._applied = metadata.log.start
@@ -123,18 +124,12 @@ class Broker:
     def _dispatch(self, source: str, message: AnyMessage, body: bytes | None) -> None:
         ctx = self.ctx
         match message:
-            case FetchRequest(partition=name) if name == METADATA_PARTITION:
-                self.quorum.on_fetch(ctx, source, message)
-            case FetchResponse(partition=name) if name == METADATA_PARTITION:
-                self.quorum.on_fetch_response(ctx, source, message, body)
-            case FetchRequest(partition=name):
-                r = self._replica(name)
-                if r is None:
-                    refuse_fetch(ctx, source, message, Error.UNKNOWN_PARTITION, None)
-                else:
-                    leader.on_fetch(ctx, r, source, message)
+            case FetchRequest():
+                self._on_fetch(source, message)
             case FetchResponse(partition=name):
-                if r := self._replica(name):
+                if quorum := self._quorum(name):
+                    quorum.on_fetch_response(ctx, source, message, body)
+                elif r := self._replica(name):
                     follower.on_response(ctx, r, source, message, body)
             case EpochEndRequest(partition=name):
                 if r := self._replica(name):
@@ -149,12 +144,9 @@ class Broker:
                     isr_change.on_response(ctx, r, message)
             case MetadataRequest():
                 self._answer_metadata(source, message)
-            case VoteRequest():
-                self.quorum.on_vote_request(ctx, source, message)
-            case VoteResponse():
-                self.quorum.on_vote_response(ctx, source, message)
-            case BeginQuorumEpoch():
-                self.quorum.on_begin_epoch(ctx, source, message)
+            case VoteRequest() | VoteResponse() | BeginQuorumEpoch():
+                if quorum := self._quorum(message.partition):
+                    quorum.on_message(ctx, source, message)
             case RegisterBrokerResponse() if self.membership is not None:
                 self.membership.on_registered(ctx, message)
             case HeartbeatResponse() if self.membership is not None:
@@ -163,6 +155,21 @@ class Broker:
                 self._to_controller(source, message)
             case _:
                 raise WireError("not a message for this node")
+
+    def _on_fetch(self, source: str, message: FetchRequest) -> None:
+        if quorum := self._quorum(message.partition):
+            quorum.on_fetch(self.ctx, source, message)
+        elif r := self._replica(message.partition):
+            leader.on_fetch(self.ctx, r, source, message)
+        else:
+            refuse_fetch(self.ctx, source, message, Error.UNKNOWN_PARTITION, None)
+
+    def _quorum(self, name: str) -> Quorum | None:
+        """The election side of a partition that is led by votes and is here."""
+        quorum = self.quorums.get(name)
+        if quorum is not None:
+            self._touched[name] = None
+        return quorum
 
     def _replica(self, name: str) -> Replica | None:
         """A data replica that serves; its timer is looked at again after this step."""
@@ -185,6 +192,9 @@ class Broker:
             name: (state.leader, state.leader_epoch)
             for name, state in self.ctx.image.partitions.items()
         }
+        for name, quorum in self.quorums.items():
+            if name in leaders:
+                leaders[name] = (quorum.r.leader, quorum.r.leader_epoch)
         self.ctx.send(source, MetadataResponse(corr=message.corr, leaders=leaders))
 
     def _to_controller(
@@ -223,10 +233,18 @@ class Broker:
         if self.membership is not None and (changed or not self._serving):
             self._take_roles(changed)
         for name in self._touched:
-            r = self.replicas.get(name)
-            if r is not None and r.wake_us < NEVER:
-                heapq.heappush(self._due, (r.wake_us, name))
+            wake_us = self._wake_us(name)
+            if wake_us < NEVER:
+                heapq.heappush(self._due, (wake_us, name))
         self._touched.clear()
+
+    def _wake_us(self, name: str) -> int:
+        """When a data replica has something to do next."""
+        quorum = self.quorums.get(name)
+        if quorum is not None and name in self.replicas:
+            return quorum.next_us()
+        r = self.replicas.get(name)
+        return NEVER if r is None else r.wake_us
 
     def _fold(
         self, image: Image, changed: dict[str, PartitionRecord], start: int, end: int
@@ -289,7 +307,9 @@ class Broker:
                 return
             self._serving = True
             changed = dict(ctx.image.partitions)
-        for r in partitions.apply(ctx, self.replicas, changed.values(), self.protocol):
+        for r in partitions.apply(
+            ctx, self.replicas, self.quorums, changed.values(), self.protocol
+        ):
             self._touched[r.partition] = None
 
     # -- time -----------------------------------------------------------------------------------
@@ -303,11 +323,14 @@ class Broker:
             self.membership.tick(ctx, self._applied)
         while self._due and self._due[0][0] <= now:
             wake_us, name = heapq.heappop(self._due)
-            r = self.replicas.get(name)
-            if r is None or r.wake_us != wake_us:
+            if self._wake_us(name) != wake_us:
                 continue
-            part = leader if r.role == "leader" else follower
-            r.wake_us = part.tick(ctx, r)
+            r, quorum = self.replicas[name], self.quorums.get(name)
+            if quorum is not None:
+                quorum.tick(ctx)
+            else:
+                part = leader if r.role == "leader" else follower
+                r.wake_us = part.tick(ctx, r)
             self._touched[name] = None
         if self._checkpoint_us <= now:
             self._checkpoint_us = now + ctx.config.timings.hw_checkpoint_ms * 1000
@@ -324,8 +347,7 @@ class Broker:
         """When to tick next if nothing arrives, in microseconds."""
         while self._due:
             wake_us, name = self._due[0]
-            r = self.replicas.get(name)
-            if r is not None and r.wake_us == wake_us:
+            if self._wake_us(name) == wake_us:
                 break
             heapq.heappop(self._due)
         return min(

@@ -32,7 +32,7 @@ from node.core.messages import (
     RegisterBrokerResponse,
 )
 from node.core.produce import append
-from node.core.protocol import Protocol, Restart
+from node.core.protocol import LeaderBy, Protocol, Restart
 from node.core.replica import NEVER, Replica
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -233,10 +233,13 @@ class Controller:
             replicas = tuple(
                 brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
             )
-            records.append(PartitionRecord(
-                partition=f"{request.topic}-{number}", replicas=replicas, isr=replicas,
-                leader=replicas[0], leader_epoch=1, partition_epoch=1, min_isr=request.min_isr,
-            ))  # fmt: skip
+            record = PartitionRecord(
+                partition=f"{request.topic}-{number}", replicas=replicas, isr=(),
+                partition_epoch=1, min_isr=request.min_isr,
+            )  # fmt: skip
+            if self._protocol.leader_by is LeaderBy.CONTROLLER:
+                record = replace(record, isr=replicas, leader=replicas[0], leader_epoch=1)
+            records.append(record)
         self._append(ctx, records)
         self._reply(source, AdminResponse(corr=request.corr))
 

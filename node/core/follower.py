@@ -1,8 +1,10 @@
 """What a follower does: fetches from its leader, cuts what the leader does not have, appends.
 
 Knows its replica and one outstanding fetch; must never know who else follows. A response counts
-only if it is from the leader followed now, for the offset asked last, in the epoch asked in: all
-three are critical to safety. Protocols reference 1.5, 2.1.
+only if it is from the leader followed now, in the epoch asked in, and about this very log end:
+offset and last epoch. The offset alone would not do: after a cut and new records the log may end
+there again, and a late second copy of the diverging answer would cut what was promised since.
+Protocols reference 1.5, 2.1.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
         broker_epoch=ctx.broker_epoch,
         leader_epoch=r.leader_epoch,
         offset=r.leo,
-        last_epoch=r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1,
+        last_epoch=_last_epoch_told(r),
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
     )
     ctx.send(to, request)
@@ -88,6 +90,11 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
+def _last_epoch_told(r: Replica) -> int:
+    """The last epoch a fetch carries: that of the last record, where truncation is on fetch."""
+    return r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+
+
 def on_response(
     ctx: Context, r: Replica, source: str, response: FetchResponse, body: bytes | None
 ) -> bool:
@@ -95,7 +102,7 @@ def on_response(
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if response.offset != r.leo:
+    if (response.offset, response.last_epoch) != (r.leo, _last_epoch_told(r)):
         return False
     if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
         return False

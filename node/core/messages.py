@@ -68,14 +68,15 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
 class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
     """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.wire`).
 
-    `offset` echoes the request. `diverging` is (epoch, end offset) when the sender's log differs
-    from the leader's: then there are no batches and HW must be ignored. `log_end` helps after
+    `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
+    when the sender's log differs from the leader's: then there are no batches and HW must be ignored. `log_end` helps after
     OFFSET_OUT_OF_RANGE. `leader` is a hint.
     """
 
     partition: str
     error: Error = Error.NONE
     offset: int = 0
+    last_epoch: int = -1
     request_epoch: int = -1
     diverging: tuple[int, int] | None = None
     log_start: int = 0
@@ -249,8 +250,9 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
 
 
 AnyMessage = (
-    FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse | ProduceRequest
-    | ProduceResponse | MetadataRequest | MetadataResponse | RegisterBroker
-    | RegisterBrokerResponse | Heartbeat | HeartbeatResponse | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
+    FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse
+    | ProduceRequest | ProduceResponse | MetadataRequest | MetadataResponse
+    | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
+    | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
     | CreateTopic | AdminResponse
 )  # fmt: skip

@@ -13,17 +13,23 @@ from node.core import follower, isr_change, leader
 from node.core.context import Context
 from node.core.election import effective_min_isr
 from node.core.image import NO_LEADER, PartitionRecord
-from node.core.protocol import Protocol
+from node.core.protocol import LeaderBy, Protocol
+from node.core.quorum import Quorum
 from node.core.replica import Replica, load
 
 
 def apply(
     ctx: Context,
     replicas: dict[str, Replica],
+    quorums: dict[str, Quorum],
     changed: Iterable[PartitionRecord],
     protocol: Protocol,
 ) -> list[Replica]:
-    """Bring replicas in line with changed partition records; returns those still here."""
+    """Bring replicas in line with changed partition records; returns those still here.
+
+    Where votes decide who leads, the records only say who the voters are: the replica gets an
+    election side of its own in `quorums`.
+    """
     touched = []
     for record in changed:
         r = replicas.get(record.partition)
@@ -36,6 +42,12 @@ def apply(
             r = replicas[record.partition] = load(
                 ctx, record.partition, protocol, durable=durable
             )
+            if protocol.leader_by is LeaderBy.VOTES:
+                quorums[record.partition] = Quorum(ctx, r, record.replicas)
+                quorums[record.partition].start(ctx)
+                touched.append(r)
+        if protocol.leader_by is LeaderBy.VOTES:
+            continue
         if record.partition_epoch > r.partition_epoch or record.leader_epoch > r.leader_epoch:
             _transition(ctx, r, record)
             touched.append(r)

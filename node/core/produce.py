@@ -9,6 +9,7 @@ from node.core.acks import acknowledge, answer_produce
 from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.messages import Error, ProduceRequest
+from node.core.protocol import Commit
 from node.core.replica import PendingAck, Replica
 from node.core.serve import serve_waiting
 from node.errors import WireError
@@ -24,7 +25,8 @@ def on_produce(
     error = _check_produce(r, request)
     if error is Error.NONE:
         try:
-            batches.view(body or b"")
+            if batches.view(body or b"").control:
+                error = Error.CORRUPT_BATCH
         except WireError:
             error = Error.CORRUPT_BATCH
     if error is not Error.NONE or body is None:
@@ -54,7 +56,8 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
 def _check_produce(r: Replica, request: ProduceRequest) -> Error:
     if r.role != "leader":
         return Error.NOT_LEADER
-    if request.acks == -1 and len(r.isr) < r.min_isr:
+    in_sync_counts = r.protocol.commit is Commit.ISR and request.acks == -1
+    if in_sync_counts and len(r.isr) < r.min_isr:
         return Error.NOT_ENOUGH_REPLICAS
     if len(r.acks) >= MAX_PENDING_ACKS:
         return Error.OVERLOADED

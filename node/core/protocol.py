@@ -154,7 +154,7 @@ QUORUM: Final = Protocol(
 METADATA_PROTOCOL: Final = QUORUM
 """The metadata partition is replicated by votes, whatever the data partitions use."""
 
-REGISTRY: Final = {p.name: p for p in (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA)}
+REGISTRY: Final = {p.name: p for p in (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, QUORUM)}
 """Protocols that data partitions can be run under."""
 
 

@@ -41,9 +41,9 @@ class Quorum:
     vote in a term, and its term never falls, across restarts.
     """
 
-    def __init__(self, ctx: Context, r: Replica) -> None:
+    def __init__(self, ctx: Context, r: Replica, voters: tuple[str, ...]) -> None:
         self.r = r
-        self.voters = ctx.config.voters
+        self.voters = voters
         self.is_voter = ctx.node in self.voters
         self.voted_for = ""
         self._phase: Literal["idle", "pre-vote", "vote"] = "idle"
@@ -153,7 +153,7 @@ class Quorum:
         # A sole voter is its own majority and never resigns (KAFKA-16144).
         self._watch_us = NEVER if len(self.voters) == 1 else ctx.now_us
         record = LeaderRecord(term=r.leader_epoch, leader=ctx.node)
-        append(ctx, r, batches.build(1, encode_records([record])))
+        append(ctx, r, batches.build(1, encode_records([record]), control=True))
         advance_hw(ctx, r)
         self._announce(ctx)
 
@@ -181,6 +181,18 @@ class Quorum:
             ctx.storage.put(self._vote_key, value, durable=True)
 
     # -- messages -------------------------------------------------------------------------------
+
+    def on_message(
+        self, ctx: Context, source: str, message: VoteRequest | VoteResponse | BeginQuorumEpoch
+    ) -> None:
+        """What voters say to each other about who leads."""
+        match message:
+            case VoteRequest():
+                self.on_vote_request(ctx, source, message)
+            case VoteResponse():
+                self.on_vote_response(ctx, source, message)
+            case BeginQuorumEpoch():
+                self.on_begin_epoch(ctx, source, message)
 
     def on_vote_request(self, ctx: Context, source: str, request: VoteRequest) -> None:
         """Grant a vote to a candidate whose log is at least as complete as this one's."""

@@ -74,7 +74,8 @@ def send_fetch(
         peer.hw_told = r.hw
     response = FetchResponse(
         corr=request.corr, partition=r.partition, offset=request.offset,
-        request_epoch=request.leader_epoch, diverging=diverging, log_start=r.log.start,
+        last_epoch=request.last_epoch, request_epoch=request.leader_epoch, diverging=diverging,
+        log_start=r.log.start,
         log_end=r.hw if request.replica == CONSUMER else r.leo, leader=r.leader,
     )  # fmt: skip
     ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found))
@@ -94,7 +95,8 @@ def refuse_fetch(
     """Answer a fetch with an error; `r` None: no replica of the partition is here."""
     response = FetchResponse(
         corr=request.corr, partition=request.partition, error=error, offset=request.offset,
-        request_epoch=request.leader_epoch, log_start=r.log.start if r else 0,
+        last_epoch=request.last_epoch, request_epoch=request.leader_epoch,
+        log_start=r.log.start if r else 0,
         log_end=_log_end_hint(r, request), leader=r.leader if r else "",
     )  # fmt: skip
     epoch = r.leader_epoch if r else -1
