@@ -69,8 +69,8 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
     """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.wire`).
 
     `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
-    when the sender's log differs from the leader's: then there are no batches and HW must be ignored. `log_end` helps after
-    OFFSET_OUT_OF_RANGE. `leader` is a hint.
+    when the sender's log differs from the leader's: then there are no batches and HW must be
+    ignored. `log_end` helps after OFFSET_OUT_OF_RANGE. `leader` is a hint.
     """
 
     partition: str
