@@ -309,6 +309,10 @@ def check(schedule: Schedule, *, source: str = "schedule") -> None:
             target = getattr(fault, field, None)
             if target is not None and (wrong := check_target(target, cluster, clients)):
                 problems.append(f"{where}: {field}: {wrong}")
+        for kind in getattr(fault, "kinds", ()):
+            if kind not in trace.MESSAGE_KINDS:
+                known = ", ".join(trace.MESSAGE_KINDS)
+                problems.append(f"{where}: no message of kind '{kind}' (known: {known})")
         if isinstance(fault, Loss) and not 0 < fault.percent <= 100:
             problems.append(f"{where}: percent must be 1..100")
     if problems:

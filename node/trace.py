@@ -66,6 +66,13 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
+MESSAGE_KINDS: Final = (
+    "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "epoch-end",
+    "epoch-ended", "fetch", "fetched", "heartbeat", "metadata", "metadata-is", "produce",
+    "produced", "register", "registered", "vote", "voted",
+)  # fmt: skip
+"""Kinds of messages on the wire, for faults that strike only some of them."""
+
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]

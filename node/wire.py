@@ -23,6 +23,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _generic = msgspec.msgpack.Decoder()
 _VERSION_BYTE: Final = bytes([WIRE_VERSION])
+# Garbage can be text that is no UTF-8, or nested so deeply that the decoder gives up.
+_NOT_A_HEADER: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
 
 def encode(
@@ -48,7 +50,7 @@ def decode(frames: list[bytes]) -> tuple[str, str, AnyMessage, bytes | None]:
     try:
         receiver, sender = frames[0].decode(), frames[1].decode()
         message = _decoder.decode(header[1:])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NOT_A_HEADER as error:
         raise WireError(f"header not understood: {error}") from None
     return receiver, sender, message, frames[3] if len(frames) == 4 else None
 
@@ -74,7 +76,7 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
     try:
         fields = _generic.decode(frames[2][1:])
         assert isinstance(fields, dict)
-    except (msgspec.DecodeError, IndexError, AssertionError):
+    except (*_NOT_A_HEADER, IndexError, AssertionError):
         return {"kind": "?"}
     if len(frames) > 3:
         fields["body_bytes"] = len(frames[3])

@@ -259,3 +259,13 @@ def normal_name(requirement: str) -> str:
     """The name in a requirement, in the spelling that all tools agree on."""
     name = re.split(r"[=<>!~;\[ ]", requirement, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_trace_names_every_kind_of_message() -> None:
+    from typing import get_args
+
+    from node.core.messages import AnyMessage
+    from node.trace import MESSAGE_KINDS
+
+    kinds = sorted(str(kind.__struct_config__.tag) for kind in get_args(AnyMessage))
+    assert list(MESSAGE_KINDS) == kinds
