@@ -42,6 +42,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
     storm_us: int = 0
     heal_us: int = 0
     recovered_us: int = 0
+    in_sync_us: int = 0
     stop_writing_us: int = 0
     final_us: int = 0
     end_us: int = 0
@@ -67,6 +68,12 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     def nodes(self) -> tuple[str, ...]:
         """Every process of the cluster that leaves a trace."""
         return self.brokers + self.voters
+
+    @property
+    def convergence_due_us(self) -> int:
+        """From when on all replicas owe the same log: all in sync again, or the limit over."""
+        limit_us = self.phases.heal_us + self.recovery_limit_ms * 1000
+        return min(limit_us, self.phases.in_sync_us or limit_us)
 
     def since_storm(self, t_us: int) -> str:
         """A time in words: seconds since the storm began."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
@@ -55,10 +56,19 @@ def check(
                 for folder, target in zip(folders, targets, strict=True)
             ]
         return _check(folders, targets, session) if folders else []
-    except PySparkException as error:
-        raise CheckerError(f"Spark failed: {str(error).strip().splitlines()[0]}") from error
+    except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
+        raise CheckerError(f"Spark failed: {_first_line(error)}.") from error
     except OSError as error:
         raise CheckerError(f"Results cannot be written: {error}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The gist of an error of Spark, whose words may have died with its JVM."""
+    try:
+        words = str(error).strip()
+    except Exception:
+        words = ""
+    return words.split("\n", 1)[0].rstrip(".") or type(error).__name__
 
 
 def _target(out: Path | None, number: int, folder: Path) -> Path | None:

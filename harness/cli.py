@@ -84,7 +84,7 @@ def run(
         schedule=schedule, protocol=protocol, brokers=brokers, voters=voters,
         partitions=partitions, replication_factor=replication_factor, min_isr=min_isr, acks=acks,
         clients=clients, consumers=consumers, rate=rate, batch=batch, time_limit=time_limit,
-        faults=faults, seed=seed, flush=flush, switches=tuple(switch or ()),
+        faults=faults, seed=seed, flush=flush, switches=tuple(switch or ()), hub=not no_hub,
     )  # fmt: skip
     how = Presentation(
         name=name, store=store, hub=not no_hub, report=not no_report, spark=not no_spark,

@@ -42,6 +42,11 @@ class Leaders:
         if leader and leader != refused_by and leader in self._brokers:
             self._known[partition] = (leader, epoch)
 
+    def refresh(self, now_us: int, every_us: int) -> None:
+        """Ask again if the last time is longer ago: for those who never hear of a refusal."""
+        if now_us - self._asked_us >= every_us:
+            self.wanted = True
+
     def learn(self, corr: int, leaders: Mapping[str, tuple[str, int]]) -> None:
         """Take over a metadata answer, except what is older than what is known."""
         for partition, (leader, epoch) in leaders.items():

@@ -10,11 +10,13 @@ import msgspec
 
 from nemesis import schedule as schedules
 from nemesis.draw import draw
+from nemesis.link_faults import is_link_fault
 from nemesis.schedule import Cluster, Schedule, Workload
 from node.core import protocol, switches
 from node.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
+WITHOUT_HUB: Final = "kill,pause"
 NO_FAULTS: Final = ("none", "")
 DEFAULT_REPLICATION: Final = 3
 DEFAULT_MIN_ISR: Final = 2
@@ -26,7 +28,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `floodmark run` that decide what is run; None was not given.
 
     With `schedule` (a schedule file or a run folder) everything comes from there, except for what
-    was given besides.
+    was given besides. Without `hub` there can be no faults on links.
     """
 
     schedule: Path | None = None
@@ -46,6 +48,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     flush: str | None = None
     switches: tuple[str, ...] = ()
+    hub: bool = True
 
 
 def to_schedule(wishes: Wishes) -> Schedule:
@@ -65,10 +68,12 @@ def to_schedule(wishes: Wishes) -> Schedule:
     made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
     schedules.check(made, source=source)
     if wishes.schedule is None:
-        kinds = fault_kinds(wishes.faults or DEFAULT_FAULTS)
+        kinds = fault_kinds(wishes.faults or (DEFAULT_FAULTS if wishes.hub else WITHOUT_HUB))
         faults = draw(cluster, workload, kinds, workload.seed)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
+    if not wishes.hub:
+        _check_no_links(made)
     return made
 
 
@@ -81,6 +86,14 @@ def fault_kinds(text: str) -> tuple[str, ...]:
 def default_name(schedule: Schedule) -> str:
     """What a run is called when nobody says: its protocol, and the bugs that were switched on."""
     return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.switches))
+
+
+def _check_no_links(schedule: Schedule) -> None:
+    """Refuse faults on links where there is no hub to make them."""
+    for index, fault in enumerate(schedule.faults):
+        if is_link_fault(fault):
+            what = fault.__struct_config__.tag
+            raise UsageError(f"--no-hub: fault {index} ({what}) is on links, which needs the hub")
 
 
 def _cluster(wishes: Wishes, base: Cluster) -> Cluster:

@@ -14,6 +14,8 @@ from node.core.messages import Error, ProduceRequest, ProduceResponse
 
 ACKS_ZERO_PAUSE_US = 1_000
 """Nothing answers a send with acks=0, so nothing but this holds back one without a rate."""
+ACKS_ZERO_REFRESH_US = 500_000
+"""Nor does anything tell it that the leader has moved: so it looks from time to time."""
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Producer(Session):
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
         if self._settings.acks == 0:
             thread.next_us = max(thread.next_us, now_us + ACKS_ZERO_PAUSE_US)
+            self._leaders.refresh(now_us, ACKS_ZERO_REFRESH_US)
             self._end(now_us, thread, call, "info", effects, error="acks=0")
 
     def _answered(

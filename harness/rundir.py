@@ -38,6 +38,7 @@ class Phases(msgspec.Struct, kw_only=True):
     storm_us: int = 0
     heal_us: int = 0
     recovered_us: int = 0
+    in_sync_us: int = 0
     stop_writing_us: int = 0
     final_us: int = 0
     end_us: int = 0

@@ -76,7 +76,8 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Writing goes on until every partition acknowledged something, and a little longer."""
+        """Writing goes on until every partition acknowledged something and has all its replicas
+        in sync again, and a little longer."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             return
@@ -85,13 +86,25 @@ class Storm:
         wanted = set(self._schedule.cluster.partition_names())
 
         def recovered() -> bool:
+            if not self._info.phases.in_sync_us and self._all_in_sync():
+                self._info.phases.in_sync_us = now_us()
             long_enough = time.monotonic() - began_s >= LEAST_RECOVERY_S
-            return long_enough and self._clients.status.progress.keys() >= wanted
+            acked = self._clients.status.progress.keys() >= wanted
+            return long_enough and acked and self._info.phases.in_sync_us > 0
 
-        if self._until(lambda: recovered() or self._interrupts.asked, limit_s):
-            progress = self._clients.status.progress
-            if progress.keys() >= wanted:
-                self._info.phases.recovered_us = max(progress.values(), default=0)
+        self._until(lambda: recovered() or self._interrupts.asked, limit_s)
+        progress = self._clients.status.progress
+        if progress.keys() >= wanted:
+            self._info.phases.recovered_us = max(progress.values(), default=0)
+
+    def _all_in_sync(self) -> bool:
+        """Whether each partition's ISR is known to hold all its replicas. A protocol without an
+        ISR never says so: there the whole recovery limit is waited for."""
+        view = self._cluster.view
+        return all(
+            len(view.isr(name)) >= max(1, len(view.replicas(name)))
+            for name in self._schedule.cluster.partition_names()
+        )
 
     def stop_writing(self) -> None:
         """Producers finish what they have begun."""

@@ -85,7 +85,7 @@ def bare_log(text: str = "") -> Log:
 
 
 class Bench:
-    """One node's replica of `log-0`, stepped by hand. Broker epochs are 101 for n1, 102 for n2..."""
+    """One node's replica of `log-0`, stepped by hand. Broker epochs: 101 for n1, 102 for n2..."""
 
     def __init__(
         self, node: str = "n1", log: str = "", *, switched: Iterable[str] = (),
@@ -124,7 +124,7 @@ class Bench:
             partition=PARTITION, replicas=tuple(replicas.split()), isr=tuple(isr.split()),
             leader=leader, leader_epoch=epoch, partition_epoch=at, min_isr=min_isr,
         )  # fmt: skip
-        partitions.apply(self.ctx, self.replicas, [record], protocol.KAFKA)
+        partitions.apply(self.ctx, self.replicas, {}, [record], protocol.KAFKA)
 
     def sleep(self, ms: float) -> None:
         """Time passes; the replica's timer fires where the node would fire it."""

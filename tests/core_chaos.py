@@ -92,11 +92,12 @@ class ChaosWorld(World):
         self, seed: int = 0, *, brokers: int = 3, voters: int = 1,
         latency_us: tuple[int, int] = (100, 2000), timings: CoreTimings | None = None,
         weather: Weather | None = None, flush_interval_ms: int = 0, watch: bool = True,
-        switches: tuple[str, ...] = (),
+        switches: tuple[str, ...] = (), protocol: str = "kafka",
     ) -> None:  # fmt: skip
         self.timings = timings or CoreTimings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
+        self.protocol = protocol
         self.paused: dict[str, list[Any]] = {}
         self.hold: Rule = lambda *_: False
         self.drop: Rule = lambda *_: False
@@ -115,7 +116,7 @@ class ChaosWorld(World):
         config = NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
             incarnation=self.incarnations[name], switches=self.switches, timings=self.timings,
-            flush_interval_ms=self.flush_interval_ms,
+            flush_interval_ms=self.flush_interval_ms, protocol=self.protocol,
         )  # fmt: skip
         jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
         self.nodes[name] = Broker(config, disk, jitter, self.now_us)
@@ -252,7 +253,7 @@ class Watcher:
         if r.role != "leader" or r.hw <= r.leso:
             return
         newest = max(
-            (n.quorum.r.leader_epoch for n in world.nodes.values() if n.quorum.r.role == "leader")
+            n.quorum.r.leader_epoch for n in world.nodes.values() if n.quorum.r.role == "leader"
         )
         if r.leader_epoch < newest:
             return

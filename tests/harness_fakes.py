@@ -104,6 +104,12 @@ class FakeCluster:
         self.promise = Promise()
         self.partitions = dict.fromkeys(schedule.cluster.partition_names(), self.brokers)
         self.view = ClusterView()
+        for name in self.partitions:
+            self.view.observe({
+                "event": "partition", "node": "v1", "partition": name, "leader": "n1",
+                "leader_epoch": 1, "partition_epoch": 1, "isr": list(self.brokers), "elr": [],
+                "replicas": list(self.brokers),
+            })  # fmt: skip
         self.world = FakeWorld()
         self.made = FakeClients(schedule.cluster.partition_names())
         self.fail_start = ""

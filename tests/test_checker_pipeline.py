@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checker import meta, pipeline
+from checker.errors import CheckerError
 from checker.facts import SCHEMA
 from checker.ingest import ingest, sources
 from checker.inprocess import check_run, judge_facts
@@ -127,3 +128,14 @@ def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: 
 
 def test_nothing_to_check(spark: SparkSession) -> None:
     assert check([], session=spark) == []
+
+
+def test_a_spark_that_died_is_one_sentence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ConnectionRefusedError("the JVM is gone.\nat java.lang.Thread")
+
+    monkeypatch.setattr(pipeline, "_judged", gone)
+    with pytest.raises(CheckerError, match=r"^Spark failed: the JVM is gone\.$"):
+        check([well().write(tmp_path)], session=spark)

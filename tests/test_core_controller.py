@@ -75,7 +75,9 @@ class Desk:
         assert isinstance(answer, RegisterBrokerResponse)
         return answer
 
-    def beat(self, name: str, *, epoch: int | None = None, offset: int = 1 << 40) -> HeartbeatResponse:
+    def beat(
+        self, name: str, *, epoch: int | None = None, offset: int = 1 << 40
+    ) -> HeartbeatResponse:
         beat = Heartbeat(
             broker=name, broker_epoch=self.epochs[name] if epoch is None else epoch,
             metadata_offset=offset,
@@ -138,7 +140,7 @@ class Desk:
         return "\n" + "\n".join(self.rows) + "\n"
 
 
-# -- stories ----------------------------------------------------------------------------------------
+# -- stories --------------------------------------------------------------------------------------
 
 
 def test_the_last_one_standing_dies_uncleanly() -> None:
@@ -152,7 +154,7 @@ def test_the_last_one_standing_dies_uncleanly() -> None:
     d.row("1 dies")
     d.start("n1", lost_data=True)
     d.row("1 is back without its tail")
-    d.alter("n1@%d n3" % d.epochs["n1"])
+    d.alter(f"n1@{d.epochs['n1']} n3")
     d.row("1 caught up")
     assert d.table() == """
 topic made                 n1   1  1  isr 123  elr      lost
@@ -199,10 +201,10 @@ def test_all_stop_cleanly_and_come_back() -> None:
     d.row("3 is back")
     d.start("n1")
     d.row("1 is back")
-    d.alter("n1@%d" % d.epochs["n1"])
+    d.alter(f"n1@{d.epochs['n1']}")
     d.start("n2")
     d.row("2 is back")
-    d.alter("n1 n2@%d n3@%d" % (d.epochs["n2"], d.epochs["n3"]))
+    d.alter(f"n1 n2@{d.epochs['n2']} n3@{d.epochs['n3']}")
     d.row("all caught up")
     assert d.table() == """
 topic made                 n1   1  1  isr 123  elr      lost
@@ -256,7 +258,7 @@ def test_the_next_leader_is_the_first_in_sync_in_replica_order() -> None:
     assert d.rows[-1].split()[0] == "n3", "not n2, which is first but not in sync"
 
 
-# -- brokers ----------------------------------------------------------------------------------------
+# -- brokers --------------------------------------------------------------------------------------
 
 
 def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
@@ -333,7 +335,7 @@ def test_silence_is_counted_from_when_the_controller_could_hear() -> None:
     assert d.state.leader == ""
 
 
-# -- proposals --------------------------------------------------------------------------------------
+# -- proposals ------------------------------------------------------------------------------------
 
 
 def test_an_accepted_proposal_is_answered_with_what_is_now() -> None:
@@ -385,7 +387,7 @@ def test_only_a_final_refusal_burns_the_partition_epoch() -> None:
     late_copy = d.alter("n1 n2 n3", partition_epoch=2)
     assert late_copy.error is Error.INVALID_UPDATE_VERSION
     assert d.state.partition_epoch == 3
-    assert d.alter("n1 n2 n3@%d" % d.epochs["n3"]).error is Error.NONE
+    assert d.alter(f"n1 n2 n3@{d.epochs['n3']}").error is Error.NONE
 
 
 def test_a_restarted_follower_is_not_taken_in_for_its_former_self() -> None:
@@ -398,7 +400,7 @@ def test_a_restarted_follower_is_not_taken_in_for_its_former_self() -> None:
     assert d.alter(f"n1 n2 n3@{seen}").error is Error.INELIGIBLE_REPLICA
 
 
-# -- topics -----------------------------------------------------------------------------------------
+# -- topics ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -429,7 +431,7 @@ def test_a_topic_is_spread_over_the_brokers_and_made_once() -> None:
     assert made == {"t-0": ("n1", "n2"), "t-1": ("n2", "n3"), "t-2": ("n3", "n1")}
 
 
-# -- in a cluster -------------------------------------------------------------------------------------
+# -- in a cluster ---------------------------------------------------------------------------------
 
 
 def test_an_answer_that_is_lost_does_not_cost_the_last_replica_its_place() -> None:

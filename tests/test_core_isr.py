@@ -25,7 +25,7 @@ ENDS = {"n1": 9, "n2": 7, "n3": 4}
         pytest.param("n1 n2", ENDS, 2, 2, 7, id="who is no member does not count"),
         pytest.param("n1", ENDS, 1, 1, 9, id="alone"),
         pytest.param("n1", ENDS, 1, 2, None, id="below MinISR nothing commits"),
-        pytest.param("n1 n2 n3", ENDS, 1, 2, None, id="the committed set is counted, not the other"),
+        pytest.param("n1 n2 n3", ENDS, 1, 2, None, id="the committed set is what is counted"),
         pytest.param("n1 n2 n4", ENDS, 3, 2, None, id="a member never heard of blocks"),
     ],
 )
@@ -62,7 +62,8 @@ def test_a_majority_is_what_counting_says() -> None:
         names = [f"v{i}" for i in range(voters)]
         for ends in product(range(4), repeat=voters):
             had = [o for o in range(1, 4) if 2 * sum(e >= o for e in ends) > voters]
-            found = majority_high_watermark(names, dict(zip(names, ends, strict=True)), epoch_start=0)
+            leos = dict(zip(names, ends, strict=True))
+            found = majority_high_watermark(names, leos, epoch_start=0)
             assert found == (max(had) if had else None), ends
 
 
@@ -82,7 +83,7 @@ def test_complete_enough_to_join(offset: int, ago_us: int, expected: bool) -> No
     assert joins is expected
 
 
-# -- the high watermark on a leader ----------------------------------------------------------------
+# -- the high watermark on a leader ---------------------------------------------------------------
 
 
 def test_the_high_watermark_follows_the_slowest_and_never_falls() -> None:
@@ -152,7 +153,7 @@ def test_a_fetch_that_diverges_or_is_refused_counts_for_nothing() -> None:
     assert b.r.hw == 2
 
 
-# -- growing: five rules ----------------------------------------------------------------------------
+# -- growing: five rules --------------------------------------------------------------------------
 
 
 class Outsider:
@@ -247,7 +248,7 @@ def test_who_is_no_replica_never_joins() -> None:
     assert o.b.proposals() == []
 
 
-# -- shrinking --------------------------------------------------------------------------------------
+# -- shrinking ------------------------------------------------------------------------------------
 
 
 class Trio:
@@ -333,7 +334,7 @@ def test_a_leader_never_drops_itself() -> None:
     assert t.pass_time(4000, n2=None, n3=None)[0] == "n1"
 
 
-# -- the answer of the controller -------------------------------------------------------------------
+# -- the answer of the controller -----------------------------------------------------------------
 
 
 class Asking:
@@ -455,7 +456,7 @@ def test_who_lost_the_leadership_has_no_proposal() -> None:
     assert a.b.r.isr == ("n1", "n2")
 
 
-# -- two stories in a whole cluster -------------------------------------------------------------------
+# -- two stories in a whole cluster ---------------------------------------------------------------
 
 
 def is_alter(source: str, to: str, message: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a client is told: produce outcomes with their `appended` flag, and what consumers may read."""
+"""What clients are told: produce outcomes with their `appended` flag, and what may be read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from core_bench import PARTITION, Bench, high_watermark, records, show
 from core_chaos import ChaosWorld
 
 from node.core import batch as batches
-from node.core import leader
+from node.core import leader, messages
 from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
 from node.core.produce import MAX_PENDING_ACKS
 from node.core.serve import MAX_CONSUMER_WAITS
@@ -24,7 +24,9 @@ def leading(log: str = "", isr: str = "n1 n2", *, min_isr: int = 2) -> Bench:
 def told(b: Bench) -> list[tuple[int, str, bool]]:
     """(correlation id, error, appended) of the produce answers sent since last asked."""
     return [
-        (m.corr, m.error.value, m.appended) for _, m, _ in b.sent() if isinstance(m, ProduceResponse)
+        (m.corr, m.error.value, m.appended)
+        for _, m, _ in b.sent()
+        if isinstance(m, ProduceResponse)
     ]
 
 
@@ -37,7 +39,7 @@ def answers(b: Bench) -> list[tuple[int, str, str, int]]:
     ]
 
 
-# -- acknowledged -------------------------------------------------------------------------------------
+# -- acknowledged ---------------------------------------------------------------------------------
 
 
 def test_acks_0_is_never_answered() -> None:
@@ -67,10 +69,11 @@ def test_acks_all_is_answered_when_the_high_watermark_has_passed_it() -> None:
     assert b.r.hw == 1
     b.fetch("n2", 3, 1)
     assert told(b) == [(11, "", True)]
-    assert [(e["base_offset"], e["leo"], e["hw"]) for e in b.events("ack")] == [(0, 1, 1), (1, 3, 3)]
+    acks = [(e["base_offset"], e["leo"], e["hw"]) for e in b.events("ack")]
+    assert acks == [(0, 1, 1), (1, 3, 3)]
 
 
-# -- refused: certainly nothing was appended ------------------------------------------------------------
+# -- refused: certainly nothing was appended ------------------------------------------------------
 
 
 def test_refused_below_min_isr() -> None:
@@ -137,7 +140,7 @@ def test_a_partition_that_is_not_here() -> None:
     assert (answer.error, answer.appended) == (Error.UNKNOWN_PARTITION, False)
 
 
-# -- unknown: appended, and nobody knows what becomes of it -----------------------------------------------
+# -- unknown: appended, and nobody knows what becomes of it ---------------------------------------
 
 
 def test_the_isr_falls_below_min_isr_after_the_append() -> None:
@@ -173,7 +176,7 @@ def test_the_time_is_over_after_the_append() -> None:
     assert (b.r.hw, told(b)) == (2, [])
 
 
-# -- consumers ------------------------------------------------------------------------------------------
+# -- consumers ------------------------------------------------------------------------------------
 
 
 def test_a_consumer_sees_nothing_above_the_high_watermark() -> None:
@@ -260,18 +263,17 @@ def test_a_fetch_takes_what_fits_and_at_least_one_batch() -> None:
     assert found == [1, 1, 1, 2, 2, 4]
 
 
-# -- garbage ---------------------------------------------------------------------------------------------
+# -- garbage --------------------------------------------------------------------------------------
 
 
 def test_a_broker_survives_every_kind_of_message_from_anybody() -> None:
-    """Each message kind with its defaults, from a stranger, to each kind of node."""
-    from node.core import messages
-
+    """Each kind of message, from a stranger, to each kind of node."""
     world = ChaosWorld(0)
     world.run_for(500)
     world.create_topic()
     fill = {
-        "partition": PARTITION, "broker": "n9", "replica": "n9", "epoch": 0, "asked": 0, "incarnation": 1, "broker_epoch": 9, "term": 0,
+        "partition": PARTITION, "broker": "n9", "replica": "n9", "epoch": 0, "asked": 0,
+            "incarnation": 1, "broker_epoch": 9, "term": 0,
         "leader_epoch": 0, "partition_epoch": 0, "isr": (), "last_epoch": 0, "last_offset": 0,
         "request_term": 0, "granted": True, "topic": "t", "partitions": 1, "intact_since": 0,
         "replication_factor": 1, "min_isr": 1,

@@ -19,6 +19,7 @@ from node.core.image import LeaderRecord, encode_records
 from node.core.log import Log
 from node.core.messages import (
     BeginQuorumEpoch,
+    CreateTopic,
     Error,
     FetchRequest,
     FetchResponse,
@@ -121,7 +122,7 @@ def record_at(offset: int, epoch: int) -> bytes:
     return batches.stamp(batches.build(1, payload), offset, epoch)
 
 
-# -- votes --------------------------------------------------------------------------------------------
+# -- votes ----------------------------------------------------------------------------------------
 
 
 def test_one_vote_a_term_across_restarts() -> None:
@@ -229,7 +230,7 @@ def test_a_candidate_that_hears_of_a_newer_term_gives_up() -> None:
     assert (v.r.role, v.term) == ("follower", 8)
 
 
-# -- commitment ---------------------------------------------------------------------------------------
+# -- commitment -----------------------------------------------------------------------------------
 
 
 def test_figure_8_an_old_term_is_not_committed_by_counting() -> None:
@@ -272,10 +273,9 @@ def test_observers_are_not_counted() -> None:
 def test_to_cut_what_is_committed_is_fatal() -> None:
     v = Voter("v2", "0e1 1e1 2e1", hw=2)
     v.hear("v1", BeginQuorumEpoch(partition=METADATA_PARTITION, term=4))
-    fields = {"last_epoch": 1} if "last_epoch" in FetchResponse.__struct_fields__ else {}
     answer = FetchResponse(
-        partition=METADATA_PARTITION, offset=3, request_epoch=4, diverging=(1, 1), leader="v1",
-        **fields,  # type: ignore[arg-type]
+        partition=METADATA_PARTITION, offset=3, last_epoch=1, request_epoch=4, diverging=(1, 1),
+        leader="v1",
     )  # fmt: skip
     with pytest.raises(InvariantBroken, match="committed records"):
         v.hear("v1", answer, fetch_body(4, 0, []))
@@ -285,15 +285,14 @@ def test_what_is_committed_stays_known_to_be_when_a_leader_knows_less() -> None:
     """KRaft: the high watermark of a voter never falls."""
     v = Voter("v2", "0e1 1e1 2e1", hw=3)
     v.hear("v1", BeginQuorumEpoch(partition=METADATA_PARTITION, term=4))
-    fields = {"last_epoch": 1} if "last_epoch" in FetchResponse.__struct_fields__ else {}
     answer = FetchResponse(
-        partition=METADATA_PARTITION, offset=3, request_epoch=4, leader="v1", **fields  # type: ignore[arg-type]
+        partition=METADATA_PARTITION, offset=3, last_epoch=1, request_epoch=4, leader="v1"
     )
     v.hear("v1", answer, fetch_body(4, 1, []))
     assert v.r.hw == 3
 
 
-# -- check quorum -------------------------------------------------------------------------------------
+# -- check quorum ---------------------------------------------------------------------------------
 
 
 def test_a_leader_without_a_majority_resigns() -> None:
@@ -328,7 +327,7 @@ def test_a_sole_voter_never_resigns() -> None:
     assert (q.role, q.leader_epoch) == ("leader", 1)
 
 
-# -- groups -------------------------------------------------------------------------------------------
+# -- groups ---------------------------------------------------------------------------------------
 
 
 def group(seed: int = 0, voters: int = 3, brokers: int = 0) -> ChaosWorld:
@@ -479,8 +478,6 @@ def test_without_a_majority_nothing_is_decided() -> None:
 def test_only_an_active_controller_answers() -> None:
     world = group(seed=4, brokers=1)
     (leader,) = leaders(world)
-    from node.core.messages import CreateTopic
-
     world.mail.clear()
     wish = CreateTopic(topic="t", partitions=1, replication_factor=1, min_isr=1)
     for voter in VOTERS:

@@ -17,7 +17,8 @@ from core_bench import PARTITION, Bench, bare_log, broker_epoch, fill, parse, re
 from node.core import follower, leader
 from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
 from node.core.messages import FetchRequest, FetchResponse
-from node.core.replica import Replica
+from node.core.protocol import KAFKA
+from node.core.replica import Replica, load
 from node.errors import WireError
 from node.wire import fetch_body
 
@@ -300,7 +301,7 @@ def test_a_leader_of_no_record_that_follows_again_asks_by_its_last_record() -> N
     assert entries(once_led.r) == {1: 0, 3: 2}
 
 
-# -- what a follower must not believe --------------------------------------------------------------
+# -- what a follower must not believe -------------------------------------------------------------
 
 
 def test_records_and_hw_of_a_diverging_answer_are_not_for_this_log() -> None:
@@ -335,6 +336,7 @@ def test_a_diverging_answer_that_comes_twice_cuts_once() -> None:
     [
         ({"offset": 1}, "an answer to an older question"),
         ({"offset": 3}, "an answer to a question never asked"),
+        ({"last_epoch": 0}, "about another log that ended there too"),
         ({"request_epoch": 3}, "asked in an older leader epoch"),
         ({"request_epoch": 5}, "asked in a newer leader epoch"),
     ],
@@ -387,16 +389,30 @@ def test_a_corrupt_answer_is_asked_for_again_after_a_pause() -> None:
     f = Bench("n2", "0e1")
     f.metadata("n1", 2)
     f.sent()
-    broken = FetchResponse(partition=PARTITION, offset=1, request_epoch=2, log_end=2)
-    if hasattr(broken, "last_epoch"):
-        broken = FetchResponse(
-            partition=PARTITION, offset=1, request_epoch=2, log_end=2, last_epoch=1
-        )
+    broken = FetchResponse(
+        partition=PARTITION, offset=1, last_epoch=1, request_epoch=2, log_end=2
+    )
     follower.on_response(f.ctx, f.r, "n1", broken, fetch_body(2, 1, [b"no batch"]))
     assert f.sent() == [], "not at once: it would be as broken again"
     assert show(f.r.log) == "0e1"
     f.sleep(100)
     assert [m.offset for _, m, _ in f.sent() if isinstance(m, FetchRequest)] == [1]
+
+
+def test_a_cut_below_the_saved_high_watermark_is_saved_too() -> None:
+    """Else a restart takes new, uncommitted records for committed ones: they end there as well."""
+    f = Bench("n2", "0-4e1 5-9e2")
+    f.metadata("n1", 3)
+    f.r.set_hw(f.ctx, 10)
+    f.r.save_hw(f.ctx)
+    answer = FetchResponse(
+        partition=PARTITION, offset=10, last_epoch=2, request_epoch=3, diverging=(1, 5)
+    )
+    follower.on_response(f.ctx, f.r, "n1", answer, fetch_body(3, 0, []))
+    fill(f.r.log, "5-12e3")
+    assert (f.r.hw, f.r.leo) == (5, 13)
+    after_a_restart = load(f.ctx, PARTITION, KAFKA, durable=True)
+    assert after_a_restart.hw == 5
 
 
 # -- every pair of short logs ---------------------------------------------------------------------

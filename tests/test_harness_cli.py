@@ -58,6 +58,7 @@ WRONG = [
     ("run --schedule odd.json", "odd.json: fault 0: unknown fault 'meteor'"),
     ("run --schedule extra.json", "extra.json: Object contains unknown field `colour`"),
     ("run --schedule good.json --faults kill", "exclude each other"),
+    ("run --no-hub --faults cut", "--no-hub: fault 0 (cut) is on links, which needs the hub"),
     ("run --brokers three", "Invalid value for '--brokers'"),
     ("run --frobnicate", "No such option: --frobnicate"),
     ("frobnicate", "No such command 'frobnicate'"),

@@ -123,6 +123,13 @@ def test_acks_zero_is_unknown_the_moment_it_leaves() -> None:
     assert 5 <= client.number_of(ProduceRequest) <= 12
 
 
+def test_acks_zero_looks_for_the_leader_again_though_nobody_refuses() -> None:
+    client = producer(acks=0, interval_us=10_000).step().leaders("n1").after(600)
+    assert client.number_of(MetadataRequest) >= 2
+    client.leaders("n3", epoch=2).after(20)
+    assert client.pending(ProduceRequest).to == "n3"
+
+
 def test_an_old_metadata_answer_does_not_bring_back_the_past() -> None:
     client = producer().step().leaders("n2", epoch=5)
     client.produced(Error.NOT_LEADER)

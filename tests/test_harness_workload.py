@@ -54,6 +54,11 @@ def test_foreign_payloads_never_raise_and_never_lose_a_record(count: int, payloa
     assert sum(run.count for run in runs) == count
 
 
+def test_a_control_batch_holds_no_records() -> None:
+    control = batch.build(1, b"whatever the protocol needs", control=True)
+    assert workload.decode_batch(batch.view(control)) == ()
+
+
 def test_a_record_in_a_foreign_partition_keeps_its_value_and_is_told_apart() -> None:
     written = stored("log-0", 42, 3, 64)
     assert workload.decode_batch(written) == (Run(7, 42, 3, 3),)

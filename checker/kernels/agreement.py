@@ -257,8 +257,8 @@ def _record(value: int, epoch: int) -> str:
 
 def _tails(group: Group) -> list[_Conflicts]:
     """Differences above the HW between final logs, once replicas had the time to converge."""
-    phases, limit_us = group.meta.phases, group.meta.recovery_limit_ms * 1000
-    due = phases.heal_us > 0 and phases.end_us - phases.heal_us >= limit_us
+    phases = group.meta.phases
+    due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
     if not group.logs_complete or not due:
         return []
     logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)

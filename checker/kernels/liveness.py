@@ -77,14 +77,11 @@ def _final_reads(group: Group) -> list[Anomaly]:
 
 
 def _converged(group: Group) -> list[Anomaly]:
-    """All replicas hold the whole log once they had the recovery limit to fetch it."""
+    """All replicas hold the whole log once they were all in sync, or had the recovery limit."""
     heads, phases = group.of(Kind.LOG_HEAD), group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
-    due_us = max(
-        phases.heal_us + group.meta.recovery_limit_ms * 1000,
-        phases.stop_writing_us + _CATCH_UP_US,
-    )
+    due_us = max(group.meta.convergence_due_us, phases.stop_writing_us + _CATCH_UP_US)
     if phases.end_us < due_us or heads.leo.min() == heads.leo.max():
         return []
     longest = int(heads.leo.max())

@@ -32,6 +32,7 @@ from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
 from node.core.api import CoreTimings, NodeConfig
 from node.core.messages import CreateTopic
+from node.core.protocol import LeaderBy, protocol
 from node.errors import FloodmarkError
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 from node.trace import TraceEvent
@@ -82,9 +83,12 @@ class RealCluster:
     def promise(self) -> Promise:
         """What these brokers promise under this schedule."""
         cluster, acks = self._schedule.cluster, self._schedule.workload.acks
+        # Leaders that are elected by votes begin with a record of their own.
+        voted = protocol(cluster.protocol).leader_by is LeaderBy.VOTES
         return Promise(
             acks=acks, flush=cluster.flush, unclean_election=cluster.unclean_election,
             durable_acks=acks == -1 and not cluster.unclean_election,
+            contiguous_offsets=not voted,
         )  # fmt: skip
 
     @property

@@ -64,7 +64,8 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
 
 
 def _batch(node: str, partition: str, one: BatchDump) -> LogRun:
-    view = BatchView(one.base_offset, one.epoch, one.count, build_batch(one.count, one.payload))
+    data = build_batch(one.count, one.payload, control=one.control)
+    view = BatchView(one.base_offset, one.epoch, one.count, data, control=one.control)
     kept = "" if one.stored_chain == one.chain else one.stored_chain.hex()
     return LogRun(
         node=node, partition=partition, offset=one.base_offset, count=one.count, epoch=one.epoch,

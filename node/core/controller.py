@@ -48,6 +48,11 @@ class Controller:
         self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
     ) -> None:
         self._protocol = protocol
+        self._rules = election.Rules(
+            elr=protocol.elr,
+            unclean=ctx.config.unclean_election,
+            any_replica=ctx.switches.elect_any_replica,
+        )
         self.metadata = metadata
         self.image = image
         # Nobody can be blamed for silence before this controller was there to listen.
@@ -139,9 +144,8 @@ class Controller:
                 state,
                 broker,
                 self.image.is_active,
-                elr=self._protocol.elr,
+                self._rules,
                 lost_data=lost_data,
-                any_replica=ctx.switches.elect_any_replica,
             )
             for state in self.image.partitions.values()
             if broker in state.isr or broker == state.leader or (lost_data and broker in state.elr)
@@ -151,9 +155,7 @@ class Controller:
     def _elect_leaderless(self, ctx: Context) -> None:
         """Give a leader to each partition that can have one now."""
         changes = (
-            election.broker_came(
-                state, self.image.is_active, any_replica=ctx.switches.elect_any_replica
-            )
+            election.broker_came(state, self.image.is_active, self._rules)
             for state in self.image.partitions.values()
         )
         records: list[Record] = [change for change in changes if change is not None]

@@ -8,6 +8,7 @@ changed. Source: KIP-966; protocols reference 1.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -56,21 +57,30 @@ def with_isr(
     )
 
 
-def elect(
-    state: PartitionRecord, is_active: IsActive, *, any_replica: bool = False
-) -> PartitionRecord:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
+    lead when nobody else can (`unclean`), and the bug M22 (`any_replica`)."""
+
+    elr: bool = True
+    unclean: bool = False
+    any_replica: bool = False
+
+
+def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
     """Keep a valid leader, else the first active ISR member, else an active ELR member, else none.
 
-    An ELR member leads alone: election from the ELR requires an empty ISR. `any_replica` is the
-    bug M22. Leader epoch is not touched here.
+    An ELR member leads alone: election from the ELR requires an empty ISR. Leader epoch is not
+    touched here.
     """
     if state.leader in state.isr and is_active(state.leader):
         return state
-    if any_replica:
+    state = replace(state, unclean=False)
+    if rules.any_replica:
         for candidate in state.replicas:
             if is_active(candidate):
                 isr = state.isr if candidate in state.isr else (candidate,)
-                return replace(with_isr(state, isr), leader=candidate)
+                return replace(with_isr(state, isr, elr=rules.elr), leader=candidate)
         return replace(state, leader=NO_LEADER)
     for candidate in state.replicas:
         if candidate in state.isr and is_active(candidate):
@@ -81,7 +91,10 @@ def elect(
                 return replace(
                     state, leader=candidate, isr=(candidate,), elr=without(state.elr, candidate)
                 )
-    return replace(state, leader=NO_LEADER)
+    last = next((r for r in state.replicas if is_active(r)), None) if rules.unclean else None
+    if last is None:
+        return replace(state, leader=NO_LEADER)
+    return replace(state, leader=last, isr=(last,), elr=(), last_known_elr=(), unclean=True)
 
 
 def _next(before: PartitionRecord, after: PartitionRecord) -> PartitionRecord | None:
@@ -102,33 +115,32 @@ def broker_left(
     state: PartitionRecord,
     broker: str,
     is_active: IsActive,
+    rules: Rules,
     *,
-    elr: bool = True,
     lost_data: bool = False,
-    any_replica: bool = False,
 ) -> PartitionRecord | None:
     """`broker` was fenced, is shutting down, or (`lost_data`) came back without what it had.
 
-    Without `elr` the last member never leaves the ISR: it alone may lead again (before KIP-966).
+    Without ELR the last member never leaves the ISR: it alone may lead again (before KIP-966).
     """
     isr = without(state.isr, broker)
-    if not elr and not isr:
+    if not rules.elr and not isr:
         isr = state.isr
-    after = with_isr(state, isr, elr=elr, unclean_gone=broker if lost_data else None)
+    after = with_isr(state, isr, elr=rules.elr, unclean_gone=broker if lost_data else None)
 
     def still_active(name: str) -> bool:
         return name != broker and is_active(name)
 
-    return _next(state, elect(after, still_active, any_replica=any_replica))
+    return _next(state, elect(after, still_active, rules))
 
 
 def broker_came(
-    state: PartitionRecord, is_active: IsActive, *, any_replica: bool = False
+    state: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
     """Some broker became active: a partition without a leader may find one."""
     if state.leader != NO_LEADER:
         return None
-    return _next(state, elect(state, is_active, any_replica=any_replica))
+    return _next(state, elect(state, is_active, rules))
 
 
 def isr_accepted(

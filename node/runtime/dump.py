@@ -35,7 +35,8 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
 
     `stored_chain` is what the replica kept beside it, `chain` the same recomputed from the bytes of
     the log up to here (8 bytes each). `problem` is "" or says what is wrong; a batch that cannot be
-    read at all has `count` 0, and the chain goes on from its stored one.
+    read at all has `count` 0, and the chain goes on from its stored one. `control`: it is a
+    leader's own and holds no client's records.
     """
 
     base_offset: int
@@ -45,6 +46,7 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
     chain: bytes
     payload: bytes
     problem: str = ""
+    control: bool = False
 
 
 class LogDump(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,5 +160,5 @@ def _batch(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> Batc
         problems.append("stored chain differs from the recomputed one")
     return BatchDump(
         base_offset=base, count=found.count, epoch=found.epoch, stored_chain=stored_chain,
-        chain=chain, payload=found.payload, problem="; ".join(problems),
+        chain=chain, payload=found.payload, problem="; ".join(problems), control=found.control,
     )  # fmt: skip
