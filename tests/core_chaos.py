@@ -97,7 +97,6 @@ class ChaosWorld(World):
         self.timings = timings or CoreTimings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
-        self.protocol = protocol
         self.paused: dict[str, list[Any]] = {}
         self.hold: Rule = lambda *_: False
         self.drop: Rule = lambda *_: False
@@ -105,8 +104,9 @@ class ChaosWorld(World):
         self.watcher = Watcher(self) if watch else None
         self.lossy: dict[str, LossyDisk] = {}
         super().__init__(
-            seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us
-        )
+            seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us,
+            protocol=protocol,
+        )  # fmt: skip
 
     def start(self, name: str) -> None:
         disk = self.disks[name]

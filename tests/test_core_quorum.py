@@ -485,3 +485,28 @@ def test_only_an_active_controller_answers() -> None:
     world.run_for(300)
     errors = {source: message.error for source, message, _ in world.mail}  # type: ignore[union-attr]
     assert errors == {v: Error.NONE if v == leader else Error.NOT_CONTROLLER for v in VOTERS}
+
+
+def test_what_a_voter_of_a_data_partition_told_survives_a_power_cut() -> None:
+    """A fetch offset is a voter's word that the records are on its disk, flush=async or not: else
+    one power cut is enough to lose what a majority had."""
+    world = ChaosWorld(1, protocol="quorum", flush_interval_ms=100_000)
+    world.run_for(500)
+    world.create_topic()
+    world.run_for(2000)
+    leader = world.leader("log-0")
+    assert leader is not None
+    other, away = (name for name in world.broker_names if name != leader)
+    world.isolate(away)
+    world.mail.clear()
+    world.produce(leader, "log-0", 1, b"x")
+    world.run_for(300)
+    assert not world.answers()[1].error
+    world.kill(other)
+    world.lossy[other].power_cut(0)
+    world.kill(leader)
+    world.cut.clear()
+    world.start(other)
+    world.run_for(4000)
+    assert world.leader("log-0") == other
+    assert b"x" in world.payloads(other, "log-0")

@@ -92,7 +92,8 @@ class Controller:
             ))  # fmt: skip
             return
         at_once = self._protocol.restart is Restart.AT_ONCE
-        if known is not None and not known.fenced and not at_once:
+        stale = known is not None and request.incarnation < known.incarnation
+        if stale or (known is not None and not known.fenced and not at_once):
             self._reply(source, RegisterBrokerResponse(
                 corr=request.corr, incarnation=request.incarnation,
                 error=Error.DUPLICATE_REGISTRATION,
@@ -104,7 +105,7 @@ class Controller:
             fenced=not at_once or known is None or known.fenced,
         )  # fmt: skip
         records: list[Record] = [record]
-        unclean = known is not None and request.previous_epoch != known.broker_epoch
+        unclean = known is not None and request.intact_since > known.incarnation
         if unclean and not at_once:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
@@ -264,7 +265,7 @@ class Controller:
 
 def _wrong_with_topic(request: CreateTopic, brokers: int) -> str:
     """Why a topic cannot be made, "" if it can."""
-    if _TOPIC_NAME.fullmatch(request.topic) is None:
+    if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
         return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
     if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
         return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"

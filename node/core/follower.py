@@ -125,7 +125,8 @@ def on_response(
             ctx.trace(REFUSED, r.partition, kind="fetched", source=source, reason=str(error))
             _back_off(ctx, r)
             return True
-        r.set_hw(ctx, max(r.log.start, min(r.leo, hw)))
+        floor = r.hw if r.protocol.commit is Commit.MAJORITY else r.log.start
+        r.set_hw(ctx, max(floor, min(r.leo, hw)))
     r.fetching.failures = 0
     fetch(ctx, r, r.leader)
     return True
@@ -154,6 +155,8 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
         )
     leo = r.log.truncate(target)
     r.set_hw(ctx, min(r.hw, leo))
+    if r.hw < r.hw_saved:
+        r.save_hw(ctx)  # or a restart would take what comes next for committed
     ctx.trace(
         TRUNCATED, r.partition, from_leo=before, leo=leo, hw=r.hw, reason=reason,
         hash=r.log.chain.hex() if leo > r.log.start else "",

@@ -29,6 +29,7 @@ def begin(ctx: Context, r: Replica) -> None:
     r.pending_alter = None
     r.maximal_isr = r.isr
     r.next_lag_check_us = ctx.now_us + ctx.lag_us
+    r.wake_us = min(r.wake_us, r.next_lag_check_us)
     r.fetching.outstanding = False
     r.trace_role(ctx)
     advance_hw(ctx, r)

@@ -17,7 +17,7 @@ from node.core.messages import (
 )
 from node.trace import REGISTERED
 
-_EPOCH_KEY = "broker_epoch"
+_INTACT_KEY = "intact_since"
 
 
 class Membership:
@@ -26,13 +26,13 @@ class Membership:
     def __init__(self, ctx: Context) -> None:
         self.next_us = 0
         self.fenced = True
-        saved = ctx.storage.get(_EPOCH_KEY)
+        saved = ctx.storage.get(_INTACT_KEY)
         # Under flush=sync nothing promised was ever only deferred. Otherwise a process that lost
         # writes must not claim to continue an earlier one, nor may the process after it.
         clean = ctx.storage.clean or ctx.config.flush_interval_ms == 0
-        self._previous_epoch = int.from_bytes(saved, "big") if clean and saved else -1
-        if not clean:
-            ctx.storage.put(_EPOCH_KEY, b"", durable=True)
+        since = int.from_bytes(saved, "big") if clean and saved else ctx.config.incarnation
+        self._intact_since = since
+        ctx.storage.put(_INTACT_KEY, since.to_bytes(8, "big"), durable=True)
         self._controller = ""
         self._asked = 0
 
@@ -53,7 +53,7 @@ class Membership:
         if ctx.broker_epoch < 0:
             ctx.send(to, RegisterBroker(
                 broker=ctx.node, incarnation=ctx.config.incarnation,
-                previous_epoch=self._previous_epoch,
+                intact_since=self._intact_since,
             ))  # fmt: skip
             self.next_us = ctx.now_us + 2 * ctx.retry_us
         else:
@@ -70,7 +70,6 @@ class Membership:
             return
         if response.error is Error.NONE:
             ctx.broker_epoch = response.broker_epoch
-            ctx.storage.put(_EPOCH_KEY, response.broker_epoch.to_bytes(8, "big"), durable=True)
             ctx.trace(REGISTERED, broker_epoch=response.broker_epoch)
             self.next_us = ctx.now_us
         else:

@@ -143,11 +143,12 @@ class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-is"):
 
 
 class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
-    """A process of `broker` began. `previous_epoch` is -1 unless its last stop lost nothing."""
+    """A process of `broker` began. Nothing was lost since its incarnation `intact_since`: an answer
+    that never arrived must not make a process that kept everything look as if it had not."""
 
     broker: str
     incarnation: int
-    previous_epoch: int = -1
+    intact_since: int
 
 
 class RegisterBrokerResponse(

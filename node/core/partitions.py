@@ -38,7 +38,7 @@ def apply(
                 _remove(ctx, replicas, r)
             continue
         if r is None:
-            durable = ctx.config.flush_interval_ms == 0
+            durable = _durable(ctx, protocol)
             r = replicas[record.partition] = load(
                 ctx, record.partition, protocol, durable=durable
             )
@@ -83,6 +83,11 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
     """This node is no replica any more: its log goes; re-added later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
-    durable = ctx.config.flush_interval_ms == 0
+    durable = _durable(ctx, r.protocol)
     ctx.storage.delete(r.partition, durable=durable)
     del replicas[r.partition]
+
+
+def _durable(ctx: Context, protocol: Protocol) -> bool:
+    """A voter's fetch offset is its word that the records are on disk, whatever the flush."""
+    return ctx.config.flush_interval_ms == 0 or protocol.leader_by is LeaderBy.VOTES

@@ -250,7 +250,7 @@ class Quorum:
     def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:
         """A voter or an observer fetches; a newer term in the request ends this leadership."""
         r = self.r
-        if request.leader_epoch > r.leader_epoch and self.is_voter:
+        if request.leader_epoch > r.leader_epoch and self.is_voter and source in self.voters:
             self._follow(ctx, request.leader_epoch, NO_LEADER)
         if r.role != "leader":
             refuse_fetch(ctx, source, request, Error.NOT_LEADER, r)
@@ -262,6 +262,8 @@ class Quorum:
     ) -> None:
         """Learn the term and the leader from any answer, and records from the leader's."""
         r = self.r
+        if source not in self.voters:
+            return
         term, _, _ = split_fetch_body(body)
         if r.role == "leader" and term <= r.leader_epoch:
             return
@@ -302,6 +304,8 @@ class Quorum:
         if self._election_us <= now:
             self._campaign(ctx, "pre-vote")
         if r.role == "follower" and r.fetching.deadline_us <= now:
+            if r.fetching.outstanding and not self.is_voter:
+                r.leader = NO_LEADER  # an observer holds no elections: it asks around
             self._fetch(ctx)
 
     def next_us(self) -> int:
