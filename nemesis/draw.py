@@ -173,7 +173,7 @@ class _Storm:
         beyond = self._make.between(0.1 * session, session if overlap else 0.2 * session)
         return [
             self._make.deafen(deafening, partition, now, strike_at + beyond),
-            self._make.on(striking, f"leader:{partition}", now + strike_at, self._make.span()),
+            self._make.on(striking, f"leader:{partition}", now + strike_at, self._make.beyond_session()),
         ]
 
     def _bounce(self, now: int) -> list[Fault]:

@@ -104,6 +104,10 @@ class FaultMaker:
         low, high = SPANS[0][0] if brief else weighted(self._rng, SPANS)
         return self.between(timeout * low, timeout * high)
 
+    def beyond_session(self) -> int:
+        """How long a blow lasts that moves leaders, in ms: longer than the session timeout."""
+        return self.between(1.15 * self._timings.session_ms, 1.9 * self._timings.session_ms)
+
     def fault(self, kind: str, at_ms: int) -> Fault:
         """A fault of this kind with everything drawn, its `for_ms` too."""
         if kind == "ring":

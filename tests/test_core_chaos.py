@@ -9,7 +9,7 @@ from core_storm import CLIMATES, ChaosStorm
 @pytest.mark.parametrize("climate", CLIMATES)
 def test_a_storm_breaks_no_invariant_and_everything_heals(climate: str) -> None:
     storm = ChaosStorm(1, CLIMATES[climate])
-    storm.run(30)
+    storm.run(20)
     assert storm.problems() == []
     assert storm.acknowledged() > 0, "a storm in which nothing is written proves nothing"
 

@@ -146,7 +146,7 @@ def drawn(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_kind_of_message_comes_back(kind: type[AnyMessage]) -> None:
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(drawn(kind), names, names, st.none() | payloads)
     def check(message: AnyMessage, to: str, source: str, body: bytes | None) -> None:
         frames = wire.encode(to, source, message, body)
@@ -184,7 +184,7 @@ def test_a_header_that_is_no_header(header: bytes) -> None:
     wire.peek(frames)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_damaged_message_is_understood_or_refused(data: Any) -> None:
     """Any one byte of a real header replaced, or its end missing."""

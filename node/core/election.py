@@ -73,15 +73,11 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
     An ELR member leads alone: election from the ELR requires an empty ISR. Leader epoch is not
     touched here.
     """
+    if rules.any_replica:
+        return _first_active(state, is_active, rules)
     if state.leader in state.isr and is_active(state.leader):
         return state
     state = replace(state, unclean=False)
-    if rules.any_replica:
-        for candidate in state.replicas:
-            if is_active(candidate):
-                isr = state.isr if candidate in state.isr else (candidate,)
-                return replace(with_isr(state, isr, elr=rules.elr), leader=candidate)
-        return replace(state, leader=NO_LEADER)
     for candidate in state.replicas:
         if candidate in state.isr and is_active(candidate):
             return replace(state, leader=candidate)
@@ -95,6 +91,15 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
     if last is None:
         return replace(state, leader=NO_LEADER)
     return replace(state, leader=last, isr=(last,), elr=(), last_known_elr=(), unclean=True)
+
+
+def _first_active(
+    state: PartitionRecord, is_active: IsActive, rules: Rules
+) -> PartitionRecord:
+    """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
+    first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
+    isr = state.isr if first in (*state.isr, NO_LEADER) else (first,)
+    return replace(with_isr(state, isr, elr=rules.elr), leader=first)
 
 
 def _next(before: PartitionRecord, after: PartitionRecord) -> PartitionRecord | None:
@@ -138,7 +143,7 @@ def broker_came(
     state: PartitionRecord, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
     """Some broker became active: a partition without a leader may find one."""
-    if state.leader != NO_LEADER:
+    if state.leader != NO_LEADER and not rules.any_replica:
         return None
     return _next(state, elect(state, is_active, rules))
 

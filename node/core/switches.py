@@ -45,7 +45,7 @@ EXHIBITS: Final = (
     ),
     Exhibit(
         "elect-any-replica", "M22",
-        "the controller elects the first live replica, even outside ISR and ELR",
+        "the controller lets the first replica that lives lead, even outside ISR and ELR",
         "Kafka unclean leader election on by default (before 0.11)", "no-lost-acknowledged-write",
     ),
 )  # fmt: skip
