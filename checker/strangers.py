@@ -16,6 +16,7 @@ from checker.facts import I64
 from checker.findings import Finding, Unclaimed, plural, who
 from checker.meta import RunMeta
 from checker.verdict import Anomaly, Witness
+from harness.history import show_value
 
 
 class Home(NamedTuple):
@@ -60,8 +61,9 @@ def judge(
     if strangers:
         first = strangers[0]
         message = (
-            f"{plural(count, 'value')} in {partition} never sent by anybody: value {first.value} "
-            f"at offset {first.offset}, {_seen(meta, first.witness)}."
+            f"{plural(count, 'value')} in {partition} never sent by anybody: "
+            f"value {show_value(first.value)} at offset {first.offset}, "
+            f"{_seen(meta, first.witness)}."
         )
         made.append(_anomaly(meta, partition, "phantom", message, strangers, {}, count))
     return made

@@ -113,7 +113,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     def _threads(self, number: int, width: int) -> list[Thread]:
         """The threads of client `number`; no two threads of a run ever share a process number."""
         stride = len(self.roles) * self.workload.in_flight
-        first = number * self.workload.in_flight
+        first = 1 + number * self.workload.in_flight
         return [Thread(_numbers(first + lane, stride)) for lane in range(width)]
 
 

@@ -19,6 +19,8 @@ from typing import Final, Literal
 import msgspec
 
 FORMAT_VERSION: Final = 1
+VALUES_PER_PROCESS: Final = 1 << 32
+"""Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
 
 OpType = Literal["invoke", "ok", "fail", "info"]
 OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash"]
@@ -102,6 +104,12 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hw: int = -1
     leo: int = -1
     epochs: tuple[tuple[int, int], ...] = ()
+
+
+def show_value(value: int) -> str:
+    """A value for a person: "6:215" is record 215 of process 6; foreign values as they are."""
+    process, count = divmod(value, VALUES_PER_PROCESS)
+    return f"{process}:{count}" if process > 0 else str(value)
 
 
 _encoder = msgspec.json.Encoder()

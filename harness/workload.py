@@ -17,11 +17,10 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from harness.history import Run
+from harness.history import VALUES_PER_PROCESS, Run
 from nemesis.schedule import Workload
 from node.core import batch
 
-VALUES_PER_PROCESS: Final = 1 << 32
 UNREADABLE: Final = -1
 MIN_RECORD_BYTES: Final = 16
 

@@ -171,9 +171,10 @@ class _Storm:
         lag, session = self._timings.lag_ms, self._timings.session_ms
         strike_at = self._make.between(1.2 * lag, 1.6 * lag)
         beyond = self._make.between(0.1 * session, session if overlap else 0.2 * session)
+        lasts = self._make.beyond_session()
         return [
             self._make.deafen(deafening, partition, now, strike_at + beyond),
-            self._make.on(striking, f"leader:{partition}", now + strike_at, self._make.beyond_session()),
+            self._make.on(striking, f"leader:{partition}", now + strike_at, lasts),
         ]
 
     def _bounce(self, now: int) -> list[Fault]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from checker.verdict import Verdict
+from harness.history import show_value
 from reports import words
 from reports.model import RunFolder
 from reports.operations import Focus, Seen
@@ -180,8 +181,9 @@ def _replica(
             classes.append("hw")
         if value_differs or epoch_differs:
             classes.append("bad")
+        shown = "unreadable" if cell.value is None else show_value(cell.value)
         title = (
-            f"{node}, offset {offset}: value {'unreadable' if cell.value is None else cell.value}, "
+            f"{node}, offset {offset}: value {shown}, "
             f"epoch {cell.epoch}{f', prefix hash {cell.hash}' if cell.hash else ''}"
             f"{', above its high watermark' if above else ''}"
         )
@@ -218,7 +220,7 @@ def _clients(
         if wanted is not None:
             bad = bad or values[0] != wanted[offset]
         title = f"offset {offset}: " + "; ".join(
-            f"value {s.value} {hint} ({s.client}, operation #{s.op})" for s in cell[:5]
+            f"value {show_value(s.value)} {hint} ({s.client}, operation #{s.op})" for s in cell[:5]
         )
         text = " ".join(_short(value, prefix) for value in values[:2])
         text += f" +{len(values) - 2}" if len(values) > 2 else ""

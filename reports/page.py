@@ -16,6 +16,7 @@ import msgspec
 from markupsafe import Markup
 
 from checker.verdict import Anomaly, Verdict, Witness
+from harness.history import show_value
 from node.errors import FloodmarkError
 from reports import faults, grid, head, model, opsview, timeline, words
 from reports.model import ReportError, RunFolder
@@ -167,7 +168,8 @@ def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
         what=words.clip(w.what, 300), client=words.clip(client, 60), node=words.clip(w.node, 60),
         at=f"{folder.seconds(w.t_us):.3f}" if w.t_us >= 0 else "",
         op=f"#{w.op}" if w.op >= 0 else "", offset=f"{w.offset:,}" if w.offset >= 0 else "",
-        value=str(w.value) if w.value >= 0 else "", epoch=str(w.epoch) if w.epoch >= 0 else "",
+        value=show_value(w.value) if w.value >= 0 else "",
+        epoch=str(w.epoch) if w.epoch >= 0 else "",
         link=f"op-{w.op}" if w.op in recorded else "",
     )  # fmt: skip
 

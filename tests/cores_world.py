@@ -94,7 +94,8 @@ class World:
         self.incarnations[name] += 1
         config = NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
-            incarnation=self.incarnations[name], switches=self.switches, protocol=self.protocol, timings=CoreTimings(),
+            incarnation=self.incarnations[name], switches=self.switches,
+            protocol=self.protocol, timings=CoreTimings(),
         )  # fmt: skip
         jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
         self.nodes[name] = Broker(config, self.disks[name], jitter, self.now_us)

@@ -28,6 +28,7 @@ from checker.findings import (
 )
 from checker.group import Facts, Group
 from checker.verdict import Anomaly, Witness
+from harness.history import show_value
 
 
 class _Conflicts(NamedTuple):
@@ -252,7 +253,7 @@ def _tell_contents(group: Group, conflicts: I64) -> _Conflicts:
 
 
 def _record(value: int, epoch: int) -> str:
-    return f"value {value}" + (f" of epoch {epoch}" if epoch >= 0 else "")
+    return f"value {show_value(value)}" + (f" of epoch {epoch}" if epoch >= 0 else "")
 
 
 def _tails(group: Group) -> list[_Conflicts]:

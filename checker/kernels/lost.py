@@ -26,6 +26,7 @@ from checker.findings import (
 )
 from checker.group import Group, Mask
 from checker.verdict import Anomaly, Witness
+from harness.history import show_value
 
 _WEAK = "acks 0 or 1 do not promise that the record survives"
 
@@ -140,7 +141,7 @@ def _missing(group: Group, known: Evidence, missing: _Owed, name: str, allowed: 
     return anomaly(
         group,
         name,
-        f"{opening}: value {value}, sent by {who(told)}, {verb}{at_offset} "
+        f"{opening}: value {show_value(value)}, sent by {who(told)}, {verb}{at_offset} "
         f"{group.seconds(told.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
         f"{_triage(group, known, missing.value, value)}",
         count=len(missing),
@@ -169,9 +170,9 @@ def _instead_text(witnesses: list[Witness]) -> str:
     """What is there instead, in words."""
     for witness in witnesses:
         if witness.op >= 0 and "read" in witness.what:
-            return f", but {who(witness)} read value {witness.value} there"
+            return f", but {who(witness)} read value {show_value(witness.value)} there"
         if witness.node:
-            return f", but {witness.node}'s log has value {witness.value} there"
+            return f", but {witness.node}'s log has value {show_value(witness.value)} there"
     return ""
 
 
@@ -216,8 +217,8 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     first, value = witnesses[0], int(values.value[rows[0]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "
-        f"{who(first)} read value {value} at offset {first.offset} {group.seconds(first.t_us)} "
-        f"into the storm, and later it was not there any more; "
+        f"{who(first)} read value {show_value(value)} at offset {first.offset} "
+        f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
         f"{_triage(group, known, values.value[rows], value)}"
     )
     return [

@@ -10,6 +10,7 @@ from checker.facts import I64
 from checker.findings import Finding, anomaly, plural, read_witness, send_witness, who
 from checker.group import Group
 from checker.verdict import Anomaly, Witness
+from harness.history import show_value
 
 _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises nothing"
 
@@ -95,7 +96,7 @@ def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
     first, last = int(values.first[rows[0]]), int(values.last[rows[0]])
     message = (
         f"{plural(len(rows), 'value')} of {group.partition} at more than one offset: "
-        f"value {int(values.value[rows[0]])} is at {first} and at {last} "
+        f"value {show_value(int(values.value[rows[0]]))} is at {first} and at {last} "
         f"({'; '.join(_told(group, w) for w in witnesses[:2])})."
     )
     return [

@@ -10,6 +10,7 @@ from checker.facts import I64, Outcome
 from checker.findings import Finding, anomaly, plural, send_witness, who
 from checker.group import Facts, Group, Mask
 from checker.verdict import Anomaly
+from harness.history import show_value
 
 _ALL_ACKS = -1
 _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
@@ -79,8 +80,8 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
             group,
             "int-nonmonotonic-send",
             f"{plural(len(wrong), 'record')} of {group.partition} out of order inside their own "
-            f"operation: {who(late)} sent value {early.value} before {late.value}, which are at "
-            f"offsets {early.offset} and {late.offset}.",
+            f"operation: {who(late)} sent value {show_value(early.value)} before "
+            f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
             count=len(wrong),
             offset=late.offset,
             witnesses=witnesses,
