@@ -159,7 +159,9 @@ def protocols() -> None:
     from node.core.protocol import REGISTRY
 
     for protocol in REGISTRY.values():
-        print(f"{protocol.name}: {protocol.citation}")
+        broken = [name for name, expected in protocol.expected if expected == "violable"]
+        known = f"; known to break {', '.join(broken)}" if broken else ""
+        print(f"{protocol.name}: {protocol.citation}{known}")
 
 
 @app.command()

@@ -40,11 +40,17 @@ class Desk:
     A broker that was started keeps sending heartbeats until it is stopped.
     """
 
-    def __init__(self, min_isr: int = 2, *, start: str = "n1 n2 n3") -> None:
+    def __init__(
+        self, min_isr: int = 2, *, start: str = "n1 n2 n3", protocol: str = "kafka",
+        unclean_election: bool = False,
+    ) -> None:  # fmt: skip
         self.now_us = 0
         brokers = ("n1", "n2", "n3")
         self.disk = MemoryStorage()
-        config = NodeConfig(node="v1", voters=("v1",), brokers=brokers)
+        config = NodeConfig(
+            node="v1", voters=("v1",), brokers=brokers, protocol=protocol,
+            unclean_election=unclean_election,
+        )  # fmt: skip
         self.node = Broker(config, self.disk, random.Random(0), 0)
         self.alive: list[str] = []
         self.incarnations: dict[str, int] = {}
@@ -65,13 +71,12 @@ class Desk:
         answers = self._step(Deliver(source, message))
         return answers[-1] if answers else None
 
-    def register(self, name: str, incarnation: int, previous: int = -1) -> RegisterBrokerResponse:
-        known = {"broker": name, "incarnation": incarnation}
-        if "intact_since" in RegisterBroker.__struct_fields__:
-            known["intact_since"] = incarnation if previous < 0 else 1
-        else:
-            known["previous_epoch"] = previous
-        answer = self.ask(RegisterBroker(**known), name)  # type: ignore[arg-type]
+    def register(
+        self, name: str, incarnation: int, *, lost_data: bool = False
+    ) -> RegisterBrokerResponse:
+        answer = self.ask(RegisterBroker(
+            broker=name, incarnation=incarnation, intact_since=incarnation if lost_data else 1
+        ), name)  # fmt: skip
         assert isinstance(answer, RegisterBrokerResponse)
         return answer
 
@@ -95,8 +100,7 @@ class Desk:
     def enroll(self, name: str, *, lost_data: bool = False) -> None:
         """A new process registers, and is not unfenced yet."""
         self.incarnations[name] = self.incarnations.get(name, 0) + 1
-        previous = -1 if lost_data else self.epochs.get(name, -1)
-        answer = self.register(name, self.incarnations[name], previous)
+        answer = self.register(name, self.incarnations[name], lost_data=lost_data)
         assert answer.error is Error.NONE
         self.epochs[name] = answer.broker_epoch
 
@@ -235,6 +239,39 @@ fence 3                    -    4  4  isr      elr 3    lost
 1 is back                  -    4  4  isr      elr 3    lost
 3 is back                  n3   5  5  isr 3    elr      lost
 """
+
+
+def test_an_unclean_election_takes_whoever_lives_and_says_so() -> None:
+    d = Desk(unclean_election=True)
+    d.alter("n1 n2")
+    d.fence("n2")
+    d.row("fence 2")
+    assert not d.state.unclean, "n1 is in sync"
+    d.fence("n1")
+    d.row("fence 1")
+    assert d.state.unclean, "3 was not in sync"
+    d.fence("n3")
+    d.row("fence 3")
+    d.start("n3")
+    d.row("3 is back")
+    assert not d.state.unclean, "it has all there is now"
+    assert d.table() == """
+topic made                 n1   1  1  isr 123  elr      lost
+fence 2                    n1   1  3  isr 1    elr 2    lost
+fence 1                    n3   2  4  isr 3    elr      lost
+fence 3                    -    3  5  isr      elr 3    lost
+3 is back                  n3   4  6  isr 3    elr      lost
+"""
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_the_controller_appoints_nobody_where_votes_decide(unclean: bool) -> None:
+    d = Desk(protocol="quorum", unclean_election=unclean)
+    made = d.state
+    assert (made.leader, made.isr) == ("", ())
+    d.fence("n1")
+    d.start("n1")
+    assert d.state == made
 
 
 def test_a_follower_leaves_and_the_leader_stays() -> None:

@@ -17,7 +17,7 @@ from tests.harness_script import BROKERS, consumer, producer, records
 
 RETRIED = [
     Error.NOT_LEADER, Error.FENCED_LEADER_EPOCH, Error.NOT_ENOUGH_REPLICAS, Error.OVERLOADED,
-    Error.UNKNOWN_PARTITION, Error.DISK_FULL,
+    Error.UNKNOWN_PARTITION,
 ]  # fmt: skip
 
 

@@ -81,7 +81,6 @@ class CoreTimings(msgspec.Struct, frozen=True, kw_only=True):
     retry_ms: int = 50
     election_min_ms: int = 300
     election_max_ms: int = 600
-    request_ms: int = 3000
     hw_checkpoint_ms: int = 500
 
 

@@ -80,7 +80,8 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     """Role, epoch and range: the tests before anything else."""
     if r.role != "leader":
         return Error.NOT_LEADER
-    if r.protocol.fences_by_epoch and request.replica != CONSUMER:
+    tells_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
+    if r.protocol.fences_by_epoch and tells_epoch:
         if request.leader_epoch < r.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         if request.leader_epoch > r.leader_epoch:

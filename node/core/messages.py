@@ -28,7 +28,6 @@ class Error(StrEnum):
     LEADERSHIP_LOST = "leadership-lost"
     REQUEST_TIMED_OUT = "request-timed-out"
     CORRUPT_BATCH = "corrupt-batch"
-    DISK_FULL = "disk-full"
     STALE_BROKER_EPOCH = "stale-broker-epoch"
     NOT_CONTROLLER = "not-controller"
     INVALID_UPDATE_VERSION = "invalid-update-version"
