@@ -8,13 +8,11 @@ A conversation between a leader and a follower is printed as one line a round:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations_with_replacement
-
 import pytest
-from core_bench import PARTITION, Bench, bare_log, broker_epoch, fill, parse, records, show
+from core_bench import PARTITION, Bench, bare_log, fill, show
+from core_pair import Pair
 
-from node.core import follower, leader
+from node.core import follower
 from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
 from node.core.messages import FetchRequest, FetchResponse
 from node.core.protocol import KAFKA
@@ -28,61 +26,6 @@ def cache_of(*entries: tuple[int, int]) -> EpochCache:
     for epoch, start in entries:
         cache.note(epoch, start)
     return cache
-
-
-class Pair:
-    """Leader n1 in `epoch` and follower n2, each with its log, and what they said so far."""
-
-    def __init__(self, leads: str, follows: str, epoch: int) -> None:
-        self.leader = Bench("n1", leads)
-        self.leader.metadata("n1", epoch, "n1 n3")
-        self.follower = Bench("n2", follows)
-        self.follower.metadata("n1", epoch, "n1 n3")
-        self.lines: list[str] = []
-
-    def round(self) -> bool:
-        """The follower's fetch and its answer; False when the leader has nothing to say."""
-        request = self.take_fetch()
-        answer = self.ask(request)
-        if answer is None:
-            return False
-        before = self.follower.r.leo
-        taken = follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
-        assert taken
-        self.lines.append(self._line(request, *answer, before))
-        return True
-
-    def take_fetch(self) -> FetchRequest:
-        ((to, request, _),) = self.follower.sent()
-        assert to == "n1"
-        assert isinstance(request, FetchRequest)
-        assert request.broker_epoch == broker_epoch("n2")
-        return request
-
-    def ask(self, request: FetchRequest) -> tuple[FetchResponse, bytes | None] | None:
-        leader.on_fetch(self.leader.ctx, self.leader.r, "n2", request)
-        for _, message, body in self.leader.sent():
-            if isinstance(message, FetchResponse):
-                return message, body
-        return None
-
-    def talk(self, most_rounds: int = 10) -> str:
-        """Until the follower has everything."""
-        for _ in range(most_rounds):
-            if not self.round():
-                assert self.follower.r.leo == self.leader.r.leo
-                return "\n".join(self.lines)
-        raise AssertionError("no end of it:\n" + "\n".join(self.lines))
-
-    def _line(
-        self, request: FetchRequest, response: FetchResponse, body: bytes | None, before: int
-    ) -> str:
-        asked = f"({request.offset}, {request.last_epoch})"
-        if response.diverging is None:
-            return f"{asked} -> {records(body)}"
-        leo = self.follower.r.leo
-        effect = f"cut to {leo}" if leo < before else "nothing to cut"
-        return f"{asked} -> diverging {response.diverging}, {effect}"
 
 
 def entries(r: Replica) -> dict[int, int]:
@@ -413,103 +356,3 @@ def test_a_cut_below_the_saved_high_watermark_is_saved_too() -> None:
     assert (f.r.hw, f.r.leo) == (5, 13)
     after_a_restart = load(f.ctx, PARTITION, KAFKA, durable=True)
     assert after_a_restart.hw == 5
-
-
-# -- every pair of short logs ---------------------------------------------------------------------
-
-Pairs = Iterator[tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-def one_writer(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two logs, as epochs, can come from a history with one writer an epoch: who has any
-    record of an epoch has all its writer had before it."""
-    return all(
-        a[: a.index(epoch)] == b[: b.index(epoch)] for epoch in set(a) & set(b)
-    )
-
-
-def legal_pairs(length: int = 4, epochs: int = 4) -> Pairs:
-    logs = [
-        log
-        for size in range(length + 1)
-        for log in combinations_with_replacement(range(1, epochs + 1), size)
-    ]
-    return ((a, b) for a in logs for b in logs if one_writer(a, b))
-
-
-def common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Records both begin with. With one writer an epoch, equal epochs from the start on are equal
-    records."""
-    same = 0
-    while same < min(len(a), len(b)) and a[same] == b[same]:
-        same += 1
-    return same
-
-
-def written(epochs: tuple[int, ...], sizes: dict[int, list[int]]) -> str:
-    """A log of batches in our notation: its i-th batch of an epoch has that writer's i-th size."""
-    text, at = [], 0
-    for i, epoch in enumerate(epochs):
-        size = sizes[epoch][i - epochs.index(epoch)]
-        text.append(f"{at}e{epoch}" if size == 1 else f"{at}-{at + size - 1}e{epoch}")
-        at += size
-    return " ".join(text)
-
-
-class Lookups:
-    """The protocol's rules alone, on two logs, with none of the machinery: fast enough for all
-    pairs, and the same functions that the machinery calls."""
-
-    def __init__(self, leads: str, follows: str, leader_epoch: int) -> None:
-        self.ours = bare_log(leads)
-        self.ours.begin_epoch(leader_epoch)
-        self.theirs = bare_log(follows)
-
-    def rounds(self, floor: int) -> int:
-        """Cut until the leader has nothing against it, never below `floor`."""
-        theirs, ours = self.theirs, self.ours
-        for round_ in range(10):
-            if theirs.leo == 0:
-                return round_
-            end = ours.cache.end_of(theirs.last_epoch, ours.leo)
-            if not diverges(end, last_epoch=theirs.last_epoch, fetch_offset=theirs.leo):
-                return round_
-            before = theirs.leo
-            theirs.truncate(truncation_target(theirs.cache, theirs.leo, end))
-            assert floor <= theirs.leo < before
-        raise AssertionError("no end of it")
-
-
-SIZES = {
-    "single records": {epoch: [1, 1, 1, 1] for epoch in range(1, 5)},
-    "batches of unlike sizes": {1: [2, 1, 3, 1], 2: [3, 2, 1, 2], 3: [1, 4, 1, 1], 4: [5, 1, 2, 1]},
-}
-
-
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-def test_every_pair_of_short_logs_is_mended_exactly(sizes: dict[int, list[int]]) -> None:
-    pairs, most_rounds = 0, 0
-    for ours, theirs in legal_pairs():
-        leads, follows = written(ours, sizes), written(theirs, sizes)
-        common = common_prefix(ours, theirs)
-        prefix = parse(written(ours[:common], sizes))
-        floor = prefix[-1][1] if prefix else 0
-        both = Lookups(leads, follows, 5)
-        most_rounds = max(most_rounds, both.rounds(floor))
-        kept = show(both.theirs)
-        assert leads.startswith(kept), f"{leads} against {follows}: {kept} is kept"
-        if len(theirs) > common:
-            assert both.theirs.leo == floor, f"{leads} against {follows}: {kept} is kept"
-        assert both.theirs.cache.entries() == bare_log(kept).cache.entries()
-        pairs += 1
-    assert pairs == 2398
-    assert most_rounds == 2
-
-
-def test_pairs_of_short_logs_through_leader_and_follower() -> None:
-    """The same through the real fetches; all pairs up to three records of three epochs."""
-    for ours, theirs in legal_pairs(3, 3):
-        leads, follows = (written(log, SIZES["single records"]) for log in (ours, theirs))
-        pair = Pair(leads, follows, 4)
-        said = pair.talk(most_rounds=4)
-        assert show(pair.follower.r.log) == leads, said

@@ -48,10 +48,11 @@ class Controller:
         self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
     ) -> None:
         self._protocol = protocol
+        appoints = protocol.leader_by is LeaderBy.CONTROLLER
         self._rules = election.Rules(
             elr=protocol.elr,
-            unclean=ctx.config.unclean_election,
-            any_replica=ctx.switches.elect_any_replica,
+            unclean=appoints and ctx.config.unclean_election,
+            any_replica=appoints and ctx.switches.elect_any_replica,
         )
         self.metadata = metadata
         self.image = image
