@@ -28,7 +28,7 @@ MOST_WITNESSES: Final = 32
 FINDINGS_IN_FULL: Final = 10
 MOST_FAULT_ROWS: Final = 250
 FIRST_WITNESSES: Final = 6
-"""Shown at once; the others unfold."""
+"""Of the first finding, shown at once; the others unfold."""
 MOST_FILES: Final = 80
 TEMPLATES: Final = Path(__file__).parent / "templates"
 

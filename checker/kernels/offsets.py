@@ -44,7 +44,7 @@ def _inconsistent(group: Group, known: Evidence) -> list[Anomaly]:
                 group,
                 "inconsistent-offsets",
                 f"{plural(len(offsets), 'offset')} of {group.partition} with more than one value: "
-                f"offset {first} holds {' and '.join(map(str, values))} ({told}).",
+                f"offset {first} holds {' and '.join(map(show_value, values))} ({told}).",
                 count=len(offsets),
                 offset=first,
                 witnesses=witnesses,
