@@ -46,7 +46,7 @@ EXHIBITS: Final = (
     Exhibit(
         "elect-any-replica", "M22",
         "the controller lets the first replica that lives lead, even outside ISR and ELR",
-        "Kafka unclean leader election on by default (before 0.11)", "no-lost-acknowledged-write",
+        "Kafka unclean leader election on by default (before 0.11)", "log-and-metadata",
     ),
 )  # fmt: skip
 
