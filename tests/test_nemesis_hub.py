@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 import zmq
 from multiprocess import get_context
 
+from harness.real.ports import PortLease
 from nemesis import hub
 from nemesis.hub import HubConfig
 from nemesis.hub_control import HubControl, HubGone
@@ -35,19 +36,17 @@ def until(true: Callable[[], object]) -> None:
     limit = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < limit, "it never came"
-        time.sleep(0.002)
+        threading.Event().wait(0.002)
+
+
+LEASES: list[PortLease] = []
+"""Held until this process ends: no test, here or in a process beside it, gets a port twice."""
 
 
 def free_addresses(count: int) -> list[str]:
     """Addresses on ports below those that connections are given, so a node can come back."""
-    found: list[str] = []
-    port = 20_000 + os.getpid() % 10_000
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(f"tcp://127.0.0.1:{port}")
-    return found
+    LEASES.append(PortLease(count))
+    return [f"tcp://127.0.0.1:{port}" for port in LEASES[-1].ports]
 
 
 class Node:
@@ -56,6 +55,7 @@ class Node:
     def __init__(self, name: str, address: str, hub_address: str) -> None:
         self.name = name
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.linger = 0  # or a test that fails would leave a context that never ends
         self.inbox = self._context.socket(zmq.PULL)
         self.inbox.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
         self.inbox.bind(address)
@@ -99,8 +99,13 @@ class Net:
         self.control = HubControl(
             self.config.control, deadline_ms=30_000, is_alive=self.process.is_alive
         )
+        self.nodes: dict[str, Node] = {}
+
+    def open(self) -> None:
+        """Wait for the hub, and connect everybody with it."""
         self.control.wait_ready()
-        self.nodes = {name: self.born(name) for name in self.config.nodes}
+        for name in self.config.nodes:
+            self.nodes[name] = self.born(name)
         for node in self.nodes.values():
             self.reach(node)
 
@@ -123,7 +128,7 @@ class Net:
         """Return once everything that was sent has been forwarded or dropped."""
         marker = self.passed()
         while True:
-            time.sleep(0.05)
+            threading.Event().wait(0.05)
             now = self.passed()
             if now == marker:
                 return
@@ -148,8 +153,11 @@ class Net:
 @pytest.fixture
 def net(tmp_path: Path) -> Iterator[Net]:
     made = Net(tmp_path)
-    yield made
-    made.close()
+    try:
+        made.open()
+        yield made
+    finally:
+        made.close()
 
 
 def test_messages_pass_whole_and_in_order(net: Net) -> None:
@@ -417,6 +425,7 @@ PARENT = """
 import os, sys, time
 import msgspec
 from multiprocess import get_context
+from harness.real.ports import PortLease
 from nemesis import hub
 if __name__ == "__main__":
     config = msgspec.json.decode(sys.argv[1], type=hub.HubConfig)
