@@ -22,6 +22,7 @@ SHOW_EVERY_S: Final = 0.25
 LEAST_RECOVERY_S: Final = 2.0
 STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
+CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
 
 
@@ -59,6 +60,8 @@ class Storm:
 
     def rage(self) -> None:
         """Workload and faults, for the duration of the schedule."""
+        # Their process may still be starting, and faults must not strike before they can speak.
+        self._until(lambda: self._clients.status.t_us > 0, CLIENTS_START_S)
         duration_s = self._schedule.workload.duration_ms / 1000
         self._progress.phase("storm", duration_s)
         self._info.phases.storm_us = now_us()

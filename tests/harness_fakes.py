@@ -63,13 +63,15 @@ class FakeClients:
         self.calls: list[str] = []
         self.problem = ""
         self.recovers = True
+        self.looks_until_ready = 0
         self._progress: dict[str, int] = {}
         self._final = ""
 
     @property
     def status(self) -> Status:
+        self.looks_until_ready -= 1
         return Status(
-            t_us=now_us(), acked=9, progress=self._progress, final=self._final,
+            t_us=0 if self.looks_until_ready >= 0 else now_us(), acked=9, progress=self._progress, final=self._final,
             problem=self.problem, last_op_us=1,
         )  # fmt: skip
 

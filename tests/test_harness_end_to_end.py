@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 120
 FAST = Timings(heartbeat_ms=100, session_ms=700, lag_ms=500)
 SMALL = Cluster(partitions=2, timings=FAST)
-CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=3000)
+CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=5_000)
 
 
 def start(folder: Path, schedule: Schedule, *more: str) -> subprocess.Popen[str]:
@@ -81,9 +81,9 @@ def lives(pid: int) -> bool:
 def storm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one short storm that was judged valid."""
     faults = (
-        Kill(on="leader:log-0", at_ms=700, for_ms=600),
-        Delay(on="n1", to="v1", delay_ms=20, at_ms=1500, for_ms=900),
-        Pause(on="n3", at_ms=1600, for_ms=300),
+        Kill(on="leader:log-0", at_ms=2000, for_ms=600),
+        Delay(on="n1", to="v1", delay_ms=20, at_ms=3200, for_ms=900),
+        Pause(on="n3", at_ms=3300, for_ms=300),
     )
     folder = tmp_path_factory.mktemp("storm")
     harness = start(folder, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--json")

@@ -93,6 +93,19 @@ def test_faults_happen_are_recorded_and_healed(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_storm_waits_until_the_clients_can_speak(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.looks_until_ready = 20
+        cluster.made.go = lambda: seen.append(  # type: ignore[method-assign]
+            cluster.made.looks_until_ready
+        )
+
+    execute(tmp_path, PLAIN, prepare)
+    assert seen[0] < 0
+
+
 def test_an_event_triggers_a_fault(tmp_path: Path) -> None:
     fault = Kill(on="n2", after=After(event="truncated", match={"node": "n1"}))
     schedule = Schedule(cluster=PLAIN.cluster, workload=BRIEF, faults=(fault,))

@@ -47,6 +47,7 @@ def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(log_file: Path) -> Iterator[SparkSession]:
+    spark.close_jvm()  # another test file may have left one, with a log of its own
     background = spark.SessionInBackground("floodmark-tests", cores=2, log_file=log_file)
     yield background.get(START_TIMEOUT_S)
     spark.close_jvm()
@@ -147,6 +148,7 @@ def test_ctrl_c_spares_the_jvm_and_sigkill_takes_it_along() -> None:
 def test_a_failed_start_is_one_sentence(tmp_path: Path) -> None:
     spark.close_jvm()
     log = tmp_path / "spark.log"
+    spark.close_jvm()  # another test file may have left one, with a log of its own
     background = spark.SessionInBackground("broken", driver_memory="much", log_file=log)
     with pytest.raises(SparkStartError, match=r"Invalid maximum heap size.*spark\.log") as caught:
         background.get(60)
