@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from nemesis.matching import is_bound
-from node import trace, wire
+from node import trace
 from node.errors import UsageError
 
 FORMAT_VERSION: Final = 1
@@ -374,8 +374,9 @@ def _check_after(after: After) -> list[str]:
 
 def _check_link(link: Link) -> list[str]:
     """Link rules that could never act, in words."""
-    kinds = [kind for kind in link.kinds or trace.MESSAGE_KINDS if kind in wire.HEADER_FIELDS]
-    known = {field for kind in kinds for field in wire.HEADER_FIELDS[kind]}
+    kinds = link.kinds or trace.MESSAGE_KINDS
+    known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}
+    known |= {"kind", "body_bytes"}
     wrong = []
     if unknown := sorted(link.match.keys() - known):
         of = f" of kind {', '.join(link.kinds)}" if link.kinds else ""

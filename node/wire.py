@@ -8,7 +8,7 @@ and the header fields of a message without understanding the protocol.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -18,15 +18,6 @@ from node.errors import WireError
 WIRE_VERSION: Final = 1
 FETCH_PREFIX: Final = struct.Struct(">qq")
 MAX_FRAME_BYTES: Final = 64 << 20
-
-_FROM_THE_BODY: Final = {"fetched": frozenset({"hw", "leader_epoch"})}
-HEADER_FIELDS: Final[dict[str, frozenset[str]]] = {
-    str(form.__struct_config__.tag): frozenset(
-        {"kind", "body_bytes", *form.__struct_encode_fields__}
-    ) | _FROM_THE_BODY.get(str(form.__struct_config__.tag), frozenset())
-    for form in get_args(AnyMessage)
-}  # fmt: skip
-"""Kind of message -> the fields that `peek` may find in it."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
