@@ -271,7 +271,7 @@ def test_the_trace_names_every_kind_of_message() -> None:
     forms = {str(form.__struct_config__.tag): form for form in get_args(AnyMessage)}
     assert list(MESSAGE_KINDS) == sorted(forms)
     in_body = {"fetched": ("hw", "leader_epoch")}
-    assert MESSAGE_FIELDS == {
+    assert {
         kind: tuple(sorted((*forms[kind].__struct_encode_fields__, *in_body.get(kind, ()))))
         for kind in sorted(forms)
-    }
+    } == MESSAGE_FIELDS
