@@ -44,7 +44,7 @@ def _all(
 @app.command()
 def run(
     schedule: Annotated[
-        Path | None, typer.Option(help="A schedule file, or a run folder: the same storm again.")
+        Path | None, typer.Option(help="A file, a ready-made one's name, or a run folder: again.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="See `floodmark protocols`.")] = None,
     brokers: Annotated[int | None, typer.Option(help="How many brokers [3].")] = None,

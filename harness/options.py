@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from nemesis import library
 from nemesis import schedule as schedules
 from nemesis.draw import draw
 from nemesis.link_faults import is_link_fault
-from nemesis.schedule import Cluster, Schedule, Workload
+from nemesis.schedule import Cluster, Expectation, Schedule, Workload
 from node.core import protocol, switches
 from node.errors import UsageError
 
@@ -27,8 +28,8 @@ _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `floodmark run` that decide what is run; None was not given.
 
-    With `schedule` (a schedule file or a run folder) everything comes from there, except for what
-    was given besides. Without `hub` there can be no faults on links.
+    With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
+    there, except for what was given besides. Without `hub` there can be no faults on links.
     """
 
     schedule: Path | None = None
@@ -56,7 +57,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     if wishes.schedule is not None:
         if wishes.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
-        base = schedules.load(wishes.schedule)
+        base = _load(wishes.schedule)
         source = str(wishes.schedule)
     else:
         base, source = Schedule(), "options"
@@ -66,6 +67,9 @@ def to_schedule(wishes: Wishes) -> Schedule:
         seed = random.SystemRandom().randrange(_SEEDS)
     workload = _workload(wishes, base.workload, seed)
     made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
+    if cluster != base.cluster:
+        # What is expected of one protocol says nothing about another.
+        made = msgspec.structs.replace(made, expectation=Expectation())
     schedules.check(made, source=source)
     if wishes.schedule is None:
         kinds = fault_kinds(wishes.faults or (DEFAULT_FAULTS if wishes.hub else WITHOUT_HUB))
@@ -75,6 +79,13 @@ def to_schedule(wishes: Wishes) -> Schedule:
     if not wishes.hub:
         _check_no_links(made)
     return made
+
+
+def _load(path: Path) -> Schedule:
+    """A schedule by its file or run folder, or else by the name of a ready-made one."""
+    if path.exists() or len(path.parts) != 1 or path.suffix:
+        return schedules.load(path)
+    return library.load(path.name)
 
 
 def fault_kinds(text: str) -> tuple[str, ...]:

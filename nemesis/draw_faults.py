@@ -20,6 +20,7 @@ from nemesis.schedule import (
     Kill,
     Loss,
     Pause,
+    PowerCut,
     Ring,
     Workload,
 )
@@ -43,6 +44,10 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
         ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
         ("voters", 1),
+    ),
+    "power-cut": (
+        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
+        ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
     ),
     "pause": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
@@ -129,6 +134,8 @@ class FaultMaker:
         match kind:
             case "kill":
                 return Kill(on=on, at_ms=at_ms, for_ms=for_ms)
+            case "power-cut":
+                return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms)
             case "pause":
                 return Pause(on=on, at_ms=at_ms, for_ms=for_ms)
             case "isolate":

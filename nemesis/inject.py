@@ -16,8 +16,8 @@ from typing import Any, Final, cast
 
 from nemesis.link_faults import LinkFault, is_link_fault, links_of, rules_for
 from nemesis.links import Counts, LinkRule
-from nemesis.process_faults import ProcessFaults
-from nemesis.schedule import ROLES_OF_A_PARTITION, Fault, Kill, Pause, Schedule
+from nemesis.process_faults import Done, ProcessFaults
+from nemesis.schedule import ROLES_OF_A_PARTITION, Fault, Kill, Pause, PowerCut, Schedule
 from nemesis.targets import Resolution, resolve
 from nemesis.triggers import Triggers
 from nemesis.view import ClusterView
@@ -128,7 +128,7 @@ class Injector:
         links = {tuple(link) for active in self._active.values() for link in active.links}
         for index in list(self._active):
             self._heal(index)
-        mended, refused = self._processes.heal_all(self._nodes)
+        mended, refused, _ = self._processes.heal_all(self._nodes)
         self.problems += [f"final heal: {why}" for why in refused]
         self._write(
             FINAL_HEAL,
@@ -150,8 +150,9 @@ class Injector:
         if is_link_fault(fault):
             active = self._inject_links(index, cast(LinkFault, fault), on, start_us)
             refused: tuple[str, ...] = ()
+            notes: tuple[str, ...] = ()
         else:
-            done, refused = self._processes.inject(_what(fault), index, on.nodes)
+            done, refused, notes = self._inject_processes(index, fault, on.nodes)
             active = _Active(fault, done) if done else None
             if active is None:
                 self._fail(index, start_us, "; ".join(refused), on.nodes)
@@ -163,12 +164,20 @@ class Injector:
             start_us,
             nodes=active.nodes,
             links=active.links,
-            detail="; ".join(filter(None, (detail, *refused))),
+            detail="; ".join(filter(None, (detail, *notes, *refused))),
         )
-        if is_link_fault(fault) or isinstance(fault, Kill | Pause):
+        if is_link_fault(fault) or isinstance(fault, Kill | PowerCut | Pause):
             self._active[index] = active
             if fault.for_ms is not None:
                 heapq.heappush(self._agenda, (now_ms + fault.for_ms, _HEAL, index))
+
+    def _inject_processes(self, index: int, fault: Fault, nodes: Sequence[str]) -> Done:
+        if not isinstance(fault, PowerCut):
+            return self._processes.inject(_what(fault), index, nodes)
+        percent, rng = fault.keep_percent, self._rngs[index]
+        return self._processes.power_cut(
+            index, nodes, lambda: rng.random() if percent is None else percent / 100
+        )
 
     def _inject_links(
         self, index: int, fault: LinkFault, on: Resolution, start_us: int
@@ -196,8 +205,10 @@ class Injector:
         active = self._active.pop(index)
         start_us = self._world.now_us()
         if not is_link_fault(active.fault):
-            done, refused = self._processes.heal(_what(active.fault), index, active.nodes)
-            self._write(index, "heal", start_us, nodes=done, detail="; ".join(refused))
+            done = self._processes.heal(_what(active.fault), index, active.nodes)
+            self._write(
+                index, "heal", start_us, nodes=done.nodes, detail="; ".join(done.refused)
+            )
             return
         counts, failed = Counts(), []
         for number in active.rules:
@@ -219,6 +230,7 @@ class Injector:
             detail=f"{counts.matched} messages met it",
             dropped=counts.dropped,
             delayed=counts.delayed + counts.held,
+            **({"duplicated": counts.duplicated} if counts.duplicated else {}),
         )
 
     def _resolve_on(self, index: int) -> Resolution:

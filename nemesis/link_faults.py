@@ -10,10 +10,12 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from nemesis.links import LinkRule
-from nemesis.schedule import Bridge, Cluster, Cut, Delay, Fault, Isolate, Loss, Ring
+import msgspec
 
-LinkFault = Cut | Isolate | Bridge | Ring | Delay | Loss
+from nemesis.links import LinkRule
+from nemesis.schedule import Bridge, Cluster, Cut, Delay, Fault, Isolate, Link, Loss, Ring
+
+LinkFault = Cut | Isolate | Bridge | Ring | Delay | Loss | Link
 EXACT_RING: Final = 5
 """Up to so many brokers a ring is exact; above, majorities are drawn."""
 
@@ -56,6 +58,19 @@ def rules_for(
                 senders=(), receivers=(), action="drop", percent=fault.percent, kinds=fault.kinds
             )
             return _between(on, to, fault.two_way, rule)
+        case Link():
+            rule = LinkRule(
+                senders=(),
+                receivers=(),
+                action=fault.action,
+                kinds=fault.kinds,
+                match=fault.match,
+                percent=fault.percent,
+                delay_ms=fault.delay_ms,
+                jitter_ms=fault.jitter_ms,
+                limit=fault.limit,
+            )
+            return _between(on, to, fault.two_way, rule)
 
 
 def is_link_fault(fault: Fault) -> bool:
@@ -81,20 +96,11 @@ def _between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule
     # Of equal groups one rule covers both directions; a second one would act twice.
     if two_way and set(on) != set(to):
         directions.append((tuple(to), tuple(on)))
-    made = [_directed(senders, receivers, like) for senders, receivers in directions]
+    made = [
+        msgspec.structs.replace(like, senders=senders, receivers=receivers)
+        for senders, receivers in directions
+    ]
     return [rule for rule in made if links_of([rule])]
-
-
-def _directed(senders: tuple[str, ...], receivers: tuple[str, ...], like: LinkRule) -> LinkRule:
-    return LinkRule(
-        senders=senders,
-        receivers=receivers,
-        action=like.action,
-        kinds=like.kinds,
-        percent=like.percent,
-        delay_ms=like.delay_ms,
-        jitter_ms=like.jitter_ms,
-    )
 
 
 def _bridge(on: Sequence[str], brokers: Sequence[str], rng: random.Random) -> list[LinkRule]:

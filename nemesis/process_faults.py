@@ -16,10 +16,11 @@ from node.errors import FloodmarkError
 
 
 class Done(NamedTuple):
-    """The nodes that were acted on, and for each of the others why not."""
+    """The nodes that were acted on, for each of the others why not, and what there is to tell."""
 
     nodes: tuple[str, ...]
     refused: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class _Refused(FloodmarkError):
@@ -45,9 +46,24 @@ class ProcessFaults:
         }
         return _each(nodes, lambda node: acts[what](fault, node))
 
+    def power_cut(self, fault: int, nodes: Iterable[str], keep: Callable[[], float]) -> Done:
+        """Cut the power of these nodes; `keep` says the share of unsynced bytes one keeps."""
+
+        def cut(node: str) -> str:
+            self._require_up(node)
+            before, after = self._world.power_cut(node, keep())
+            self._down(fault, node)
+            return f"{node} kept {after} of {before} unsynced bytes"
+
+        return _each(nodes, cut)
+
     def heal(self, what: str, fault: int, nodes: Iterable[str]) -> Done:
         """Undo what `fault` did to these nodes, as far as it still lasts."""
-        acts = {"kill": self._undo_kill, "pause": self._undo_pause}
+        acts = {
+            "kill": self._undo_kill,
+            "power-cut": self._undo_kill,
+            "pause": self._undo_pause,
+        }
         return _each(nodes, lambda node: acts[what](fault, node))
 
     def heal_all(self, nodes: Iterable[str]) -> Done:
@@ -56,9 +72,15 @@ class ProcessFaults:
         return _each(hurt, self._mend)
 
     def _kill(self, fault: int, node: str) -> None:
+        self._require_up(node)
+        self._world.kill(node)
+        self._down(fault, node)
+
+    def _require_up(self, node: str) -> None:
         if not self._world.is_up(node):
             raise _Refused(f"{node} is down already")
-        self._world.kill(node)
+
+    def _down(self, fault: int, node: str) -> None:
         self._view.lost(node)
         self._paused_by.pop(node, None)
         self._killed_by[node] = fault
@@ -117,16 +139,18 @@ class ProcessFaults:
         self._paused_by.pop(node, None)
 
 
-def _each(nodes: Iterable[str], act: Callable[[str], None]) -> Done:
-    """Act on every node, whatever becomes of the others."""
-    done, refused = [], []
+def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> Done:
+    """Act on every node, whatever becomes of the others; what `act` returns is a note."""
+    done, refused, notes = [], [], []
     for node in nodes:
         try:
             if node[0] == "c":
                 raise _Refused(f"{node} is a client: only its links can fail")
-            act(node)
+            note = act(node)
         except FloodmarkError as error:
             refused.append(str(error))
         else:
             done.append(node)
-    return Done(tuple(done), tuple(refused))
+            if note:
+                notes.append(note)
+    return Done(tuple(done), tuple(refused), tuple(notes))

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from nemesis.matching import is_bound
 from node import trace
 from node.errors import UsageError
 
@@ -119,6 +120,16 @@ class Kill(_Fault, frozen=True, kw_only=True, tag="kill"):
     on: str
 
 
+class PowerCut(_Fault, frozen=True, kw_only=True, tag="power-cut"):
+    """SIGKILL, and each node loses the tail of its unsynced writes; started again as after a kill.
+
+    `keep_percent` of the unsynced bytes remain; None: drawn, for each node apart.
+    """
+
+    on: str
+    keep_percent: int | None = None
+
+
 class Restart(_Fault, frozen=True, kw_only=True, tag="restart"):
     """Start a dead node; a live one is stopped cleanly (SIGTERM) first."""
 
@@ -183,9 +194,31 @@ class Loss(_Fault, frozen=True, kw_only=True, tag="loss"):
     kinds: tuple[str, ...] = ()
 
 
-Fault = Kill | Restart | Pause | Resume | Cut | Isolate | Bridge | Ring | Delay | Loss
+class Link(_Fault, frozen=True, kw_only=True, tag="link"):
+    """One link rule to the letter: `action` on the messages from `on` to `to` that fit.
+
+    `kinds` and `match` narrow it to kinds of messages and to header fields (bounds as in `After`);
+    of those that fit, `percent` are acted on, at most `limit` a direction.
+    """
+
+    on: str
+    to: str
+    action: Literal["drop", "delay", "duplicate", "hold"]
+    two_way: bool = False
+    kinds: tuple[str, ...] = ()
+    match: dict[str, Any] = {}
+    percent: int = 100
+    delay_ms: int = 0
+    jitter_ms: int = 0
+    limit: int | None = None
+
+
+Fault = (
+    Kill | PowerCut | Restart | Pause | Resume
+    | Cut | Isolate | Bridge | Ring | Delay | Loss | Link
+)  # fmt: skip
 FAULT_TYPES: Final[tuple[type[_Fault], ...]] = (
-    Kill, Restart, Pause, Resume, Cut, Isolate, Bridge, Ring, Delay, Loss,
+    Kill, PowerCut, Restart, Pause, Resume, Cut, Isolate, Bridge, Ring, Delay, Loss, Link,
 )  # fmt: skip
 FAULT_NAMES: Final = tuple(str(t.__struct_config__.tag) for t in FAULT_TYPES)
 
@@ -312,8 +345,12 @@ def check(schedule: Schedule, *, source: str = "schedule") -> None:
             if kind not in trace.MESSAGE_KINDS:
                 known = ", ".join(trace.MESSAGE_KINDS)
                 problems.append(f"{where}: no message of kind '{kind}' (known: {known})")
-        if isinstance(fault, Loss) and not 0 < fault.percent <= 100:
+        if isinstance(fault, Loss | Link) and not 0 < fault.percent <= 100:
             problems.append(f"{where}: percent must be 1..100")
+        if isinstance(fault, Link):
+            problems += [f"{where}: {wrong}" for wrong in _check_link(fault)]
+        if isinstance(fault, PowerCut) and not 0 <= (fault.keep_percent or 0) <= 100:
+            problems.append(f"{where}: keep_percent must be 0..100")
     if problems:
         raise UsageError(f"{source}: {problems[0]}")
 
@@ -326,14 +363,38 @@ def _check_after(after: After) -> list[str]:
     known = {*COMMON_FIELDS, *trace.FIELDS[after.event]}
     if unknown := sorted(after.match.keys() - known):
         wrong.append(f"'{after.event}' has no field '{unknown[0]}' (it has {sorted(known)})")
-    for field, value in after.match.items():
-        if isinstance(value, dict) and not (value and value.keys() <= {"at_least", "at_most"}):
-            wrong.append(f"match: {field}: a bound is written at_least or at_most")
+    wrong += _check_bounds(after.match)
     if after.nth < 1:
         wrong.append("nth must be at least 1")
     if after.delay_ms < 0:
         wrong.append("delay_ms is negative")
     return wrong
+
+
+def _check_link(link: Link) -> list[str]:
+    """Link rules that could never act, in words."""
+    kinds = link.kinds or trace.MESSAGE_KINDS
+    known = {field for kind in kinds for field in trace.MESSAGE_FIELDS.get(kind, ())}
+    known |= {"kind", "body_bytes"}
+    wrong = []
+    if unknown := sorted(link.match.keys() - known):
+        of = f" of kind {', '.join(link.kinds)}" if link.kinds else ""
+        wrong.append(f"match: no message{of} has a field '{unknown[0]}' (known: {sorted(known)})")
+    wrong += _check_bounds(link.match)
+    if link.limit is not None and link.limit < 1:
+        wrong.append("limit must be at least 1")
+    if link.action in ("drop", "hold") and (link.delay_ms or link.jitter_ms):
+        wrong.append(f"a {link.action} takes no delay_ms or jitter_ms")
+    return wrong
+
+
+def _check_bounds(match: dict[str, Any]) -> list[str]:
+    """Bounds of a match that are none, in words."""
+    return [
+        f"match: {field}: a bound is written at_least or at_most"
+        for field, value in match.items()
+        if isinstance(value, dict) and not is_bound(value)
+    ]
 
 
 def _check_shape(cluster: Cluster, workload: Workload) -> list[str]:

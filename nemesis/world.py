@@ -18,6 +18,13 @@ class World(Protocol):
         """SIGKILL; also works on a paused node."""
         ...
 
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        """SIGKILL, and of what the node had not synced only the first `keep` (0 to 1) remains.
+
+        Returns the length of that in bytes before and after.
+        """
+        ...
+
     def start(self, node: str) -> None:
         """Start a new process of a node that is down."""
         ...

@@ -73,6 +73,48 @@ MESSAGE_KINDS: Final = (
 )  # fmt: skip
 """Kinds of messages on the wire, for faults that strike only some of them."""
 
+MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "admin-done": ("corr", "detail", "error", "leader"),
+    "alter": (
+        "broker", "broker_epoch", "corr", "isr", "leader_epoch", "partition",
+        "partition_epoch",
+    ),
+    "altered": (
+        "corr", "error", "isr", "leader", "leader_epoch", "partition", "partition_epoch",
+        "request_epoch",
+    ),
+    "beaten": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
+    "begin-epoch": ("corr", "partition", "term"),
+    "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
+    "epoch-end": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
+    "epoch-ended": (
+        "asked", "corr", "end_offset", "epoch", "error", "leader", "partition",
+        "request_epoch", "version",
+    ),
+    "fetch": (
+        "broker_epoch", "corr", "last_epoch", "leader_epoch", "max_bytes", "max_wait_ms",
+        "offset", "partition", "replica",
+    ),
+    "fetched": (
+        "corr", "diverging", "error", "hw", "last_epoch", "leader", "leader_epoch",
+        "log_end", "log_start", "offset", "partition", "request_epoch",
+    ),
+    "heartbeat": (
+        "broker", "broker_epoch", "corr", "metadata_offset", "want_fence",
+        "want_shutdown",
+    ),
+    "metadata": ("corr",),
+    "metadata-is": ("corr", "leaders"),
+    "produce": ("acks", "corr", "partition", "timeout_ms"),
+    "produced": ("appended", "base_offset", "corr", "error", "leader", "leader_epoch", "partition"),
+    "register": ("broker", "corr", "incarnation", "intact_since"),
+    "registered": ("broker_epoch", "corr", "error", "incarnation", "leader"),
+    "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
+    "voted": ("corr", "granted", "partition", "pre", "request_term", "term"),
+}  # fmt: skip
+"""Header fields of each kind beside `kind` and `body_bytes`, for rules about single messages; those
+that open the body of a fetch response too (see `node.wire.peek`)."""
+
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]

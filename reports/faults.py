@@ -16,9 +16,9 @@ Status = Literal["done", "skipped", "missed", "waiting"]
 # One letter a kind, drawn on its bar: colour alone never carries the meaning.
 LETTERS: Final = {
     "kill": "K", "restart": "S", "pause": "P", "resume": "U", "cut": "C", "isolate": "I",
-    "bridge": "B", "ring": "R", "delay": "D", "loss": "L",
+    "bridge": "B", "ring": "R", "delay": "D", "loss": "L", "link": "M", "power-cut": "X",
 }  # fmt: skip
-ON_PROCESSES: Final = frozenset({"kill", "restart", "pause", "resume"})
+ON_PROCESSES: Final = frozenset({"kill", "power-cut", "restart", "pause", "resume"})
 INSTANT: Final = frozenset({"restart", "resume"})
 
 
@@ -36,6 +36,7 @@ class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     dropped: int = 0
     delayed: int = 0
+    duplicated: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Executed:
     detail: str = ""
     dropped: int = 0
     delayed: int = 0
+    duplicated: int = 0
     touched: bool | None = None
     healed: bool = False
     asked: Fault | None = field(default=None, repr=False)
@@ -121,6 +123,8 @@ class Executed:
             parts.append(f"{words.count(self.dropped, 'message')} dropped")
         if self.delayed:
             parts.append(f"{words.count(self.delayed, 'message')} delayed")
+        if self.duplicated:
+            parts.append(f"{words.count(self.duplicated, 'message')} duplicated")
         return f"{' and '.join(parts)}."
 
 
@@ -199,10 +203,11 @@ def _join_one(
         )  # fmt: skip
     effects = [x for x in lines if x.action == "effect"]
     dropped, delayed = sum(x.dropped for x in effects), sum(x.delayed for x in effects)
+    duplicated = sum(x.duplicated for x in effects)
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
-    if what == "kill":
+    if what in ("kill", "power-cut"):
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
         ends = [max(ups)] if ups and all(ups) else ends
@@ -212,8 +217,8 @@ def _join_one(
         index=index, what=what or "?", status="done", on=on, start_us=start,
         end_us=max(start, min(ends, default=max(last_us, start))),
         nodes=inject.nodes, links=inject.links, detail=inject.detail,
-        dropped=dropped, delayed=delayed, healed=bool(ends),
-        touched=(dropped + delayed > 0) if effects else None, asked=asked,
+        dropped=dropped, delayed=delayed, duplicated=duplicated, healed=bool(ends),
+        touched=(dropped + delayed + duplicated > 0) if effects else None, asked=asked,
     )  # fmt: skip
 
 

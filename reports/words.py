@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from nemesis.schedule import After, Bridge, Cut, Delay, Fault, Isolate, Loss, Ring
+from nemesis.schedule import After, Bridge, Cut, Delay, Fault, Isolate, Link, Loss, PowerCut, Ring
 
 _ROLES = {
     "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
@@ -86,10 +86,34 @@ def intent(fault: Fault) -> str:
             return f"Delay messages {link} by {fault.delay_ms} ms{jitter}{only}"
         case Loss():
             return f"Lose {fault.percent} % of messages {_link(fault)}{only}"
+        case Link():
+            return _rule(fault)
+        case PowerCut():
+            kept = "a drawn part" if fault.keep_percent is None else f"{fault.keep_percent} %"
+            return f"Cut the power of {target(fault.on)}: {kept} of the unsynced bytes remain"
     return f"{str(fault.__struct_config__.tag).capitalize()} {target(fault.on)}"
 
 
-def _link(fault: Delay | Loss) -> str:
+def _rule(fault: Link) -> str:
+    """A link rule: `Drop fetched messages from n1 to n2 with hw at least 50`."""
+    which = " ".join(filter(None, (", ".join(fault.kinds), "messages", _link(fault))))
+    share = f"{fault.percent} % of " if fault.percent < 100 else ""
+    most = f"at most {fault.limit} " if fault.limit is not None else ""
+    fields = " and ".join(f"{name} {_wanted(value)}" for name, value in fault.match.items())
+    late = f" by {fault.delay_ms} ms" if fault.delay_ms else ""
+    late += f" ± {fault.jitter_ms} ms" if fault.jitter_ms else ""
+    fitting = f" with {fields}" if fields else ""
+    return f"{fault.action.capitalize()} {share}{most}{which}{fitting}{late}"
+
+
+def _wanted(value: object) -> str:
+    """What a match asks of one field."""
+    if isinstance(value, dict):
+        return " and ".join(f"{str(bound).replace('_', ' ')} {n}" for bound, n in value.items())
+    return str(value)
+
+
+def _link(fault: Delay | Loss | Link) -> str:
     if fault.two_way:
         return f"between {target(fault.on)} and {target(fault.to)}"
     return f"from {target(fault.on)} to {target(fault.to)}"

@@ -39,6 +39,12 @@ class RecordingWorld:
         self.up.remove(node)
         self.paused.discard(node)
 
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        self._act("power_cut", node)
+        self.up.remove(node)
+        self.paused.discard(node)
+        return 1000, round(1000 * keep)
+
     def start(self, node: str) -> None:
         assert node not in self.up
         self._act("start", node)

@@ -28,7 +28,8 @@ ALLOWED_IMPORTS = {
 }  # fmt: skip
 # Data types that others share: they may know each other and nothing else of ours.
 LEAVES = {
-    "checker.verdict", "harness.history", "nemesis.schedule", "node.errors", "node.trace",
+    "checker.verdict", "harness.history", "nemesis.matching", "nemesis.schedule", "node.errors",
+    "node.trace",
 }  # fmt: skip
 
 # Libraries that belong to one place.
@@ -265,7 +266,12 @@ def test_the_trace_names_every_kind_of_message() -> None:
     from typing import get_args
 
     from node.core.messages import AnyMessage
-    from node.trace import MESSAGE_KINDS
+    from node.trace import MESSAGE_FIELDS, MESSAGE_KINDS
 
-    kinds = sorted(str(kind.__struct_config__.tag) for kind in get_args(AnyMessage))
-    assert list(MESSAGE_KINDS) == kinds
+    forms = {str(form.__struct_config__.tag): form for form in get_args(AnyMessage)}
+    assert list(MESSAGE_KINDS) == sorted(forms)
+    in_body = {"fetched": ("hw", "leader_epoch")}
+    assert {
+        kind: tuple(sorted((*forms[kind].__struct_encode_fields__, *in_body.get(kind, ()))))
+        for kind in sorted(forms)
+    } == MESSAGE_FIELDS

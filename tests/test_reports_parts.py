@@ -78,6 +78,11 @@ class TestWords:
             s.Isolate(on="controller", at_ms=1, clients=True), s.Bridge(on="n3", at_ms=1),
             s.Ring(at_ms=1), s.Delay(on="n1", to="n2", delay_ms=5, jitter_ms=2, at_ms=1),
             s.Loss(on="n1", to="all", percent=7, at_ms=1, two_way=False, kinds=("fetch",)),
+            s.PowerCut(on="leader:log-0", at_ms=1), s.PowerCut(on="n1", at_ms=1, keep_percent=0),
+            s.Link(
+                on="n1", to="n2", action="drop", kinds=("fetched",), match={"hw": {"at_least": 9}},
+                at_ms=1, limit=2,
+            ),
         ]  # fmt: skip
         texts = [f"{words.intent(f)} {words.asked(f)}" for f in every]
         assert texts[0] == (
@@ -86,6 +91,11 @@ class TestWords:
         )
         assert texts[4].startswith("Cut the leader of log-1 from the rest, one way at 0.001 s")
         assert texts[9].startswith("Lose 7 % of messages from n1 to all brokers (fetch only)")
+        assert texts[10].startswith("Cut the power of the leader of log-0: a drawn part of")
+        assert texts[11].startswith("Cut the power of n1: 0 % of the unsynced bytes remain")
+        assert texts[12].startswith(
+            "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 at 0.001 s"
+        )
         assert {f.__struct_config__.tag for f in every} == set(s.FAULT_NAMES)
         assert set(faults.LETTERS) == set(s.FAULT_NAMES)
         assert len(set(faults.LETTERS.values())) == len(s.FAULT_NAMES)

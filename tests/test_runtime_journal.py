@@ -135,7 +135,7 @@ def test_frames_of_an_older_generation_do_not_pass_as_newer_ones(tmp_path: Path)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_power_cut_keeps_a_prefix_and_is_noticed(tmp_path: Path, seed: int) -> None:
     sizes = three_turns(tmp_path)
-    before, after = power_cut(tmp_path, random.Random(seed))
+    before, after = power_cut(tmp_path, random.Random(seed).random())
     assert before == sizes[2]
     assert 0 <= after <= before
     store = open_(tmp_path)
@@ -149,7 +149,7 @@ def test_a_power_cut_takes_nothing_that_was_flushed_or_durable(tmp_path: Path) -
     append(store, 0, 1, 2, durable=True, log="__cluster_metadata-0")
     store.flush()
     store.close()
-    assert power_cut(tmp_path, random.Random(1)) == (0, 0)
+    assert power_cut(tmp_path, random.Random(1).random()) == (0, 0)
     store = open_(tmp_path, "boot-2")
     assert seen(store) == [0, 1]
     assert len(list(store.batches("__cluster_metadata-0"))) == 3
@@ -174,7 +174,7 @@ def test_a_lost_journal_is_noticed(tmp_path: Path) -> None:
 def test_unclean_lasts_until_the_first_commit(tmp_path: Path) -> None:
     """A node that dies before it has acted on `clean` must find it false again."""
     three_turns(tmp_path)
-    power_cut(tmp_path, random.Random(3))
+    power_cut(tmp_path, random.Random(3).random())
     for _ in range(3):
         store = open_(tmp_path)
         assert not store.clean
@@ -203,10 +203,10 @@ def test_killed_between_its_mark_and_its_first_frame_a_node_is_clean(tmp_path: P
 def test_a_living_node_suffers_no_power_cut(tmp_path: Path) -> None:
     store = open_(tmp_path)
     with pytest.raises(StorageError, match="open in another process"):
-        power_cut(tmp_path, random.Random(1))
+        power_cut(tmp_path, random.Random(1).random())
     store.close()
     with pytest.raises(StorageError, match="no store"):
-        power_cut(tmp_path / "elsewhere", random.Random(1))
+        power_cut(tmp_path / "elsewhere", random.Random(1).random())
 
 
 def test_a_sound_frame_that_is_not_ours_is_refused(tmp_path: Path) -> None:

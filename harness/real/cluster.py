@@ -27,6 +27,7 @@ from harness.real.traces import TraceTail
 from harness.real.world import RealWorld
 from harness.rundir import Promise, RunDir
 from nemesis import hub
+from nemesis.disks import outnumber_copies
 from nemesis.hub_control import HubControl
 from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
@@ -77,7 +78,7 @@ class RealCluster:
     @property
     def world(self) -> RealWorld:
         """Signals and link rules."""
-        return RealWorld(self.nodes, self.hub)
+        return RealWorld(self.nodes, self.hub, self._data)
 
     @property
     def promise(self) -> Promise:
@@ -87,7 +88,8 @@ class RealCluster:
         voted = protocol(cluster.protocol).leader_by is LeaderBy.VOTES
         return Promise(
             acks=acks, flush=cluster.flush, unclean_election=cluster.unclean_election,
-            durable_acks=acks == -1 and not cluster.unclean_election,
+            durable_acks=acks == -1 and not cluster.unclean_election
+            and not outnumber_copies(self._schedule),
             contiguous_offsets=not voted,
         )  # fmt: skip
 

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from harness.clock import now_us
 from harness.real.nodes import Nodes
 from nemesis.hub_control import HubControl
 from nemesis.links import Counts, LinkRule
 from node.errors import FloodmarkError
+from node.runtime import datadir
 
 
 class RealWorld:
     """Implements `nemesis.world.World`; `hub` None means a run without link hub."""
 
-    def __init__(self, nodes: Nodes, hub: HubControl | None) -> None:
+    def __init__(
+        self, nodes: Nodes, hub: HubControl | None, data: Callable[[str], Path]
+    ) -> None:
+        """`data(node)` is the folder of a node's disk."""
         self._nodes = nodes
         self._hub = hub
+        self._data = data
 
     def kill(self, node: str) -> None:
         """SIGKILL; returns when the process is gone."""
         self._nodes.kill(node)
+
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        """SIGKILL, then the journal of unsynced writes is cut to its first `keep`."""
+        self._nodes.kill(node)
+        return datadir.power_cut(self._data(node), keep)
 
     def start(self, node: str) -> None:
         """Start a new process of a node that is down; returns long before it is ready."""

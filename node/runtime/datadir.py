@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 from pathlib import Path
 from typing import Final, Self
 
@@ -55,14 +54,14 @@ class DataDir:
         self.close()
 
 
-def power_cut(path: str | Path, rng: random.Random) -> tuple[int, int]:
+def power_cut(path: str | Path, keep: float) -> tuple[int, int]:
     """Take from a dead node what a power cut takes: the tail of its unsynced writes.
 
-    Returns the journal's length in bytes before and after. Raises StorageError while a process
-    still has the store open.
+    `keep` is the share that remains, 0 to 1. Returns the journal's length in bytes before and
+    after. Raises StorageError while a process still has the store open.
     """
     with DataDir(path, create=False):
-        return journal.cut(path, rng)
+        return journal.cut(path, keep)
 
 
 def host_boot_id() -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import struct
 import zlib
 from collections.abc import Sequence
@@ -154,8 +153,8 @@ class Journal:
         raise StorageError(f"cannot write the journal {self.path}: {reason}")
 
 
-def cut(data_dir: str | Path, rng: random.Random) -> tuple[int, int]:
-    """Do to a dead node's journal what a power cut does: keep only a drawn prefix.
+def cut(data_dir: str | Path, keep: float) -> tuple[int, int]:
+    """Do to a dead node's journal what a power cut does: only its first `keep` (0 to 1) remains.
 
     What remains also reads as written under another boot of the host, so that the next start knows
     of the power cut even if the prefix ends between two frames. Returns the length in bytes before
@@ -168,7 +167,7 @@ def cut(data_dir: str | Path, rng: random.Random) -> tuple[int, int]:
         return 0, 0
     try:
         before = os.fstat(fd).st_size
-        after = rng.randint(0, before)
+        after = round(before * keep)
         os.ftruncate(fd, after)
         head = os.pread(fd, HEADER_BYTES, 0)
         if len(head) == HEADER_BYTES:

@@ -1,0 +1,47 @@
+"""What the power cuts of a schedule can cost. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nemesis.schedule import Cluster, PowerCut, Schedule
+
+_ONE: Final = ("leader", "follower", "lagging", "controller", "any")
+
+
+def outnumber_copies(schedule: Schedule) -> bool:
+    """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
+
+    Under flush=sync none is unsynced. Else min_isr brokers have it, so that as many must lose
+    their power; a role counts as another broker each time.
+    """
+    cluster = schedule.cluster
+    if cluster.flush == "sync":
+        return False
+    named: set[str] = set()
+    others = 0
+    for fault in schedule.faults:
+        if isinstance(fault, PowerCut):
+            size = _size(fault.on, cluster)
+            if size is None:
+                named.update(name for name in fault.on.split(",") if name[0] == "n")
+            else:
+                others += size
+    return len(named) + others >= cluster.min_isr
+
+
+def _size(target: str, cluster: Cluster) -> int | None:
+    """How many brokers a role may stand for; None for names."""
+    role = target.partition(":")[0]
+    if role in _ONE:
+        return 1
+    match role:
+        case "minority":
+            return (cluster.brokers - 1) // 2
+        case "majority":
+            return cluster.brokers // 2 + 1
+        case "all" | "rest":
+            return cluster.brokers
+        case "voters" | "clients":
+            return 0
+    return None
