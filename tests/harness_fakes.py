@@ -71,7 +71,8 @@ class FakeClients:
     def status(self) -> Status:
         self.looks_until_ready -= 1
         return Status(
-            t_us=0 if self.looks_until_ready >= 0 else now_us(), acked=9, progress=self._progress, final=self._final,
+            t_us=0 if self.looks_until_ready >= 0 else now_us(), acked=9,
+            progress=self._progress, final=self._final,
             problem=self.problem, last_op_us=1,
         )  # fmt: skip
 
