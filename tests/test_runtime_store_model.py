@@ -141,7 +141,7 @@ def test_a_power_cut_loses_only_a_tail_of_deferred_turns(
                 assert observed(store) == now
             elif step[0] == "power-cut":
                 store.close()
-                power_cut(path, rng)
+                power_cut(path, rng.random())
                 store = LmdbStorage(path, "boot")
                 now = observed(store)
                 assert now.part(DURABLE) == committed.part(DURABLE)

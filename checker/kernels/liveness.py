@@ -29,8 +29,8 @@ def _progress(group: Group) -> tuple[list[Anomaly], str]:
     """A partition that was written to after the heal acknowledges within the recovery limit."""
     sends, phases = group.of(Kind.SEND), group.meta.phases
     heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
-    if heal_us <= 0:
-        return [], ""
+    if heal_us <= 0 or group.meta.promise.acks == 0:
+        return [], ""  # nothing acknowledges a send with acks=0: whether it got on is not known
     after = np.flatnonzero(sends.t0 > heal_us)
     acknowledged = sends.t1[(sends.outcome == Outcome.OK) & (sends.t1 > heal_us)]
     first = int(acknowledged.min()) if len(acknowledged) else -1
