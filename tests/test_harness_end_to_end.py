@@ -190,7 +190,7 @@ def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_p
     [
         ("ack-before-isr", "no-lost-acknowledged-write"),
         ("read-beyond-hw", "reads-below-hw"),
-        ("elect-any-replica", "no-lost-acknowledged-write"),
+        ("elect-any-replica", "log-and-metadata"),
     ],
 )
 def test_a_historical_bug_is_found_and_its_property_named(

@@ -6,20 +6,20 @@ dies, however it dies. Like a broker, it does not import the harness's main scri
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 import multiprocess
 from multiprocess import resource_tracker
+
+from node.runtime.spawn import blocked, hidden_main
 
 _PR_SET_PDEATHSIG: Final = 1
 EXIT_ORPHANED: Final = 70
@@ -62,7 +62,7 @@ def start(name: str, target: Callable[..., None], *args: Any) -> Child:
     )
     # The tracker's own start lifts the block below, so it must be up before.
     resource_tracker.ensure_running()
-    with _interrupts_blocked(), _hidden_main():
+    with blocked(signal.SIGINT), hidden_main():
         process.start()
     return cast(Child, process)
 
@@ -84,24 +84,3 @@ def settle_in(parent_pid: int, output: Path) -> None:
     os.close(descriptor)
     faulthandler.enable(file=2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-
-
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C waits until the child has said that it ignores it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
-    """A `spawn` child imports its parent's main script, unless there seems to be none."""
-    real = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = real

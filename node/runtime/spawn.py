@@ -75,13 +75,13 @@ def spawn(config: ProcessConfig, make_core: MakeCore | None = None) -> NodeProce
     )
     # The tracker's own start lifts the block below, so it must be up before.
     resource_tracker.ensure_running()
-    with _blocked(signal.SIGINT, signal.SIGTERM), _hidden_main():
+    with blocked(signal.SIGINT, signal.SIGTERM), hidden_main():
         process.start()
     return cast(NodeProcess, process)
 
 
 @contextlib.contextmanager
-def _blocked(*signals: signal.Signals) -> Iterator[None]:
+def blocked(*signals: signal.Signals) -> Iterator[None]:
     """Signals a child inherits as blocked, until it has its own handlers."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -91,7 +91,8 @@ def _blocked(*signals: signal.Signals) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
+def hidden_main() -> Iterator[None]:
+    """A `spawn` child imports its parent's main script, unless there seems to be none."""
     real = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
