@@ -3,7 +3,7 @@
 Every change is a batch of records in the metadata log; it takes effect, and is answered, only
 when committed there, so a deposed controller changes nothing. Decisions build on `image`, which
 includes what is appended but not committed yet; it is dropped with the leadership.
-Protocols reference 1.2, 1.3, 1.7, 1.9.
+See docs/protocols.md.
 """
 
 from __future__ import annotations

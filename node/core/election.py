@@ -2,7 +2,7 @@
 
 Pure functions from a partition's record and the set of active brokers to its next record, or None
 when nothing changes. Every result has partition epoch +1, and leader epoch +1 iff the leader
-changed. Source: KIP-966; protocols reference 1.9.
+changed. Source: KIP-966; docs/protocols.md.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class EpochCache:
         """Where `epoch` ends in this log, by the rules of truncate-on-fetch.
 
         An epoch below the first is answered with (itself, start of the first): nothing of it, or
-        of anything before it, is here. Reference: seed 000, protocols reference 2.1.
+        of anything before it, is here. See docs/protocols.md.
         """
         if not self._epochs or epoch == self._epochs[-1]:
             return EpochEnd(epoch, leo)

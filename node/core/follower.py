@@ -4,7 +4,7 @@ Knows its replica and one outstanding fetch; must never know who else follows. A
 only if it is from the leader followed now, in the epoch asked in, and about this very log end:
 offset and last epoch. The offset alone would not do: after a cut and new records the log may end
 there again, and a late second copy of the diverging answer would cut what was promised since.
-Protocols reference 1.5, 2.1.
+See docs/protocols.md.
 """
 
 from __future__ import annotations

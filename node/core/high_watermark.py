@@ -1,7 +1,7 @@
 """When a leader raises its high watermark, and who is answered then.
 
 The HW is monotone on one leader in one epoch. Triggers: a follower's fetch, a committed ISR
-change, a produce, and becoming leader. Protocols reference 1.6, 5.3.
+change, a produce, and becoming leader. See docs/protocols.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """In-sync set and high-watermark arithmetic: pure, no replica state.
 
 Source: KIP-966 and KIP-497 (maximal ISR); for majorities the high-water mark pattern with Raft's
-rule for older terms. Protocols reference 1.6-1.8, 5.2-5.4.
+rule for older terms. See docs/protocols.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 While a proposal is in flight the HW waits for everyone who might already be a member (the maximal
 ISR); only a definite answer narrows it again. One proposal at a time; an ambiguous outcome is
-never rolled back. Protocols reference 1.7, 1.8; KIP-497, KIP-841, KIP-903, KIP-966.
+never rolled back. See docs/protocols.md; KIP-497, KIP-841, KIP-903, KIP-966.
 """
 
 from __future__ import annotations

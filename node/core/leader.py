@@ -2,7 +2,7 @@
 
 Knows its replica and its peers' fetches; must never know how it came to lead. The order of the
 tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, leaves no
-trace in the leader's state (KAFKA-13141). Protocols reference 1.4-1.8, 1.11.
+trace in the leader's state (KAFKA-13141). See docs/protocols.md.
 """
 
 from __future__ import annotations

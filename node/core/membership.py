@@ -2,7 +2,7 @@
 
 One broker epoch a process: the controller hands it out when it accepts the registration, and
 every fetch and proposal carries it, so that nothing meant for an earlier process counts for this
-one. Protocols reference 1.2; KIP-841, KIP-903.
+one. See docs/protocols.md; KIP-841, KIP-903.
 """
 
 from __future__ import annotations

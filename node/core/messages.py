@@ -51,7 +51,7 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     """Records from `offset` on, please. Everything below `offset` is in the sender's log.
 
     `leader_epoch` is the epoch the sender believes current (-1: a consumer that does not know),
-    `last_epoch` that of the sender's last record (-1: empty log). Protocols reference, 1.3.
+    `last_epoch` that of the sender's last record (-1: empty log). See docs/protocols.md.
     """
 
     partition: str

@@ -2,7 +2,7 @@
 
 Metadata arrives merged: a replica may skip states (removed and re-added, leadership lost and
 regained). A record counts only if its partition epoch is newer than what is known, since a leader
-may have learned it from its AlterPartition answer already. Protocols reference 1.1, 1.10.
+may have learned it from its AlterPartition answer already. See docs/protocols.md.
 """
 
 from __future__ import annotations

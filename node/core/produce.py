@@ -1,4 +1,4 @@
-"""What a leader does with a produce request. Protocols reference 1.11."""
+"""What a leader does with a produce request. See docs/protocols.md."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ truncation are those of every other partition. A voter's term and vote are on di
 told. PreVote keeps a returning voter from raising the term; check quorum makes a leader that no
 majority fetches from resign. Nodes that are no voters only fetch (observers).
 
-Protocols reference 5.3, 5.4; KIP-595, KIP-996.
+See docs/protocols.md; KIP-595, KIP-996.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One module for all rules but truncate-on-fetch, which is part of every fetch (`f
 leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
 own high watermark, as the documents say; a lost answer never does: the question is asked again.
 
-KIP-101, KIP-279; protocols reference 3.1, 3.4.
+KIP-101, KIP-279; docs/protocols.md.
 """
 
 from __future__ import annotations
