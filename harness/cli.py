@@ -167,7 +167,7 @@ def protocols() -> None:
 @app.command()
 def switches() -> None:
     """List the historical bugs that can be switched on."""
-    from node.core.switches import EXHIBITS
+    from node.core.exhibits import EXHIBITS
 
     for exhibit in EXHIBITS:
         print(f"{exhibit.name} ({exhibit.code}): {exhibit.summary}; seen in {exhibit.seen_in}")
