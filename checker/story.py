@@ -55,7 +55,9 @@ def tell(
     for event in sorted(events, key=lambda e: (e["t_us"], e["node"])):
         told.hear(event)
     sentences = told.sentences
-    first_us = sentences[0].t_us if sentences else 0
+    if not sentences:
+        return []
+    first_us = sentences[0].t_us
     sentences += [s for line in faults if (s := _fault(line)) is not None and s.t_us >= first_us]
     sentences.sort(key=lambda s: s.t_us)
     if until_us is not None:
