@@ -28,14 +28,18 @@ _CUT_BECAUSE: Final = {
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a story. `kind` is a trace event's name or "fault"; `breaks` marks the steps at
-    which the record was cut away, overwritten, or left behind by an election."""
+    """One step of a story. `kind` is a trace event's name or "fault".
+
+    `breaks` names what went wrong at this step, "" where nothing did: "cut:<reason>" (the record
+    was cut away), "elected-without", "overwritten". Names hold no node, offset or time, so that
+    two tellings of one bug have the same.
+    """
 
     t_us: int
     text: str
     kind: str
     node: str = ""
-    breaks: bool = False
+    breaks: str = ""
 
 
 def tell(
@@ -100,7 +104,7 @@ class _Teller:
         if heard is not None:
             heard(event)
 
-    def _say(self, event: Mapping[str, Any], text: str, *, breaks: bool = False) -> None:
+    def _say(self, event: Mapping[str, Any], text: str, *, breaks: str = "") -> None:
         self.sentences.append(Sentence(
             t_us=event["t_us"], text=text, kind=event["event"], node=event["node"], breaks=breaks
         ))  # fmt: skip
@@ -120,8 +124,9 @@ class _Teller:
             if newest > epoch:
                 also += f", although {ruler} leads epoch {newest} already"
             self._say(
-                event, f"{node} leads epoch {epoch} and appends {span}{also}.", breaks=clashes
-            )
+                event, f"{node} leads epoch {epoch} and appends {span}{also}.",
+                breaks="overwritten" if clashes else "",
+            )  # fmt: skip
         else:
             self._say(event, f"{node} copies {span} of epoch {epoch} from its leader.")
 
@@ -164,7 +169,7 @@ class _Teller:
             event,
             f"{node} cuts its log from {event['from_leo']} to {event['leo']}, {reason}: "
             f"offset {self._offset} is gone there, {where}.",
-            breaks=bool(self._acked_epochs),
+            breaks=f"cut:{event['reason']}" if self._acked_epochs else "",
         )
 
     def _role(self, event: Mapping[str, Any]) -> None:
@@ -185,7 +190,7 @@ class _Teller:
             event,
             f"{node} becomes leader of epoch {event['leader_epoch']}, {with_it} offset "
             f"{self._offset} (log end {event['leo']}, high watermark {event['hw']}).",
-            breaks=lacks and bool(self._acked_epochs),
+            breaks="elected-without" if lacks and self._acked_epochs else "",
         )
 
     def _elected(self, event: Mapping[str, Any]) -> None:
