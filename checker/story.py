@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from checker.findings import listing
+from checker.verdict import Sentence
 from node import trace
 
 MAX_SENTENCES: Final = 60
@@ -25,21 +24,6 @@ _CUT_BECAUSE: Final = {
     "diverging-epoch": "to where the leader says the logs part",
     "out-of-range": "to the leader's log end",
 }
-
-
-class Sentence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a story. `kind` is a trace event's name or "fault".
-
-    `breaks` names what went wrong at this step, "" where nothing did: "cut:<reason>" (the record
-    was cut away), "elected-without", "overwritten". Names hold no node, offset or time, so that
-    two tellings of one bug have the same.
-    """
-
-    t_us: int
-    text: str
-    kind: str
-    node: str = ""
-    breaks: str = ""
 
 
 def tell(
