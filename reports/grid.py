@@ -66,6 +66,7 @@ class Grid:
     lines: tuple[Line, ...]
     lineage: tuple[Lineage, ...]
     epochs: tuple[int, ...]
+    window_low: int = 0
     prefix: str = ""
     has_reads: bool = field(default=True)
 
@@ -103,7 +104,7 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
                        and a.verdict is Verdict.INVALID)  # fmt: skip
     broken = [o for o in offsets if any("bad" in x.cells[o - offsets[0]].classes for x in lines)]
     return Grid(
-        partition=focus.partition,
+        partition=focus.partition, window_low=focus.low,
         title=f"{focus.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
         story=_story(offsets, broken), offsets=offsets, marked=marked, lines=tuple(lines),
         lineage=_lineage(list(heads.values())), epochs=tuple(sorted(shown)), prefix=prefix,
