@@ -132,11 +132,11 @@ def _reference(focus: Focus, held: dict[str, dict[int, Held]], offset: int) -> i
 
 def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
     """Leading digits that all values of the window share, when values are too long to show."""
-    stored = (c.value for cells in held.values() for c in cells.values())
-    values = [str(value) for value in stored if value is not None]
+    stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
     for seen in (focus.acked, focus.read, focus.final):
-        values += [str(s.value) for cell in seen.values() for s in cell if s.value >= 0]
-    if not values or max(map(len, values)) <= LONGEST_VALUE or len(set(map(len, values))) > 1:
+        stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
+    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_VALUE]
+    if not values or len(set(map(len, values))) > 1:
         return ""
     low, high = min(values), max(values)
     same = next((i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b), len(low))
@@ -144,9 +144,13 @@ def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
 
 
 def _short(value: int | None, prefix: str) -> str:
-    """A value as it fits a cell: without the window's common prefix, else its last digits."""
+    """A value as it fits a cell: "6:215" if it fits, else without the window's common prefix, else
+    its last digits."""
     if value is None or value < 0:
         return "?"
+    named = show_value(value)
+    if len(named) <= LONGEST_VALUE:
+        return named
     text = str(value).removeprefix(prefix)
     return text if len(text) <= LONGEST_VALUE else "…" + text[1 - LONGEST_VALUE :]
 
