@@ -20,7 +20,6 @@ from node.core import switches
 from node.core.messages import EpochEndRequest
 from node.core.protocol import LIFTBRIDGE, Protocol
 
-
 TurnOn = Callable[..., None]
 
 

@@ -88,11 +88,12 @@ def test_some_power_cut_of_one_replica_endangers_what_is_committed(
 ) -> None:
     """A member of the ISR lost a committed record, nobody asked, and it may be elected."""
     monkeypatch.setitem(protocol.REGISTRY, MENDED.name, MENDED)
+    breaches = []
     for seed in range(1, 30):
         storm = ChaosStorm(seed, climate("power cuts", MENDED.name))
         try:
             storm.run(20)
         except AssertionError as breach:
-            assert "may lead but ends at" in str(breach) or "another prefix" in str(breach)
-            return
-    pytest.fail("no storm of 29 has done it")
+            breaches.append(str(breach))
+            break
+    assert any("may lead but ends at" in b or "another prefix" in b for b in breaches), breaches
