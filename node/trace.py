@@ -27,6 +27,8 @@ CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PARTITION: Final = "partition"
 PROPOSED: Final = "proposed"
+REPORTED: Final = "reported"
+WITNESSED: Final = "witnessed"
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # a process began; switches are the historical bugs turned on
@@ -41,6 +43,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
     # the leader asked the controller for another in-sync set
     PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    # a follower told the controller that its leader does not answer
+    REPORTED: ("leader", "leader_epoch", "partition_epoch"),
+    # the controller counted such a report; `witnesses` are all that count now
+    WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),
     # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
     APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
     # the tail was cut from `from_leo` down to `leo`
@@ -68,8 +74,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 MESSAGE_KINDS: Final = (
     "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "epoch-end",
-    "epoch-ended", "fetch", "fetched", "heartbeat", "metadata", "metadata-is", "produce",
-    "produced", "register", "registered", "vote", "voted",
+    "epoch-ended", "fetch", "fetched", "heartbeat", "metadata", "metadata-is", "new-data",
+    "produce", "produced", "register", "registered", "report-leader", "vote", "voted",
 )  # fmt: skip
 """Kinds of messages on the wire, for faults that strike only some of them."""
 
@@ -105,10 +111,14 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "metadata": ("corr",),
     "metadata-is": ("corr", "leaders"),
+    "new-data": ("corr", "partition"),
     "produce": ("acks", "corr", "partition", "timeout_ms"),
     "produced": ("appended", "base_offset", "corr", "error", "leader", "leader_epoch", "partition"),
     "register": ("broker", "corr", "incarnation", "intact_since"),
     "registered": ("broker_epoch", "corr", "error", "incarnation", "leader"),
+    "report-leader": (
+        "corr", "leader", "leader_epoch", "partition", "partition_epoch", "replica",
+    ),
     "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
     "voted": ("corr", "granted", "partition", "pre", "request_term", "term"),
 }  # fmt: skip

@@ -23,7 +23,7 @@ from functools import partial
 from core_bench import PARTITION, Bench, name_of, parse, records, show
 
 from node.core import batch as batches
-from node.core import follower, leader, partitions, produce, truncation
+from node.core import follower, idle, leader, partitions, produce, truncation
 from node.core.image import PartitionRecord
 from node.core.messages import (
     UNDEFINED,
@@ -33,6 +33,7 @@ from node.core.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    PartitionNotification,
     ProduceRequest,
     ProduceResponse,
 )
@@ -67,6 +68,9 @@ class Node(Bench):
             follower.on_epoch_end(self.ctx, self.r, source, message)
         elif isinstance(message, FetchResponse):
             follower.on_response(self.ctx, self.r, source, message, body)
+        elif isinstance(message, PartitionNotification):
+            idle.on_notification(self.ctx, self.r, source)
+            self.sleep(0)
 
     def refused(self) -> str:
         """Why the last answer could not be used."""
@@ -215,6 +219,7 @@ class Cluster:
         """Whether every follower waits at the end of its leader's log."""
         lead = self.nodes[self.record.leader].r
         waiting = {name: wait.request.offset for name, wait in lead.follower_waits.items()}
+        waiting |= {name: lead.peers[name].leo for name in lead.data_waiters}
         return all(
             self.nodes[name].r.leo == lead.leo == waiting.get(name)
             for name in self.up if name != self.record.leader

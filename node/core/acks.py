@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from node.core.context import Context
 from node.core.messages import Error, ProduceResponse
+from node.core.protocol import BelowMinIsr
 from node.core.replica import Replica
 from node.trace import ACK
 
@@ -35,6 +36,8 @@ def answer_produce(
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
     """The committed ISR fell below MinISR: waiting producers learn that nothing is certain."""
+    if r.protocol.below_min_isr is BelowMinIsr.WAIT:
+        return
     if r.role == "leader" and len(r.isr) < r.min_isr:
         while r.acks:
             ack = r.acks.popleft()

@@ -16,6 +16,7 @@ from node.core import batch as batches
 from node.core import controller as controlling
 from node.core import (
     follower,
+    idle,
     isr_change,
     leader,
     partitions,
@@ -44,10 +45,12 @@ from node.core.messages import (
     HeartbeatResponse,
     MetadataRequest,
     MetadataResponse,
+    PartitionNotification,
     ProduceRequest,
     ProduceResponse,
     RegisterBroker,
     RegisterBrokerResponse,
+    ReportLeader,
     VoteRequest,
     VoteResponse,
 )
@@ -64,6 +67,8 @@ class Broker:
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
         self.protocol = protocol.protocol(config.protocol)
+        timings = config.timings
+        idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
         self.replicas: dict[str, Replica] = {}
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
@@ -137,6 +142,11 @@ class Broker:
             case EpochEndResponse(partition=name):
                 if r := self._replica(name):
                     follower.on_epoch_end(ctx, r, source, message)
+            case PartitionNotification(partition=name):
+                if r := self._replica(name):
+                    idle.on_notification(ctx, r, source)
+            case ReportLeader():
+                self._on_report(message)
             case ProduceRequest():
                 self._produce(source, message, body)
             case AlterPartitionResponse(partition=name):
@@ -215,6 +225,12 @@ class Broker:
                 active.on_create_topic(ctx, source, message)
         session_us = ctx.config.timings.session_ms * 1000
         self._controller_us = min(self._controller_us, ctx.now_us + session_us)
+
+    def _on_report(self, message: ReportLeader) -> None:
+        """Reports are never answered: one that found no controller is repeated soon."""
+        if self.controller is not None:
+            expires_us = self.controller.on_report(self.ctx, message)
+            self._controller_us = min(self._controller_us, expires_us)
 
     # -- metadata -------------------------------------------------------------------------------
 

@@ -18,7 +18,15 @@ from node.core import batch as batches
 from node.core import election
 from node.core.context import Context
 from node.core.high_watermark import advance_hw
-from node.core.image import BrokerRecord, Image, PartitionRecord, Record, encode_records
+from node.core.image import (
+    BrokerRecord,
+    Image,
+    PartitionRecord,
+    Record,
+    encode_records,
+    epochs_from_offsets,
+)
+from node.core.leader_reports import Witnesses
 from node.core.messages import (
     AdminResponse,
     AlterPartition,
@@ -30,10 +38,11 @@ from node.core.messages import (
     HeartbeatResponse,
     RegisterBroker,
     RegisterBrokerResponse,
+    ReportLeader,
 )
 from node.core.produce import append
-from node.core.protocol import LeaderBy, Protocol, Restart
-from node.core.replica import NEVER, Replica
+from node.core.protocol import Detection, LeaderBy, Protocol, Restart
+from node.core.replica import Replica
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -59,12 +68,15 @@ class Controller:
         # Nobody can be blamed for silence before this controller was there to listen.
         self._heard_us = dict.fromkeys(image.brokers, ctx.now_us)
         self._replies: deque[tuple[int, str, AnyMessage]] = deque()
+        self._witnesses = Witnesses()
 
     # -- log ------------------------------------------------------------------------------------
 
     def _append(self, ctx: Context, records: list[Record]) -> int:
         """Append records as one batch and fold them in. Returns the log end after them."""
         r = self.metadata
+        if self._protocol.epochs_are_offsets:
+            records = epochs_from_offsets(records, r.leo, self.image)
         payload = encode_records(records)
         _, end = append(ctx, r, batches.build(len(records), payload))
         for record in records:
@@ -134,7 +146,8 @@ class Controller:
     def _fence(self, ctx: Context, broker: BrokerRecord) -> None:
         """A broker was silent too long: out of every ISR and leadership, in one batch."""
         records: list[Record] = [replace(broker, fenced=True)]
-        records += self._without_broker(ctx, broker.broker, lost_data=False)
+        if self._protocol.detection is Detection.HEARTBEATS:
+            records += self._without_broker(ctx, broker.broker, lost_data=False)
         self._append(ctx, records)
 
     def _without_broker(
@@ -181,7 +194,7 @@ class Controller:
         elif error is Error.INELIGIBLE_REPLICA:
             state = election.isr_refused(state)
             self._append(ctx, [state])
-        self._answer_alter(source, request, state, error)
+        self._answer_alter(source, request, self.image.partitions[request.partition], error)
 
     def _check_alter(self, state: PartitionRecord | None, request: AlterPartition) -> Error:
         """Why a proposal is not accepted, in the order of Kafka's own tests."""
@@ -202,7 +215,10 @@ class Controller:
             return Error.INVALID_REQUEST
         if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
             return Error.INVALID_REQUEST
+        silence_counts = self._protocol.detection is Detection.HEARTBEATS
         for member, epoch in request.isr:
+            if member in state.isr and not silence_counts:
+                continue
             if not self.image.is_active(member):
                 return Error.INELIGIBLE_REPLICA
             if epoch >= 0 and epoch != self.image.broker_epoch(member):
@@ -242,17 +258,40 @@ class Controller:
                 partition_epoch=1, min_isr=request.min_isr,
             )  # fmt: skip
             if self._protocol.leader_by is LeaderBy.CONTROLLER:
-                record = replace(record, isr=replicas, leader=replicas[0], leader_epoch=1)
+                first = 0
+                if self._protocol.random_first_leader:
+                    first = ctx.jitter.randint(0, len(replicas) - 1)
+                record = replace(record, isr=replicas, leader=replicas[first], leader_epoch=1)
             records.append(record)
         self._append(ctx, records)
         self._reply(source, AdminResponse(corr=request.corr))
 
+    # -- leader reports ---------------------------------------------------------------------------
+
+    def on_report(self, ctx: Context, report: ReportLeader) -> int:
+        """A follower's leader does not answer it; enough such reports depose that leader. Returns
+        when the next reports expire, us."""
+        state = self.image.partitions.get(report.partition)
+        if state is not None and self._witnesses.testify(ctx, state, report):
+            change = election.leader_reported(state, self.image.is_active, self._leads())
+            if change is not None:
+                self._append(ctx, [change])
+                self._witnesses.settled(report.partition)
+        return self._witnesses.next_us()
+
+    def _leads(self) -> dict[str, int]:
+        """How many partitions each broker leads."""
+        load = dict.fromkeys(self.image.brokers, 0)
+        for state in self.image.partitions.values():
+            load[state.leader] = load.get(state.leader, 0) + 1
+        return load
+
     # -- time -----------------------------------------------------------------------------------
 
     def tick(self, ctx: Context) -> int:
-        """Fence the silent. Returns the next deadline in microseconds."""
+        """Fence the silent, forget old reports. Returns the next deadline in microseconds."""
         session_us = ctx.config.timings.session_ms * 1000
-        deadline = NEVER
+        deadline = self._witnesses.expire(ctx)
         for broker in list(self.image.brokers.values()):
             if broker.fenced:
                 continue

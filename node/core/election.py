@@ -7,7 +7,7 @@ changed. Source: KIP-966; docs/protocols.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -146,6 +146,22 @@ def broker_came(
     if state.leader != NO_LEADER and not rules.any_replica:
         return None
     return _next(state, elect(state, is_active, rules))
+
+
+def leader_reported(
+    state: PartitionRecord, is_active: IsActive, leads: Mapping[str, int]
+) -> PartitionRecord | None:
+    """The followers of `state.leader` say that it failed: another member of the ISR leads.
+
+    Of the active ones the one that leads the fewest partitions (`leads`), the first in replica
+    order of these. The old leader stays in the ISR until it lags. None if there is nobody else:
+    the partition waits for its leader. Liftbridge.
+    """
+    candidates = [m for m in state.replicas if m in state.isr and m != state.leader]
+    able = [m for m in candidates if is_active(m)]
+    if not able:
+        return None
+    return _next(state, replace(state, leader=min(able, key=lambda m: leads.get(m, 0))))
 
 
 def isr_accepted(

@@ -56,8 +56,34 @@ CONTROLLER: Final = (
 QUORUM: Final[tuple[Exhibit, ...]] = ()
 """Votes and majorities (R1-R9)."""
 
-LIFTBRIDGE: Final[tuple[Exhibit, ...]] = ()
-"""Defects of Liftbridge's code (LB1, LB2)."""
+LIFTBRIDGE: Final = (
+    Exhibit(
+        "liftbridge-epoch-offset", "LB1",
+        "a leader answers one too high where it learned the next leader epoch from records",
+        "Liftbridge 26.01.1, leader epoch cache", "committed-prefix-agreement", "liftbridge",
+    ),
+    Exhibit(
+        "liftbridge-fallback", "LB2",
+        "a follower whose LeaderEpoch offset request failed three times cuts to its own HW",
+        "Liftbridge 26.01.1, truncation of a follower", "no-lost-acknowledged-write", "liftbridge",
+    ),
+    Exhibit(
+        "liftbridge-expand", "M5b",
+        "a follower enters the ISR when it was caught up within the lag time, wherever it is now",
+        "Liftbridge 26.01.1, ISR expansion", "no-lost-acknowledged-write", "liftbridge",
+    ),
+    Exhibit(
+        "liftbridge-witness", "LB3",
+        "reports about a leader outlive it and count against its successor",
+        "Liftbridge 26.01.1, leader reports", "liveness", "liftbridge",
+    ),
+    Exhibit(
+        "liftbridge-monotone", "LB4",
+        "a follower that came back with a shorter log is counted at its old log end",
+        "Liftbridge 26.01.1, in-sync offsets", "no-lost-acknowledged-write", "liftbridge",
+    ),
+)  # fmt: skip
+"""Defects of Liftbridge's code (LB1, LB2, M5b, LB3, LB4)."""
 
 EXHIBITS: Final = (
     *TRUNCATION, *IN_SYNC_SET, *HIGH_WATERMARK, *CONTROLLER, *QUORUM, *LIFTBRIDGE,

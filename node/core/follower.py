@@ -10,7 +10,7 @@ See docs/protocols.md.
 from __future__ import annotations
 
 from node.core import batch as batches
-from node.core import truncation
+from node.core import idle, leader_reports, truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.messages import (
@@ -20,7 +20,7 @@ from node.core.messages import (
     FetchRequest,
     FetchResponse,
 )
-from node.core.protocol import Commit, Truncation
+from node.core.protocol import Commit, Truncation, Waiting
 from node.core.replica import NEVER, Replica
 from node.errors import InvariantBroken, WireError
 from node.trace import APPEND, REFUSED, TRUNCATED
@@ -32,6 +32,7 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
+    r.fetching.heard_us = ctx.now_us
     r.fetching.asking = truncation.first_question(r)
     r.trace_role(ctx)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
@@ -41,6 +42,9 @@ def begin(ctx: Context, r: Replica) -> None:
 
 def _proceed(ctx: Context, r: Replica) -> None:
     """Ask what has to be asked first, else fetch."""
+    if truncation.gives_up(ctx, r):
+        r.fetching.asking = None
+        _truncate(ctx, r, r.hw, "own-high-watermark")
     if r.fetching.asking is not None:
         truncation.ask(ctx, r, r.fetching.asking)
     else:
@@ -60,6 +64,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
     undefined = response.end_offset == UNDEFINED
     _truncate(ctx, r, cut.target, "own-high-watermark" if undefined else "epoch-end")
     r.fetching.failures = 0
+    r.fetching.heard_us = ctx.now_us
     r.fetching.asking = cut.again
     _proceed(ctx, r)
 
@@ -85,6 +90,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
     )
     ctx.send(to, request)
     r.fetching.outstanding = True
+    r.fetching.notified = False
     r.fetching.sent_offset = r.leo
     r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
@@ -128,7 +134,11 @@ def on_response(
         floor = r.hw if r.protocol.commit is Commit.MAJORITY else r.log.start
         r.set_hw(ctx, max(floor, min(r.leo, hw)))
     r.fetching.failures = 0
-    fetch(ctx, r, r.leader)
+    r.fetching.heard_us = ctx.now_us
+    if r.protocol.waiting is Waiting.IDLE_WAIT and not data:
+        idle.rest(ctx, r)
+    else:
+        fetch(ctx, r, r.leader)
     return True
 
 
@@ -186,5 +196,8 @@ def tick(ctx: Context, r: Replica) -> int:
     if r.role != "follower":
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
+        if r.fetching.outstanding and r.fetching.asking is not None:
+            r.fetching.failures += 1
+        leader_reports.maybe_report(ctx, r)
         _proceed(ctx, r)
     return r.fetching.deadline_us

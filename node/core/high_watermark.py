@@ -9,7 +9,7 @@ from __future__ import annotations
 from node.core.acks import acknowledge
 from node.core.context import Context
 from node.core.isr import isr_high_watermark, majority_high_watermark
-from node.core.protocol import Commit
+from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import Replica
 from node.core.serve import serve_waiting
 
@@ -20,10 +20,11 @@ def advance_hw(ctx: Context, r: Replica) -> None:
         return
     ends = {name: peer.leo for name, peer in r.peers.items()}
     ends[ctx.node] = r.leo
+    waits = r.protocol.below_min_isr is BelowMinIsr.WAIT
     if r.protocol.commit is Commit.ISR:
         candidate = isr_high_watermark(
             r.maximal_isr, ends, committed_isr=len(r.isr),
-            min_isr=r.min_isr if r.protocol.elr else 0,
+            min_isr=r.min_isr if r.protocol.elr or waits else 0,
         )
     else:
         candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)

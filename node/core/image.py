@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 NO_LEADER: Final = ""
 
@@ -66,6 +67,22 @@ def encode_records(records: list[Record]) -> bytes:
 def decode_records(payload: bytes) -> list[Record]:
     """Records of a metadata batch."""
     return _decoder.decode(payload)
+
+
+def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:
+    """The records as they are when appended at `base_offset`, where epochs are metadata offsets:
+    each partition epoch is its record's offset, and so is a leader epoch that `image` has not."""
+    made: list[Record] = []
+    for offset, record in enumerate(records, base_offset):
+        if isinstance(record, PartitionRecord):
+            known = image.partitions.get(record.partition)
+            same = known is not None and known.leader_epoch == record.leader_epoch
+            record = replace(
+                record, partition_epoch=offset,
+                leader_epoch=record.leader_epoch if same else offset,
+            )  # fmt: skip
+        made.append(record)
+    return made
 
 
 class Image:

@@ -12,7 +12,7 @@ from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.isr import may_expand
 from node.core.messages import AlterPartition, AlterPartitionResponse, Error
-from node.core.protocol import Commit
+from node.core.protocol import Commit, Detection
 from node.core.replica import NEVER, PendingAlter, Replica
 from node.trace import ISR, PROPOSED
 
@@ -28,13 +28,13 @@ def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
     if follower in r.isr or follower not in r.replicas:
         return
     peer = r.peers[follower]  # rule 4: peers hold only fetches of the current leader epoch
-    if not may_expand(
-        fetch_offset=peer.leo,
-        hw=r.hw,
-        leso=r.leso,
-        caught_up_ago_us=ctx.now_us - peer.last_caught_up_us,
-        lag_us=ctx.lag_us,
-    ):
+    ago_us = ctx.now_us - peer.last_caught_up_us
+    proven = may_expand(
+        fetch_offset=peer.leo, hw=r.hw, leso=r.leso, caught_up_ago_us=ago_us, lag_us=ctx.lag_us
+    )
+    if ctx.switches.liftbridge_expand:
+        proven = ago_us <= ctx.lag_us
+    if not proven:
         return
     if not ctx.image.is_active(follower):
         return
@@ -51,7 +51,9 @@ def _shrink_laggards(ctx: Context, r: Replica) -> None:
     for member in r.isr:
         peer = r.peers.get(member)
         caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
-        at_end = peer is not None and peer.leo >= r.leo
+        # Where nobody else removes the failed, being at the end of a log at rest is no excuse.
+        excused = r.protocol.detection is Detection.HEARTBEATS
+        at_end = excused and peer is not None and peer.leo >= r.leo
         if member == ctx.node or at_end or ctx.now_us - caught_up_us <= ctx.lag_us:
             stays.append(member)
     if len(stays) < len(r.isr):

@@ -44,6 +44,7 @@ def resign(ctx: Context, r: Replica) -> None:
         refuse_traced(ctx, r, wait.source, wait.request, Error.NOT_LEADER)
     r.follower_waits.clear()
     r.consumer_waits.clear()
+    r.data_waiters.clear()
     r.peers.clear()
     r.pending_alter = None
     r.maximal_isr = ()
@@ -123,7 +124,7 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
         peer.last_caught_up_us = now
     elif request.offset >= peer.leader_leo_at_fetch:
         peer.last_caught_up_us = max(peer.last_caught_up_us, peer.last_fetch_us)
-    peer.leo = request.offset
+    peer.leo = max(peer.leo, request.offset) if ctx.switches.liftbridge_monotone else request.offset
     peer.broker_epoch = request.broker_epoch
     peer.last_fetch_us = now
     peer.leader_leo_at_fetch = leo

@@ -112,6 +112,23 @@ UNDEFINED: Final = -1
 """End offset of an epoch the leader knows nothing of."""
 
 
+class PartitionNotification(Message, frozen=True, kw_only=True, tag="new-data"):
+    """There are records behind what you fetched last. To a follower that waits idle."""
+
+    partition: str
+
+
+class ReportLeader(Message, frozen=True, kw_only=True, tag="report-leader"):
+    """`replica` has had no valid answer from `leader` for the leader timeout. To the controller,
+    which ignores a report of another leader epoch or partition epoch; never answered."""
+
+    partition: str
+    replica: str
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
+
+
 class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
     """Append the one batch in the body. `acks`: 0 no answer, 1 leader's log, -1 all of the ISR."""
 
@@ -251,6 +268,7 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
 
 AnyMessage = (
     FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse
+    | PartitionNotification | ReportLeader
     | ProduceRequest | ProduceResponse | MetadataRequest | MetadataResponse
     | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
     | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch

@@ -71,7 +71,8 @@ class PendingFetch:
 class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
-    While `asking` names an epoch, the question is where that epoch ends, not a fetch.
+    While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
+    when the leader last gave a valid answer; `notified`: it has told of new data since.
     """
 
     outstanding: bool = False
@@ -79,6 +80,8 @@ class Fetching:
     sent_offset: int = -1
     deadline_us: int = 0
     failures: int = 0
+    heard_us: int = 0
+    notified: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class Replica:
     acks: deque[PendingAck] = field(default_factory=deque)
     follower_waits: dict[str, PendingFetch] = field(default_factory=dict)
     consumer_waits: dict[tuple[str, int], PendingFetch] = field(default_factory=dict)
+    data_waiters: dict[str, str] = field(default_factory=dict)
     next_lag_check_us: int = NEVER
     # as follower
     fetching: Fetching = field(default_factory=Fetching)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from node.core import idle
 from node.core.context import Context
 from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
@@ -20,6 +21,9 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     """Answer with data, or hold the request until there is some or its wait is over."""
     below = _readable_end(ctx, r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
+    if idle.registers(r, request, source, found):
+        send_fetch(ctx, r, source, request, [])
+        return
     if found or request.max_wait_ms <= 0 or _owes_hw(r, request):
         send_fetch(ctx, r, source, request, found)
         return
@@ -50,6 +54,8 @@ def _owes_hw(r: Replica, request: FetchRequest) -> bool:
 
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
     """New data (for followers) or a new high watermark (for consumers): answer who can be."""
+    if followers:
+        idle.notify(ctx, r)
     if r.follower_waits and (followers or r.protocol.tells_hw_at_once):
         waits = list(r.follower_waits.values())
         r.follower_waits.clear()

@@ -32,6 +32,11 @@ class Switches:
     # quorum
 
     # Liftbridge
+    liftbridge_epoch_offset: bool = False
+    liftbridge_fallback: bool = False
+    liftbridge_expand: bool = False
+    liftbridge_witness: bool = False
+    liftbridge_monotone: bool = False
 
 
 NAMES: Final = tuple(exhibit.name for exhibit in EXHIBITS)

@@ -4,7 +4,7 @@ One module for all rules but truncate-on-fetch, which is part of every fetch (`f
 leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
 own high watermark, as the documents say; a lost answer never does: the question is asked again.
 
-KIP-101, KIP-279; docs/protocols.md.
+KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from node.core.messages import UNDEFINED, EpochEndRequest, EpochEndResponse, Err
 from node.core.protocol import Truncation
 from node.core.replica import Replica
 
-_VERSIONS = {Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_END_V1: 1}
+_VERSIONS = {
+    Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_OFFSET: 0, Truncation.EPOCH_END_V1: 1,
+}  # fmt: skip
+_TRIES = 3
+"""Questions after which the bug LB2 cuts to the own high watermark."""
 
 
 def first_question(r: Replica) -> int | None:
@@ -37,6 +41,12 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
+def gives_up(ctx: Context, r: Replica) -> bool:
+    """Bug LB2: a question that failed three times is not asked again."""
+    asks = r.fetching.asking is not None
+    return asks and ctx.switches.liftbridge_fallback and r.fetching.failures >= _TRIES
+
+
 def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
     """A follower asks where an epoch ends in this leader's log."""
     error = Error.NONE
@@ -48,7 +58,9 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
         error = Error.UNKNOWN_LEADER_EPOCH
     version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
     found = EpochEnd(UNDEFINED, UNDEFINED)
-    if error is Error.NONE:
+    if error is Error.NONE and r.protocol.truncation is Truncation.EPOCH_OFFSET:
+        found = epoch_offset(r, request.epoch, learned_late=ctx.switches.liftbridge_epoch_offset)
+    elif error is Error.NONE:
         found = end_v0(r, request.epoch) if version == 0 else end_v1(r, request.epoch)
     ctx.send(source, EpochEndResponse(
         corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
@@ -66,6 +78,20 @@ def end_v0(r: Replica, epoch: int) -> EpochEnd:
     if not above or epoch < entries[0][0]:
         return EpochEnd(UNDEFINED, UNDEFINED)
     return EpochEnd(UNDEFINED, above[0])
+
+
+def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> EpochEnd:
+    """Liftbridge's lookup: the start of the first epoch above the asked one, else the log end.
+
+    `learned_late` is bug LB1. Its answers are the last offset to keep, and so are the entries that
+    a leader makes for its own epoch (log end - 1). But an epoch learned from records is entered
+    with the offset of its first record: one too many is kept.
+    """
+    for above, start in r.log.cache.entries():
+        if above > epoch:
+            learned = above != r.leader_epoch
+            return EpochEnd(UNDEFINED, start + (learned_late and learned))
+    return EpochEnd(UNDEFINED, r.leo)
 
 
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
