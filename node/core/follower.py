@@ -102,9 +102,9 @@ def on_response(
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if not _is_about_this_log_end(ctx, r, response):
+    if not _is_about_this_log_end(r, response):
         return False
-    fences, bugs = r.protocol.fences_by_epoch, ctx.switches
+    fences, bugs = r.protocol.fences_by_epoch, r.bugs
     if fences and response.request_epoch != r.leader_epoch and not bugs.stale_epoch_response:
         return False
     if response.error is not Error.NONE:
@@ -136,11 +136,11 @@ def on_response(
     return True
 
 
-def _is_about_this_log_end(ctx: Context, r: Replica, response: FetchResponse) -> bool:
+def _is_about_this_log_end(r: Replica, response: FetchResponse) -> bool:
     """Whether the answered question is the one this log would ask now: offset and last epoch."""
-    if ctx.switches.accept_any_response:
+    if r.bugs.accept_any_response:
         return True
-    if ctx.switches.match_by_offset_only:
+    if r.bugs.match_by_offset_only:
         return response.offset == r.leo
     return (response.offset, response.last_epoch) == (r.leo, _last_epoch_told(r))
 
@@ -167,7 +167,7 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
             f"to {target}, its high watermark is {r.hw}"
         )
     leo = r.log.truncate(target)
-    if not ctx.switches.keep_hw_at_truncation:
+    if not r.bugs.keep_hw_at_truncation:
         r.set_hw(ctx, min(r.hw, leo))
     if r.hw < r.hw_saved:
         r.save_hw(ctx)  # or a restart would take what comes next for committed

@@ -21,12 +21,12 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     ends = {name: peer.leo for name, peer in r.peers.items()}
     ends[ctx.node] = r.leo
     if r.protocol.commit is Commit.ISR:
-        size_matters = r.protocol.elr and not ctx.switches.hw_ignores_min_isr
+        size_matters = r.protocol.elr and not r.bugs.hw_ignores_min_isr
         candidate = isr_high_watermark(
-            r.isr if ctx.switches.no_maximal_isr else r.maximal_isr, ends,
+            r.isr if r.bugs.no_maximal_isr else r.maximal_isr, ends,
             committed_isr=len(r.isr), min_isr=r.min_isr if size_matters else 0,
         )
-        if ctx.switches.commit_leader_only:
+        if r.bugs.commit_leader_only:
             candidate = r.leo
     else:
         candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)

@@ -30,10 +30,10 @@ def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
     peer = r.peers[follower]  # rule 4: peers hold only fetches of the current leader epoch
     if not _complete_enough(ctx, r, peer):
         return
-    if not ctx.image.is_active(follower) and not ctx.switches.expand_fenced:
+    if not ctx.image.is_active(follower) and not r.bugs.expand_fenced:
         return
     stale = peer.broker_epoch != ctx.image.broker_epoch(follower)
-    if stale and not ctx.switches.expand_stale_process:
+    if stale and not r.bugs.expand_stale_process:
         return
     _propose(ctx, r, (*r.isr, follower), added={follower: peer.broker_epoch})
 
@@ -41,9 +41,9 @@ def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
 def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
     """Rules 1-3 of expansion; with M5 only "at or above the HW", with M5b only the lag."""
     caught_up_ago_us = ctx.now_us - peer.last_caught_up_us
-    if ctx.switches.expand_at_hw:
+    if r.bugs.expand_at_hw:
         return peer.leo >= r.hw
-    if ctx.switches.expand_by_lag_only:
+    if r.bugs.expand_by_lag_only:
         return caught_up_ago_us <= ctx.lag_us
     return may_expand(
         fetch_offset=peer.leo, hw=r.hw, leso=r.leso, caught_up_ago_us=caught_up_ago_us,
@@ -129,7 +129,7 @@ def tick(ctx: Context, r: Replica) -> None:
         r.next_lag_check_us = NEVER
         return
     if r.pending_alter is not None and r.pending_alter.retry_at_us <= ctx.now_us:
-        if ctx.switches.rollback_on_timeout:
+        if r.bugs.rollback_on_timeout:
             r.pending_alter, r.maximal_isr = None, r.isr
         else:
             _send(ctx, r.pending_alter)

@@ -25,7 +25,7 @@ def begin(ctx: Context, r: Replica) -> None:
     r.leso = r.leo
     r.led_since_us = ctx.now_us
     r.log.begin_epoch(r.leader_epoch)
-    if not ctx.switches.keep_peer_state:
+    if not r.bugs.keep_peer_state:
         r.peers.clear()
     r.pending_alter = None
     r.maximal_isr = r.isr
@@ -40,7 +40,7 @@ def resign(ctx: Context, r: Replica) -> None:
     """Stop leading. What was appended but not committed has an unknown outcome."""
     while r.acks:
         ack = r.acks.popleft()
-        if ctx.switches.ack_on_demotion:
+        if r.bugs.ack_on_demotion:
             acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
             continue
         answer_produce(ctx, r, ack.client, ack.corr, Error.LEADERSHIP_LOST, appended=True)
@@ -63,7 +63,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
     if request.replica == CONSUMER:
         answer_or_hold(ctx, r, source, request)
         return
-    if ctx.switches.count_diverging_fetch:
+    if r.bugs.count_diverging_fetch:
         _note_fetch(ctx, r, request)
         advance_hw(ctx, r)
     if _answered_diverging(ctx, r, source, request):
@@ -87,7 +87,7 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     if r.role != "leader":
         return Error.NOT_LEADER
     tells_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
-    fences = r.protocol.fences_by_epoch and not ctx.switches.fetch_without_current_epoch
+    fences = r.protocol.fences_by_epoch and not r.bugs.fetch_without_current_epoch
     if fences and tells_epoch:
         if request.leader_epoch < r.leader_epoch:
             return Error.FENCED_LEADER_EPOCH

@@ -1,0 +1,126 @@
+"""The bugs of the high watermark, each in the smallest story that shows it: see `core_play`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core_play import Bug, Play, diverging, kind, shows
+
+
+def test_m16_an_answer_from_two_epochs_ago(tmp_path: Path) -> None:
+    """Without an epoch in the fetch nothing shows n3 that b is no longer in the log of n1."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug, min_isr=1)
+        p.hold("answers of n1 to n3", kind("fetched", "n1", "n3"))
+        p.cut("n1-n2")
+        p.write("b", acks=1)
+        p.isolate("n1", wait_ms=0)
+        p.cut("n2-n3")
+        p.wait(3500)
+        p.write("c")
+        p.mend()
+        p.cut("n2-n3")
+        p.wait(1000)
+        p.kill("n2")
+        p.release(first=1)
+        p.world.held.clear()
+        p.wait(1000)
+        p.write("d")
+        p.heal()
+        return p
+
+    shows("M16", story, tmp_path, "@M16@", "divergence")
+
+
+def test_m17_a_deposed_leader_has_nothing_to_acknowledge(tmp_path: Path) -> None:
+    """KAFKA-20634."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.isolate("n1", wait_ms=0)
+        p.write("b", to="n1")
+        p.wait(2000)
+        p.write("c")
+        p.mend()
+        p.wait(500)
+        p.heal()
+        return p
+
+    shows("M17", story, tmp_path, "@M17@", "lost")
+
+
+def test_m20_the_leader_waits_for_nobody(tmp_path: Path) -> None:
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.cut("n1-n2", "n1-n3")
+        p.write("b")
+        p.kill("n1")
+        p.write("c")
+        p.heal()
+        return p
+
+    shows("M20", story, tmp_path, "@M20@", "lost")
+
+
+def test_m23_a_second_copy_of_an_answer(tmp_path: Path) -> None:
+    """n3 asks twice where it diverges; the second answer comes after c and d, and cuts them."""
+
+    def story(bug: Bug) -> Play:
+        p = _asked_twice(bug)
+        p.write("c", "d")
+        p.kill("n2", wait_ms=0)
+        p.release(wait_ms=2000)
+        p.heal()
+        return p
+
+    shows("M23", story, tmp_path, "@M23@", "lost")
+
+
+def test_m23b_a_second_copy_of_an_answer_at_the_same_offset(tmp_path: Path) -> None:
+    """The same, when n3's log ends where it ended then: the offset alone does not tell."""
+
+    def story(bug: Bug) -> Play:
+        p = _asked_twice(bug)
+        p.write("c")
+        p.kill("n2", wait_ms=0)
+        p.release(wait_ms=2000)
+        p.heal()
+        return p
+
+    shows("M23b", story, tmp_path, "@M23b@", "lost")
+
+
+def _asked_twice(bug: Bug) -> Play:
+    """n2 leads epoch 2, n3 has a record b of epoch 1 too many, and has asked about it twice: one
+    answer arrived, the other is under way."""
+    p = Play(bug)
+    p.cut("n1-n2")
+    p.write("b", acks=1)
+    p.hold("diverging answers to n3", diverging("n3"))
+    p.kill("n1")
+    p.wait(600)
+    assert len(p.world.held) >= 2
+    p.release(first=1, wait_ms=1000)
+    return p
+
+
+def test_m26_a_high_watermark_beyond_the_log(tmp_path: Path) -> None:
+    """Only an unclean election makes a follower cut below its high watermark. The next answer of
+    its leader mends it, so the story ends before that."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug, unclean=True)
+        p.isolate("n3")
+        p.write("b")
+        p.wait(600)
+        p.kill("n1", "n2")
+        p.mend()
+        p.wait(1000)
+        p.drop("answers to n2 that are not diverging",
+               lambda a, b, m: kind("fetched", to="n2")(a, b, m) and not diverging("n2")(a, b, m))
+        p.start("n2", wait_ms=2000)
+        p.start("n1", wait_ms=1000)
+        return p
+
+    shows("M26", story, tmp_path, "@M26@", "hw-beyond-log")
