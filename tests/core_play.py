@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from core_chaos import ChaosWorld
-from tests.checker.story import Story, against
 
 from checker.catalogue import KINDS
 from harness.history import LogRun, Run
@@ -31,6 +30,7 @@ from node.core.exhibits import EXHIBITS, Exhibit
 from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
 from node.trace import METADATA_PARTITION
 from node.wire import split_fetch_body
+from tests.checker.story import Story, against
 
 P = "log-0"
 NAMES = ("n1", "n2", "n3")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from core_play import Bug, Play, kind, shows
+
+from node.core.exhibits import CONTROLLER, HIGH_WATERMARK, IN_SYNC_SET
 
 
 def test_m21_a_late_copy_of_an_accepted_proposal(tmp_path: Path) -> None:
@@ -27,7 +30,66 @@ def test_m21_a_late_copy_of_an_accepted_proposal(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M21", story, tmp_path, "@M21@", "tail-lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n3
+        b is acknowledged at 1
+        n1 leads epoch 1, ISR n1 n2
+        - held: proposals
+        - links mended
+        - arrives: the first alter
+        n1 leads epoch 1, ISR n1 n2 n3
+        - cut: n1-n3 n2-n3
+        c is acknowledged at 2
+        n1 leads epoch 1, ISR n1 n2
+        d is acknowledged at 3
+        - arrives: alter
+        n1 leads epoch 1, ISR n1 n2 n3
+        - n1 and n2 die
+        n2 leads epoch 2, ISR n2 n3
+        n3 leads epoch 3, ISR n3, ELR n2
+        - all healed
+        n1 cuts 4 -> 2
+        n2 cuts 4 -> 2
+        n3 leads epoch 3, ISR n1 n3
+        n3 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 2
+        read: a b z
+    """
+    shows("M21", story, tmp_path, told, "tail-lost")
+
+
+def test_m22_the_preferred_replica_comes_back(tmp_path: Path) -> None:
+    """n1 leads as soon as it lives, and lacks what was committed without it."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.kill("n1")
+        p.write("b")
+        p.drop("answers to n1", kind("fetched", to="n1"))
+        p.start("n1", wait_ms=1000)
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        b is acknowledged at 1
+        - lost: answers to n1
+        - n1 starts
+        n1 leads epoch 3, ISR n1, ELR n2 n3
+        n2 cuts 2 -> 1
+        n3 cuts 2 -> 1
+        n1 leads epoch 3, ISR n1 n2
+        n1 leads epoch 3, ISR n1 n2 n3
+        - all healed
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M22", story, tmp_path, told, "leader-outside-isr", "lost")
 
 
 def test_m25_who_was_eligible_is_so_no_longer(tmp_path: Path) -> None:
@@ -44,4 +106,34 @@ def test_m25_who_was_eligible_is_so_no_longer(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M25", story, tmp_path, "@M25@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n3 dies
+        n1 leads epoch 1, ISR n1 n2, ELR n3
+        - n2 dies
+        n1 leads epoch 1, ISR n1, ELR n2 n3
+        - n3 starts
+        n1 leads epoch 1, ISR n1 n3, ELR n2
+        b is acknowledged at 1
+        - n1 and n3 die
+        n3 leads epoch 2, ISR n3, ELR n1 n2
+        nobody leads, ISR -, ELR n1 n2 n3
+        - n2 starts
+        n2 leads epoch 4, ISR n2, ELR n1 n3
+        - all healed
+        n1 cuts 2 -> 1
+        n3 cuts 2 -> 1
+        n2 leads epoch 4, ISR n1 n2, ELR n3
+        n2 leads epoch 4, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M25", story, tmp_path, told, "lost")
+
+
+def test_every_switch_of_these_families_has_its_story() -> None:
+    told = set()
+    for file in Path(__file__).parent.glob("test_core_switches_*.py"):
+        told |= set(re.findall(r'shows\("(\w+)"', file.read_text()))
+    assert {e.code for e in (*IN_SYNC_SET, *HIGH_WATERMARK, *CONTROLLER)} <= told

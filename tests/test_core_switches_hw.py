@@ -30,7 +30,32 @@ def test_m16_an_answer_from_two_epochs_ago(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M16", story, tmp_path, "@M16@", "divergence")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - held: answers of n1 to n3
+        - cut: n1-n2
+        b is acknowledged at 1
+        - n1 is cut off
+        - cut: n2-n3
+        n2 leads epoch 2, ISR n2 n3
+        n2 leads epoch 2, ISR n2
+        c is acknowledged at 1
+        - links mended
+        - cut: n2-n3
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2
+        - n2 dies
+        n1 leads epoch 3, ISR n1
+        - arrives: the first fetched
+        n1 leads epoch 3, ISR n1 n3
+        d is acknowledged at 2
+        - all healed
+        n1 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 3
+        read: a c d z
+    """
+    shows("M16", story, tmp_path, told, "divergence")
 
 
 def test_m17_a_deposed_leader_has_nothing_to_acknowledge(tmp_path: Path) -> None:
@@ -47,7 +72,76 @@ def test_m17_a_deposed_leader_has_nothing_to_acknowledge(tmp_path: Path) -> None
         p.heal()
         return p
 
-    shows("M17", story, tmp_path, "@M17@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n1 is cut off
+        n2 leads epoch 2, ISR n2 n3
+        c is acknowledged at 1
+        - links mended
+        c is acknowledged at 1
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        - all healed
+        z is acknowledged at 2
+        read: a c z
+    """
+    shows("M17", story, tmp_path, told, "lost")
+
+
+def test_m18_acknowledged_before_anybody_has_it(tmp_path: Path) -> None:
+    """Redpanda #6018."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.cut("n1-n2", "n1-n3")
+        p.write("b")
+        p.kill("n1")
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2 n1-n3
+        b is acknowledged at 1
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        - all healed
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M18", story, tmp_path, told, "lost")
+
+
+def test_m19_read_before_anybody_has_it(tmp_path: Path) -> None:
+    """Redpanda #14794."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.cut("n1-n2", "n1-n3")
+        p.write("b")
+        p.read()
+        p.kill("n1")
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2 n1-n3
+        read: a b
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        - all healed
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M19", story, tmp_path, told, "read-beyond-hw", "vanished")
 
 
 def test_m20_the_leader_waits_for_nobody(tmp_path: Path) -> None:
@@ -60,7 +154,21 @@ def test_m20_the_leader_waits_for_nobody(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M20", story, tmp_path, "@M20@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2 n1-n3
+        b is acknowledged at 1
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        c is acknowledged at 1
+        - all healed
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        z is acknowledged at 2
+        read: a c z
+    """
+    shows("M20", story, tmp_path, told, "lost")
 
 
 def test_m23_a_second_copy_of_an_answer(tmp_path: Path) -> None:
@@ -74,7 +182,31 @@ def test_m23_a_second_copy_of_an_answer(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M23", story, tmp_path, "@M23@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1
+        - held: diverging answers to n3
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        - arrives: the first fetched
+        n3 cuts 2 -> 1
+        c is acknowledged at 1
+        d is acknowledged at 2
+        - n2 dies
+        - arrives: fetched
+        n3 cuts 3 -> 1
+        n3 leads epoch 3, ISR n3, ELR n2
+        - all healed
+        n1 cuts 2 -> 1
+        n2 cuts 3 -> 1
+        n3 leads epoch 3, ISR n1 n3
+        n3 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M23", story, tmp_path, told, "lost")
 
 
 def test_m23b_a_second_copy_of_an_answer_at_the_same_offset(tmp_path: Path) -> None:
@@ -88,7 +220,30 @@ def test_m23b_a_second_copy_of_an_answer_at_the_same_offset(tmp_path: Path) -> N
         p.heal()
         return p
 
-    shows("M23b", story, tmp_path, "@M23b@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1
+        - held: diverging answers to n3
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        - arrives: the first fetched
+        n3 cuts 2 -> 1
+        c is acknowledged at 1
+        - n2 dies
+        - arrives: fetched
+        n3 cuts 2 -> 1
+        n3 leads epoch 3, ISR n3, ELR n2
+        - all healed
+        n1 cuts 2 -> 1
+        n2 cuts 2 -> 1
+        n3 leads epoch 3, ISR n1 n3
+        n3 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M23b", story, tmp_path, told, "lost")
 
 
 def _asked_twice(bug: Bug) -> Play:
@@ -123,4 +278,23 @@ def test_m26_a_high_watermark_beyond_the_log(tmp_path: Path) -> None:
         p.start("n1", wait_ms=1000)
         return p
 
-    shows("M26", story, tmp_path, "@M26@", "hw-beyond-log")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n3 is cut off
+        n1 leads epoch 1, ISR n1 n2
+        b is acknowledged at 1
+        - n1 and n2 die
+        n2 leads epoch 2, ISR n2, ELR n1
+        nobody leads, ISR -, ELR n1 n2
+        - links mended
+        n3 leads epoch 4, ISR n3
+        - lost: answers to n2 that are not diverging
+        - n2 starts
+        n2 cuts 2 -> 1
+        n3 leads epoch 4, ISR n2 n3
+        - n1 starts
+        n1 cuts 2 -> 1
+        n3 leads epoch 4, ISR n1 n2 n3
+    """
+    shows("M26", story, tmp_path, told, "hw-beyond-log")

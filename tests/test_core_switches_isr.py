@@ -1,68 +1,10 @@
-"""The bugs of the in-sync set, each in the smallest story that shows it: see `core_play`."""
+"""The bugs of who is in sync, each in the smallest story that shows it: see `core_play`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from core_play import Bug, Play, diverging, kind, metadata, shows
-
-
-def test_m4_who_enters_the_isr_is_another_process_than_who_caught_up(tmp_path: Path) -> None:
-    """KIP-903."""
-
-    def story(bug: Bug) -> Play:
-        p = Play(bug, flush_ms=100_000)
-        p.lag("n3")
-        p.flush()
-        p.hold("proposals", kind("alter"))
-        p.mend()
-        p.wait(600)
-        p.write("c")
-        p.power_cut("n3")
-        p.drop("fetches of n3", kind("fetch", "n3"))
-        p.start("n3")
-        p.release()
-        p.kill("n1", "n2")
-        p.heal()
-        return p
-
-    shows("M4", story, tmp_path, "@M4@", "tail-lost")
-
-
-def test_m5_an_old_high_watermark_proves_nothing(tmp_path: Path) -> None:
-    """KAFKA-7128: n2 has b, but has not been told that it is committed, when it is elected."""
-
-    def story(bug: Bug) -> Play:
-        p = Play(bug)
-        p.cut("n3-v1")
-        p.wait(2000)
-        p.cut("n3-n1")
-        p.write("b")
-        p.kill("n1")
-        p.drop("answers to n3", kind("fetched", to="n3"))
-        p.mend()
-        p.wait(1000)
-        p.kill("n2")
-        p.heal()
-        return p
-
-    shows("M5", story, tmp_path, "@M5@", "lost")
-
-
-def test_m5b_in_time_but_not_complete(tmp_path: Path) -> None:
-    def story(bug: Bug) -> Play:
-        p = Play(bug)
-        p.cut("n3-v1")
-        p.wait(2000)
-        p.drop("answers to n3", kind("fetched", to="n3"))
-        p.mend()
-        p.write("b")
-        p.wait(900)
-        p.kill("n1", "n2")
-        p.heal()
-        return p
-
-    shows("M5b", story, tmp_path, "@M5b@", "lost")
+from core_play import Bug, Play, diverging, metadata, shows
 
 
 def test_m6_the_last_replica_standing(tmp_path: Path) -> None:
@@ -80,7 +22,27 @@ def test_m6_the_last_replica_standing(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M6", story, tmp_path, "@M6@", "vanished")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n2 is cut off
+        n1 leads epoch 1, ISR n1 n3
+        - n3 is cut off
+        n1 leads epoch 1, ISR n1, ELR n3
+        b is acknowledged at 1
+        read: a b
+        - n1 dies
+        nobody leads, ISR -, ELR n1 n3
+        - links mended
+        n3 leads epoch 3, ISR n3, ELR n1
+        n3 leads epoch 3, ISR n2 n3
+        - all healed
+        n1 cuts 2 -> 1
+        n3 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M6", story, tmp_path, told, "vanished")
 
 
 def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
@@ -105,7 +67,34 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M7", story, tmp_path, "@M7@", "lost", "divergence")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - lost: metadata to n3
+        - cut: n1-n2
+        b is acknowledged at 1
+        - n1 is cut off
+        n2 leads epoch 2, ISR n2 n3
+        n2 leads epoch 2, ISR n2
+        c is acknowledged at 1
+        - links mended
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2
+        - n2 dies
+        n1 leads epoch 3, ISR n1
+        n1 leads epoch 3, ISR n1 n3
+        d is acknowledged at 2
+        - n1 dies
+        - nothing is lost any longer
+        n3 leads epoch 4, ISR n3
+        - all healed
+        n2 cuts 2 -> 1
+        n3 leads epoch 4, ISR n1 n3
+        n3 leads epoch 4, ISR n1 n2 n3
+        z is acknowledged at 3
+        read: a b d z
+    """
+    shows("M7", story, tmp_path, told, "lost", "divergence")
 
 
 def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
@@ -132,7 +121,33 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M7b", story, tmp_path, "@M7b@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - held: metadata to n3
+        - n1 is cut off
+        n2 leads epoch 2, ISR n2 n3
+        n2 leads epoch 2, ISR n2, ELR n3
+        - links mended
+        n2 leads epoch 2, ISR n1 n2
+        - cut: n2-v1
+        n1 leads epoch 3, ISR n1, ELR n2
+        n1 leads epoch 3, ISR n1 n3
+        b is acknowledged at 1
+        - lost: newer metadata to n3
+        - arrives: fetched
+        n3 cuts 2 -> 1
+        - n1 dies
+        - nothing is lost any longer
+        n3 leads epoch 4, ISR n3, ELR n1
+        - all healed
+        n1 cuts 2 -> 1
+        n3 leads epoch 4, ISR n1 n3
+        n3 leads epoch 4, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M7b", story, tmp_path, told, "lost")
 
 
 def test_m8_power_fails_everywhere(tmp_path: Path) -> None:
@@ -148,7 +163,24 @@ def test_m8_power_fails_everywhere(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M8", story, tmp_path, "@M8@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        b is acknowledged at 1
+        - power fails at n1: it loses 1 of its records
+        - power fails at n2: it loses 1 of its records
+        - power fails at n3: it loses 1 of its records
+        n2 leads epoch 2, ISR n2 n3
+        n3 leads epoch 3, ISR n3, ELR n2
+        nobody leads, ISR -, ELR n2 n3
+        - all healed
+        n2 leads epoch 5, ISR n2, ELR n3
+        n2 leads epoch 5, ISR n1 n2
+        n2 leads epoch 5, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M8", story, tmp_path, told, "lost")
 
 
 def test_m9_who_lost_its_tail_keeps_its_place(tmp_path: Path) -> None:
@@ -165,44 +197,26 @@ def test_m9_who_lost_its_tail_keeps_its_place(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M9", story, tmp_path, "@M9@", "lost")
-
-
-def test_m10_the_controller_knows_of_a_member_and_the_leader_does_not(tmp_path: Path) -> None:
-    """KIP-966's book, 6.5.2."""
-
-    def story(bug: Bug) -> Play:
-        p = Play(bug)
-        p.lag("n3")
-        p.hold("proposals", kind("alter"))
-        p.mend()
-        p.wait(600)
-        p.cut("n1-n3", "n2-n3")
-        p.write("c")
-        p.release(wait_ms=20)
-        p.kill("n1", "n2")
-        p.heal()
-        return p
-
-    shows("M10", story, tmp_path, "@M10@", "lost")
-
-
-def test_m10b_an_answer_that_is_lost_is_no_refusal(tmp_path: Path) -> None:
-    def story(bug: Bug) -> Play:
-        p = Play(bug)
-        p.lag("n3")
-        p.drop("answers of the controller to n1", kind("altered", to="n1"))
-        p.drop("metadata to n1", metadata("n1"))
-        p.mend()
-        p.wait(600)
-        p.cut("n1-n3", "n2-n3")
-        p.wait(150)
-        p.write("c")
-        p.kill("n1", "n2")
-        p.heal()
-        return p
-
-    shows("M10b", story, tmp_path, "@M10b@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n3 dies
+        n1 leads epoch 1, ISR n1 n2
+        b is acknowledged at 1
+        - power fails at n2: it loses 1 of its records
+        n1 leads epoch 1, ISR n1, ELR n2
+        - n1 dies
+        nobody leads, ISR -, ELR n1 n2
+        - n2 starts
+        n2 leads epoch 3, ISR n2, ELR n1
+        - all healed
+        n1 cuts 2 -> 1
+        n2 leads epoch 3, ISR n2 n3
+        n2 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M9", story, tmp_path, told, "lost")
 
 
 def test_m11_a_longer_log_that_diverges_is_counted(tmp_path: Path) -> None:
@@ -219,7 +233,26 @@ def test_m11_a_longer_log_that_diverges_is_counted(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M11", story, tmp_path, "@M11@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1
+        c is acknowledged at 2
+        - lost: diverging answers to n3
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        d is acknowledged at 1
+        - n2 dies
+        n3 leads epoch 3, ISR n3, ELR n2
+        - all healed
+        n2 cuts 2 -> 1
+        n3 leads epoch 3, ISR n1 n3
+        n3 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 3
+        read: a b c z
+    """
+    shows("M11", story, tmp_path, told, "lost")
 
 
 def test_m12_the_high_watermark_of_another_log(tmp_path: Path) -> None:
@@ -240,7 +273,28 @@ def test_m12_the_high_watermark_of_another_log(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M12", story, tmp_path, "@M12@", "divergence")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1
+        - n1 dies
+        - links mended
+        - cut: n2-n3
+        n2 leads epoch 2, ISR n2 n3
+        n2 leads epoch 2, ISR n2, ELR n3
+        - n1 starts
+        n1 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2
+        c is acknowledged at 1
+        - links mended
+        n3 cuts 2 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        - all healed
+        z is acknowledged at 2
+        read: a c z
+    """
+    shows("M12", story, tmp_path, told, "divergence")
 
 
 def test_m13_what_a_follower_had_two_epochs_ago(tmp_path: Path) -> None:
@@ -260,4 +314,29 @@ def test_m13_what_a_follower_had_two_epochs_ago(tmp_path: Path) -> None:
         p.heal()
         return p
 
-    shows("M13", story, tmp_path, "@M13@", "lost")
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1
+        c is acknowledged at 2
+        - n1 is cut off
+        n2 leads epoch 2, ISR n2 n3
+        n3 cuts 3 -> 1
+        - links mended
+        n1 cuts 3 -> 1
+        n2 leads epoch 2, ISR n1 n2 n3
+        - cut: n1-n3
+        - n2 dies
+        n1 leads epoch 3, ISR n1 n3
+        d is acknowledged at 1
+        - n1 dies
+        n3 leads epoch 4, ISR n3, ELR n1
+        - all healed
+        n1 cuts 2 -> 1
+        n3 leads epoch 4, ISR n2 n3
+        n3 leads epoch 4, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M13", story, tmp_path, told, "lost")
