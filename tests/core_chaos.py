@@ -267,6 +267,8 @@ class Watcher:
             assert set(state.isr) | set(state.elr) <= set(state.replicas), state
             if len(state.isr) >= min(state.min_isr, len(state.replicas)):
                 assert not state.elr, state
+            if len(state.isr) > 1:
+                assert len(node.ctx.image.active(state.isr)) == len(state.isr), state
             if self.promises:
                 self._candidates_complete(p, (*state.isr, *state.elr), node.ctx.image)
             self._quorum_superset(state, node)

@@ -5,7 +5,7 @@ story says who is cut off, which message is held, who dies and what a disk forge
 brokers make of it is told from their own trace, one line each:
 
     n1 leads epoch 1, ISR n1 n2 n3      the controller committed a leader, an ISR or an ELR
-    b is acknowledged at 1              n1 told the client so
+    b is acknowledged at 1              the leader told the client so; `not as committed`: acks=1
     n3 cuts 2 -> 1                      a follower truncated
     read: a b                           what a consumer at the leader was given
     - n2 dies                           what the story does
@@ -49,10 +49,11 @@ class Play:
     """One story. n1 leads epoch 1, all are in sync, and record `a` is committed everywhere."""
 
     def __init__(
-        self, bug: Bug, *, min_isr: int = 2, flush_ms: int = 0, unclean: bool = False
-    ) -> None:
+        self, bug: Bug, *, min_isr: int = 2, flush_ms: int = 0, unclean: bool = False,
+        protocol: str = "",
+    ) -> None:  # fmt: skip
         self.world = ChaosWorld(
-            7, latency_us=(1000, 1000), watch=False, protocol=bug.exhibit.protocol,
+            7, latency_us=(1000, 1000), watch=False, protocol=protocol or bug.exhibit.protocol,
             flush_interval_ms=flush_ms, unclean_election=unclean,
             switches=(bug.exhibit.name,) if bug.on else (),
         )  # fmt: skip
@@ -219,7 +220,7 @@ class Play:
             elif e["event"] == "truncated" and e["leo"] < e["from_leo"]:
                 self._say(f"{e['node']} cuts {e['from_leo']} -> {e['leo']}")
             elif e["event"] == "ack" and e["client"] == "c1":
-                self._tell_ack(e["base_offset"], e["node"])
+                self._tell_ack(e)
 
     def _tell_change(self, e: dict[str, Any]) -> None:
         now = {f: e[f] for f in ("leader", "isr", "elr")}
@@ -230,9 +231,11 @@ class Play:
         self._say(f"{who}, ISR {' '.join(e['isr']) or '-'}{elr}")
         self._state = now
 
-    def _tell_ack(self, offset: int, node: str) -> None:
-        log = self.world.disks[node].logs[P]
-        self._say(f"{batches.view(log[offset][1]).payload.decode()} is acknowledged at {offset}")
+    def _tell_ack(self, e: dict[str, Any]) -> None:
+        offset = e["base_offset"]
+        _, data = self.world.disks[e["node"]].logs[P][offset]
+        alone = "" if e["acks"] == -1 else ", not as committed"
+        self._say(f"{batches.view(data).payload.decode()} is acknowledged at {offset}{alone}")
 
     # -- the verdict -------------------------------------------------------------------------------
 

@@ -34,14 +34,14 @@ def test_m21_a_late_copy_of_an_accepted_proposal(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n3
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         n1 leads epoch 1, ISR n1 n2
         - held: proposals
         - links mended
         - arrives: the first alter
         n1 leads epoch 1, ISR n1 n2 n3
         - cut: n1-n3 n2-n3
-        c is acknowledged at 2
+        c is acknowledged at 2, not as committed
         n1 leads epoch 1, ISR n1 n2
         d is acknowledged at 3
         - arrives: alter

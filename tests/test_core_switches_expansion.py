@@ -30,7 +30,7 @@ def test_m4_who_enters_the_isr_is_another_process_than_who_caught_up(tmp_path: P
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n3
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         n1 leads epoch 1, ISR n1 n2
         - held: proposals
         - links mended
@@ -179,7 +179,7 @@ def test_m10_the_controller_knows_of_a_member_and_the_leader_does_not(tmp_path: 
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n3
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         n1 leads epoch 1, ISR n1 n2
         - held: proposals
         - links mended
@@ -220,7 +220,7 @@ def test_m10b_an_answer_that_is_lost_is_no_refusal(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n3
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         n1 leads epoch 1, ISR n1 n2
         - lost: answers of the controller to n1
         - lost: metadata to n1

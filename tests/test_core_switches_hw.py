@@ -7,11 +7,66 @@ from pathlib import Path
 from core_play import Bug, Play, diverging, kind, shows
 
 
-def test_m16_an_answer_from_two_epochs_ago(tmp_path: Path) -> None:
-    """Without an epoch in the fetch nothing shows n3 that b is no longer in the log of n1."""
+def test_m16_a_diverging_answer_from_two_epochs_ago(tmp_path: Path) -> None:
+    """n3 diverged when n2 led epoch 2, but led epoch 3 itself, and its b was committed. Now that n2
+    leads epoch 4, n3's log ends where it ended then, and the answer to that question comes."""
 
     def story(bug: Bug) -> Play:
-        p = Play(bug, min_isr=1)
+        p = Play(bug)
+        p.cut("n1-n2")
+        p.write("b", acks=1)
+        p.hold("diverging answers to n3", diverging("n3"))
+        p.kill("n1")
+        p.isolate("n2")
+        p.mend()
+        p.wait(1000)
+        p.read()
+        p.isolate("n3")
+        p.mend()
+        p.wait(1000)
+        p.kill("n2", wait_ms=0)
+        p.release(wait_ms=2000)
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2
+        b is acknowledged at 1, not as committed
+        - held: diverging answers to n3
+        - n1 dies
+        n2 leads epoch 2, ISR n2 n3
+        - n2 is cut off
+        n3 leads epoch 3, ISR n3, ELR n2
+        - links mended
+        n3 leads epoch 3, ISR n2 n3
+        read: a b
+        - n3 is cut off
+        n2 leads epoch 4, ISR n2, ELR n3
+        - links mended
+        n2 leads epoch 4, ISR n2 n3
+        - n2 dies
+        - arrives: fetched
+        n3 cuts 2 -> 1
+        n3 leads epoch 5, ISR n3, ELR n2
+        - all healed
+        n1 cuts 2 -> 1
+        n2 cuts 2 -> 1
+        n3 leads epoch 5, ISR n1 n3
+        n3 leads epoch 5, ISR n1 n2 n3
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("M16", story, tmp_path, told, "vanished", "incomplete-leader")
+
+
+def test_m16_records_from_two_epochs_ago(tmp_path: Path) -> None:
+    """Where a fetch does not tell the last epoch, nothing shows n3 afterwards that b is no longer
+    in the log of n1. (Where it does, the next fetch diverges, and b is cut again.)"""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug, min_isr=1, protocol="kip-279")
         p.hold("answers of n1 to n3", kind("fetched", "n1", "n3"))
         p.cut("n1-n2")
         p.write("b", acks=1)
@@ -35,7 +90,7 @@ def test_m16_an_answer_from_two_epochs_ago(tmp_path: Path) -> None:
         a is acknowledged at 0
         - held: answers of n1 to n3
         - cut: n1-n2
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         - n1 is cut off
         - cut: n2-n3
         n2 leads epoch 2, ISR n2 n3
@@ -186,7 +241,7 @@ def test_m23_a_second_copy_of_an_answer(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n2
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         - held: diverging answers to n3
         - n1 dies
         n2 leads epoch 2, ISR n2 n3
@@ -224,7 +279,7 @@ def test_m23b_a_second_copy_of_an_answer_at_the_same_offset(tmp_path: Path) -> N
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n2
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         - held: diverging answers to n3
         - n1 dies
         n2 leads epoch 2, ISR n2 n3

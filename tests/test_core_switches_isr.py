@@ -29,7 +29,7 @@ def test_m6_the_last_replica_standing(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n3
         - n3 is cut off
         n1 leads epoch 1, ISR n1, ELR n3
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         read: a b
         - n1 dies
         nobody leads, ISR -, ELR n1 n3
@@ -72,7 +72,7 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         a is acknowledged at 0
         - lost: metadata to n3
         - cut: n1-n2
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         - n1 is cut off
         n2 leads epoch 2, ISR n2 n3
         n2 leads epoch 2, ISR n2
@@ -237,8 +237,8 @@ def test_m11_a_longer_log_that_diverges_is_counted(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n2
-        b is acknowledged at 1
-        c is acknowledged at 2
+        b is acknowledged at 1, not as committed
+        c is acknowledged at 2, not as committed
         - lost: diverging answers to n3
         - n1 dies
         n2 leads epoch 2, ISR n2 n3
@@ -277,7 +277,7 @@ def test_m12_the_high_watermark_of_another_log(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n2
-        b is acknowledged at 1
+        b is acknowledged at 1, not as committed
         - n1 dies
         - links mended
         - cut: n2-n3
@@ -318,8 +318,8 @@ def test_m13_what_a_follower_had_two_epochs_ago(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
         - cut: n1-n2
-        b is acknowledged at 1
-        c is acknowledged at 2
+        b is acknowledged at 1, not as committed
+        c is acknowledged at 2, not as committed
         - n1 is cut off
         n2 leads epoch 2, ISR n2 n3
         n3 cuts 3 -> 1

@@ -105,7 +105,7 @@ HIGH_WATERMARK: Final = (
     Exhibit(
         "stale-epoch-response", "M16",
         "a follower takes an answer that a leader gave in an older leader epoch",
-        "Kafka before KIP-320", "committed-prefix-agreement", "kip-279",
+        "Kafka before KIP-320", "committed-prefix-agreement",
     ),
     Exhibit(
         "ack-on-demotion", "M17",
