@@ -92,8 +92,9 @@ class ChaosWorld(World):
         self, seed: int = 0, *, brokers: int = 3, voters: int = 1,
         latency_us: tuple[int, int] = (100, 2000), timings: CoreTimings | None = None,
         weather: Weather | None = None, flush_interval_ms: int = 0, watch: bool = True,
-        switches: tuple[str, ...] = (), protocol: str = "kafka",
+        switches: tuple[str, ...] = (), protocol: str = "kafka", unclean_election: bool = False,
     ) -> None:  # fmt: skip
+        self.unclean_election = unclean_election
         self.timings = timings or CoreTimings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
@@ -113,14 +114,17 @@ class ChaosWorld(World):
         if not isinstance(disk, LossyDisk):
             disk = self.disks[name] = self.lossy[name] = LossyDisk()
         self.incarnations[name] += 1
-        config = NodeConfig(
+        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
+        self.nodes[name] = Broker(self.config(name), disk, jitter, self.now_us)
+        self._tick_at(name, self.now_us)
+
+    def config(self, name: str) -> NodeConfig:
+        return NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
             incarnation=self.incarnations[name], switches=self.switches, timings=self.timings,
             flush_interval_ms=self.flush_interval_ms, protocol=self.protocol,
+            unclean_election=self.unclean_election,
         )  # fmt: skip
-        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
-        self.nodes[name] = Broker(config, disk, jitter, self.now_us)
-        self._tick_at(name, self.now_us)
 
     def kill(self, name: str) -> None:
         super().kill(name)
@@ -263,6 +267,8 @@ class Watcher:
             assert set(state.isr) | set(state.elr) <= set(state.replicas), state
             if len(state.isr) >= min(state.min_isr, len(state.replicas)):
                 assert not state.elr, state
+            if len(state.isr) > 1:
+                assert len(node.ctx.image.active(state.isr)) == len(state.isr), state
             if self.promises:
                 self._candidates_complete(p, (*state.isr, *state.elr), node.ctx.image)
             self._quorum_superset(state, node)

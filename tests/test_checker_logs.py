@@ -138,3 +138,31 @@ def test_an_isr_with_a_stranger_in_it(tmp_path: Path) -> None:
     s = Story()
     change(s, "n1", 0, 0, ["n1", "n9"])
     assert against(s.check(tmp_path)) == {"isr-outside-replicas": 1}
+
+
+def fence(s: Story, broker: str, state: str) -> None:
+    s.event("v1", "broker", None, broker=broker, broker_epoch=7, state=state)
+
+
+def test_a_fenced_member_of_an_isr(tmp_path: Path) -> None:
+    """KIP-841."""
+    s = Story()
+    fence(s, "n3", "unfenced")
+    change(s, "n1", 0, 0, ["n1", "n2", "n3"])
+    fence(s, "n3", "fenced")
+    change(s, "n1", 0, 1, ["n1", "n2"])
+    assert against(s.check(tmp_path / "left")) == {}
+    change(s, "n1", 0, 2, ["n1", "n2", "n3"])
+    found = one(s.check(tmp_path / "in"), "fenced-in-isr")
+    assert "n3 in the ISR of log-0" in found.message
+
+
+def test_who_may_be_fenced_and_in_the_isr(tmp_path: Path) -> None:
+    """The last member, where there is no ELR; and nobody can tell of another controller's time."""
+    s = Story()
+    fence(s, "n1", "fenced")
+    change(s, None, 0, 0, ["n1"])
+    s.event("v1", "controller", None, state="resigned", term=1)
+    s.event("v1", "controller", None, state="active", term=3)
+    change(s, "n1", 1, 2, ["n1", "n2"])
+    assert against(s.check(tmp_path)) == {}

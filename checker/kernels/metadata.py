@@ -84,6 +84,7 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    fenced: tuple[str, ...] = ()
 
 
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
@@ -93,6 +94,7 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []
     strangers: list[tuple[str, Witness]] = []
+    away: list[tuple[str, Witness]] = []
     before: tuple[int, int, _Membership] | None = None
     for row in first.tolist():
         now, number = decoder.decode(changes.text[row]), int(changes.value[row])
@@ -104,6 +106,15 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
                 (
                     f"{listing(foreign)} in the ISR of {group.partition}, {when}, and no replica "
                     "of it.",
+                    witness,
+                )
+            )
+        # The last member may stay where there is no ELR: it alone can lead again.
+        silent = [m for m in now.isr if m in now.fenced] if len(now.isr) > 1 else []
+        if silent:
+            away.append(
+                (
+                    f"{listing(silent)} in the ISR of {group.partition}, {when}, and fenced.",
                     witness,
                 )
             )
@@ -122,7 +133,10 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
                     )
                 )
         before = (number, int(changes.epoch[row]), now)
-    for name, found in (("leader-outside-isr", outside), ("isr-outside-replicas", strangers)):
+    for name, found in (
+        ("leader-outside-isr", outside), ("isr-outside-replicas", strangers),
+        ("fenced-in-isr", away),
+    ):  # fmt: skip
         if found:
             yield anomaly(
                 group, name, found[0][0], count=len(found), witnesses=[w for _, w in found]

@@ -57,11 +57,13 @@ class Controller:
         self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
     ) -> None:
         self._protocol = protocol
+        self._switches = ctx.switches
         appoints = protocol.leader_by is LeaderBy.CONTROLLER
         self._rules = election.Rules(
             elr=protocol.elr,
             unclean=appoints and ctx.config.unclean_election,
             any_replica=appoints and ctx.switches.elect_any_replica,
+            keeps_elr=ctx.switches.keep_elr_at_min_isr,
         )
         self.metadata = metadata
         self.image = image
@@ -119,7 +121,7 @@ class Controller:
         )  # fmt: skip
         records: list[Record] = [record]
         unclean = known is not None and request.intact_since > known.incarnation
-        if unclean and not at_once:
+        if unclean and not at_once and not ctx.switches.unclean_as_clean:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
         self._append(ctx, records)
@@ -188,7 +190,7 @@ class Controller:
             return
         if error is Error.NONE:
             state = election.isr_accepted(
-                state, [member for member, _ in request.isr], elr=self._protocol.elr
+                state, [member for member, _ in request.isr], self._rules
             )
             self._append(ctx, [state])
         elif error is Error.INELIGIBLE_REPLICA:
@@ -206,7 +208,8 @@ class Controller:
             return Error.NOT_CONTROLLER
         if request.leader_epoch < state.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
-        if request.partition_epoch < state.partition_epoch:
+        stale = request.partition_epoch < state.partition_epoch
+        if stale and not self._switches.no_partition_epoch_test:
             return Error.INVALID_UPDATE_VERSION
         if self.image.broker_epoch(request.broker) != request.broker_epoch:
             return Error.STALE_BROKER_EPOCH
@@ -219,9 +222,10 @@ class Controller:
         for member, epoch in request.isr:
             if member in state.isr and not silence_counts:
                 continue
-            if not self.image.is_active(member):
+            if not self.image.is_active(member) and not self._switches.expand_fenced:
                 return Error.INELIGIBLE_REPLICA
-            if epoch >= 0 and epoch != self.image.broker_epoch(member):
+            stale = epoch >= 0 and epoch != self.image.broker_epoch(member)
+            if stale and not self._switches.expand_stale_process:
                 return Error.INELIGIBLE_REPLICA
         return Error.NONE
 

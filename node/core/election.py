@@ -37,6 +37,7 @@ def with_isr(
     isr: Sequence[str],
     *,
     elr: bool = True,
+    keeps_elr: bool = False,
     unclean_gone: str | None = None,
 ) -> PartitionRecord:
     """The record with another ISR: those removed while below MinISR become eligible (ELR).
@@ -45,7 +46,7 @@ def with_isr(
     not touched here.
     """
     removed = [m for m in state.isr if m not in isr and m != unclean_gone]
-    if not elr or len(isr) >= effective_min_isr(state):
+    if not elr or (len(isr) >= effective_min_isr(state) and not keeps_elr):
         return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
     eligible = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
     left_elr = [m for m in (*state.elr, *state.isr) if m == unclean_gone]
@@ -60,11 +61,12 @@ def with_isr(
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
-    lead when nobody else can (`unclean`), and the bug M22 (`any_replica`)."""
+    lead when nobody else can (`unclean`), and the bugs M22 (`any_replica`), M25 (`keeps_elr`)."""
 
     elr: bool = True
     unclean: bool = False
     any_replica: bool = False
+    keeps_elr: bool = False
 
 
 def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
@@ -131,7 +133,10 @@ def broker_left(
     isr = without(state.isr, broker)
     if not rules.elr and not isr:
         isr = state.isr
-    after = with_isr(state, isr, elr=rules.elr, unclean_gone=broker if lost_data else None)
+    after = with_isr(
+        state, isr, elr=rules.elr, keeps_elr=rules.keeps_elr,
+        unclean_gone=broker if lost_data else None,
+    )  # fmt: skip
 
     def still_active(name: str) -> bool:
         return name != broker and is_active(name)
@@ -165,10 +170,10 @@ def leader_reported(
 
 
 def isr_accepted(
-    state: PartitionRecord, isr: Sequence[str], *, elr: bool = True
+    state: PartitionRecord, isr: Sequence[str], rules: Rules
 ) -> PartitionRecord:
     """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR."""
-    after = with_isr(state, isr, elr=elr)
+    after = with_isr(state, isr, elr=rules.elr, keeps_elr=rules.keeps_elr)
     return replace(after, partition_epoch=state.partition_epoch + 1)
 
 

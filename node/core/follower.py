@@ -108,17 +108,21 @@ def on_response(
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if (response.offset, response.last_epoch) != (r.leo, _last_epoch_told(r)):
+    if not _is_about_this_log_end(r, response):
         return False
-    if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
+    fences, bugs = r.protocol.fences_by_epoch, r.bugs
+    if fences and response.request_epoch != r.leader_epoch and not bugs.stale_epoch_response:
         return False
     if response.error is not Error.NONE:
         _on_error(ctx, r, response)
         return True
-    if r.protocol.fences_by_epoch and leader_epoch != r.leader_epoch:
+    fences &= not bugs.stale_epoch_response and not bugs.fetch_without_current_epoch
+    if fences and leader_epoch != r.leader_epoch:
         return False
     if response.diverging is not None:
         # HW and records of a diverging response are not for this log (KAFKA-14704).
+        if bugs.hw_from_diverging_response:
+            r.set_hw(ctx, min(r.leo, hw))
         diverging = EpochEnd(*response.diverging)
         target = truncation_target(r.log.cache, r.leo, diverging)
         if not _truncate(ctx, r, target, "diverging-epoch"):
@@ -140,6 +144,15 @@ def on_response(
     else:
         fetch(ctx, r, r.leader)
     return True
+
+
+def _is_about_this_log_end(r: Replica, response: FetchResponse) -> bool:
+    """Whether the answered question is the one this log would ask now: offset and last epoch."""
+    if r.bugs.accept_any_response:
+        return True
+    if r.bugs.match_by_offset_only:
+        return response.offset == r.leo
+    return (response.offset, response.last_epoch) == (r.leo, _last_epoch_told(r))
 
 
 def _append(ctx: Context, r: Replica, data: bytes) -> None:
@@ -164,7 +177,8 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
             f"to {target}, its high watermark is {r.hw}"
         )
     leo = r.log.truncate(target)
-    r.set_hw(ctx, min(r.hw, leo))
+    if not r.bugs.keep_hw_at_truncation:
+        r.set_hw(ctx, min(r.hw, leo))
     if r.hw < r.hw_saved:
         r.save_hw(ctx)  # or a restart would take what comes next for committed
     ctx.trace(

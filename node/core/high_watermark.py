@@ -22,10 +22,13 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     ends[ctx.node] = r.leo
     waits = r.protocol.below_min_isr is BelowMinIsr.WAIT
     if r.protocol.commit is Commit.ISR:
+        size_matters = r.protocol.elr and not r.bugs.hw_ignores_min_isr
         candidate = isr_high_watermark(
-            r.maximal_isr, ends, committed_isr=len(r.isr),
-            min_isr=r.min_isr if r.protocol.elr or waits else 0,
+            r.isr if r.bugs.no_maximal_isr else r.maximal_isr, ends,
+            committed_isr=len(r.isr), min_isr=r.min_isr if size_matters or waits else 0,
         )
+        if r.bugs.commit_leader_only:
+            candidate = r.leo
     else:
         candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)
     if candidate is None or candidate <= r.hw:

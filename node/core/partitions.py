@@ -42,6 +42,7 @@ def apply(
             r = replicas[record.partition] = load(
                 ctx, record.partition, protocol, durable=durable
             )
+            r.bugs = ctx.switches
             if protocol.leader_by is LeaderBy.VOTES:
                 quorums[record.partition] = Quorum(ctx, r, record.replicas)
                 quorums[record.partition].start(ctx)
@@ -90,4 +91,5 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
 
 def _durable(ctx: Context, protocol: Protocol) -> bool:
     """A voter's fetch offset is its word that the records are on disk, whatever the flush."""
-    return ctx.config.flush_interval_ms == 0 or protocol.leader_by is LeaderBy.VOTES
+    flushed = ctx.config.flush_interval_ms == 0 and not ctx.switches.no_fsync_before_ack
+    return flushed or protocol.leader_by is LeaderBy.VOTES

@@ -16,6 +16,7 @@ from node.core.image import NO_LEADER
 from node.core.log import Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
+from node.core.switches import Switches
 from node.trace import HW, ROLE
 
 NEVER: Final = 1 << 62
@@ -86,7 +87,11 @@ class Fetching:
 
 @dataclass(slots=True)
 class Replica:
-    """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive."""
+    """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
+
+    `bugs` are the switches of a data partition; the metadata partition has none on, although the
+    same code moves it: a museum with a broken catalogue would show nothing.
+    """
 
     partition: str
     protocol: Protocol
@@ -115,6 +120,7 @@ class Replica:
     # both
     wake_us: int = NEVER
     hw_saved: int = 0
+    bugs: Switches = field(default_factory=Switches)
 
     @property
     def leo(self) -> int:

@@ -21,20 +21,41 @@ class Switches:
     # truncation
 
     # in-sync set
+    expand_stale_process: bool = False
+    expand_fenced: bool = False
+    expand_at_hw: bool = False
+    expand_by_lag_only: bool = False
+    hw_ignores_min_isr: bool = False
+    no_epoch_fencing: bool = False
+    fetch_without_current_epoch: bool = False
+    no_fsync_before_ack: bool = False
+    unclean_as_clean: bool = False
+    no_maximal_isr: bool = False
+    rollback_on_timeout: bool = False
+    count_diverging_fetch: bool = False
+    hw_from_diverging_response: bool = False
+    keep_peer_state: bool = False
 
     # high watermark
+    stale_epoch_response: bool = False
+    ack_on_demotion: bool = False
     ack_before_isr: bool = False
     read_beyond_hw: bool = False
+    commit_leader_only: bool = False
+    accept_any_response: bool = False
+    match_by_offset_only: bool = False
+    keep_hw_at_truncation: bool = False
 
     # controller
+    no_partition_epoch_test: bool = False
     elect_any_replica: bool = False
+    keep_elr_at_min_isr: bool = False
 
     # quorum
 
     # Liftbridge
     liftbridge_epoch_offset: bool = False
     liftbridge_fallback: bool = False
-    liftbridge_expand: bool = False
     liftbridge_witness: bool = False
     liftbridge_monotone: bool = False
 
