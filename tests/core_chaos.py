@@ -14,7 +14,7 @@ from typing import Any
 from cores_world import MemoryStorage, World
 
 from node.core import batch as batches
-from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Tick
+from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Shutdown, Tick
 from node.core.broker import Broker
 from node.core.image import Image, decode_records
 from node.core.messages import AnyMessage
@@ -40,6 +40,10 @@ class LossyDisk(MemoryStorage):
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
         self._note("log", partition, durable)
         super().truncate(partition, from_offset, durable=durable)
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        self._note("log", partition, durable)
+        super().delete(partition, durable=durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
         self._note("key", key, durable)
@@ -132,6 +136,11 @@ class ChaosWorld(World):
         disk = self.lossy[name]
         disk.power_cut(self.rng.randint(0, len(disk._undo)))
 
+    def stop(self, name: str) -> None:
+        """Ask a node to stop cleanly; it is gone when it says so."""
+        self.resume(name)
+        self._steps(name, [Shutdown(), Tick()])
+
     def pause(self, name: str) -> None:
         self.paused.setdefault(name, [])
 
@@ -166,6 +175,8 @@ class ChaosWorld(World):
         node = self.nodes[name]
         outgoing, effects = [], Effects()
         for event in events:
+            if effects.stopped:
+                break
             effects = node.step(self.now_us, event)
             for one in effects.trace:
                 self.trace.append({"t_us": self.now_us, "node": name, **one})
@@ -173,11 +184,14 @@ class ChaosWorld(World):
             if effects.flush:
                 self.lossy[name].flush()
         self.lossy[name].clean = True
-        if self.watcher is not None:
+        if self.watcher is not None and not effects.stopped:
             self.watcher.look(node)
         for m in outgoing:
             self._post(name, m.to, m.message, m.body)
-        self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
+        if effects.stopped:
+            self.kill(name)
+        else:
+            self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
 
     def _post(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
         self.sent += 1

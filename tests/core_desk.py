@@ -50,11 +50,11 @@ class Desk:
         self.now_us = 0
         brokers = ("n1", "n2", "n3", "n4", "n5")
         self.disk = MemoryStorage()
-        config = NodeConfig(
+        self.config = NodeConfig(
             node="v1", voters=("v1",), brokers=brokers, protocol=protocol,
             unclean_election=unclean_election,
         )  # fmt: skip
-        self.node = Broker(config, self.disk, random.Random(0), 0)
+        self.node = Broker(self.config, self.disk, random.Random(0), 0)
         self.alive: list[str] = []
         self.incarnations: dict[str, int] = {}
         self.epochs: dict[str, int] = {}
@@ -118,6 +118,11 @@ class Desk:
             for other in self.alive:
                 self.beat(other)
             self._step(Tick())
+
+    def restart(self) -> None:
+        """Another process of the voter becomes the controller."""
+        self.node = Broker(self.config, self.disk, random.Random(1), self.now_us)
+        self._step(Tick())
 
     def alter(self, isr: str, **fields: object) -> AlterPartitionResponse:
         """The leader proposes; a member is `n1`, or `n1@5` with a broker epoch."""

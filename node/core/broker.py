@@ -81,6 +81,8 @@ class Broker:
         self._checkpoint_us = now_us
         self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
+        self._stopping = False
+        self._farewell: Membership | None = None
 
     def step(self, now_us: int, event: Event) -> Effects:
         """Handle one event at `now_us` and say what the world must do."""
@@ -97,11 +99,11 @@ class Broker:
         else:
             assert isinstance(event, Shutdown)
             self._ask_to_stop()
-        if self.membership is not None and self.membership.may_stop:
-            self._shut_down()
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
+        if self._may_stop():
+            self._shut_down()
         effects.deadline_us = self._deadline()
         return effects
 
@@ -209,9 +211,7 @@ class Broker:
             if refusal is not None:
                 ctx.send(source, refusal)
             return
-        active.on_request(ctx, source, message)
-        session_us = ctx.config.timings.session_ms * 1000
-        self._controller_us = min(self._controller_us, ctx.now_us + session_us)
+        self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
 
     # -- metadata -------------------------------------------------------------------------------
 
@@ -334,10 +334,13 @@ class Broker:
     def _ask_to_stop(self) -> None:
         """Hand over first, where the controller goes by whether a broker is there. Where a restart
         leaves ISR and leadership as they are, there is nothing to say."""
-        if self.membership is None or self.protocol.restart is Restart.AT_ONCE:
-            self._shut_down()
-        else:
+        self._stopping = True
+        if self.membership is not None and self.protocol.restart is not Restart.AT_ONCE:
+            self._farewell = self.membership
             self.membership.ask_to_stop(self.ctx)
+
+    def _may_stop(self) -> bool:
+        return self._stopping and (self._farewell is None or self._farewell.may_stop)
 
     def _shut_down(self) -> None:
         """Stop cleanly: everything flushed, nothing promised that is not on disk."""

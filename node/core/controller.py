@@ -86,8 +86,8 @@ class Controller:
             _, to, message = self._replies.popleft()
             ctx.send(to, message)
 
-    def on_request(self, ctx: Context, source: str, message: ControllerRequest) -> None:
-        """Something only the controller can act on."""
+    def on_request(self, ctx: Context, source: str, message: ControllerRequest) -> int:
+        """Something only the controller can act on. Returns by when to tick, in microseconds."""
         match message:
             case RegisterBroker():
                 self.on_register(ctx, source, message)
@@ -99,6 +99,8 @@ class Controller:
                 self.on_log_info(ctx, source, message)
             case _:
                 self.on_admin(ctx, source, message)
+        session_us = ctx.config.timings.session_ms * 1000
+        return min(ctx.now_us + session_us, self._recovery.next_us())
 
     # -- brokers --------------------------------------------------------------------------------
 

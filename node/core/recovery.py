@@ -43,6 +43,10 @@ class Recovery:
             if question.ask_at_us <= ctx.now_us:
                 question.ask_at_us = ctx.now_us + 2 * ctx.retry_us
                 self._ask(ctx, state, question)
+        return self.next_us()
+
+    def next_us(self) -> int:
+        """When to ask again, in microseconds."""
         return min((question.ask_at_us for question in self._open.values()), default=NEVER)
 
     def _ask(self, ctx: Context, state: PartitionRecord, question: _Question) -> None:
