@@ -87,9 +87,7 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
     if not state.isr:
         for candidate in state.replicas:
             if candidate in state.elr and is_active(candidate):
-                return replace(
-                    state, leader=candidate, isr=(candidate,), elr=without(state.elr, candidate)
-                )
+                return replace(with_isr(state, (candidate,), elr=rules.elr), leader=candidate)
     last = next((r for r in state.replicas if is_active(r)), None) if rules.unclean else None
     if last is None:
         return replace(state, leader=NO_LEADER)
