@@ -42,6 +42,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     elr: tuple[str, ...] = ()
     last_known_elr: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
     state: str = ""
     term: Number = -1
 
@@ -54,6 +55,7 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    removing: tuple[str, ...]
 
 
 _decoder = msgspec.json.Decoder(_Event)
@@ -176,8 +178,11 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
 
 def _membership(event: _Event) -> str:
     return msgspec.json.encode(
-        _Membership(event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas)
-    ).decode()
+        _Membership(
+            event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas,
+            event.removing,
+        )
+    ).decode()  # fmt: skip
 
 
 _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
