@@ -42,6 +42,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     elr: tuple[str, ...] = ()
     last_known_elr: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
     state: str = ""
     term: Number = -1
     broker: str = ""
@@ -56,6 +57,7 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    removing: tuple[str, ...]
     fenced: tuple[str, ...]
 
 
@@ -197,7 +199,7 @@ def _membership(event: _Event) -> str:
     return msgspec.json.encode(
         _Membership(
             event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas,
-            event.fenced,
+            event.removing, event.fenced,
         )
     ).decode()  # fmt: skip
 

@@ -84,7 +84,22 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    removing: tuple[str, ...] = ()
     fenced: tuple[str, ...] = ()
+
+
+def _may_lead(was: _Membership, now: _Membership) -> set[str]:
+    """Whom a clean election, or a recovery, between these two records can choose.
+
+    The record that completes a reassignment takes in what its leader proposed with it: if that
+    leader is among those removed, its successor comes from the ISR of this very record.
+    """
+    found = {*was.isr, *was.elr} or {*was.last_known_elr}
+    stays = {*was.replicas} - {*was.removing}
+    completed = bool(was.removing) and not now.removing and {*now.replicas} == stays
+    if completed and was.leader in was.removing:
+        found |= {*now.isr}
+    return found
 
 
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
@@ -120,9 +135,8 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
             )
         if before is not None and before[0] + 1 == number:
             was, epoch = before[2], before[1]
-            may_lead = {*was.isr, *was.elr} or {*was.last_known_elr}
             elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
-            if elected and now.leader not in may_lead:
+            if elected and now.leader not in _may_lead(was, now):
                 outside.append(
                     (
                         f"{now.leader} was elected leader of {group.partition} in epoch "

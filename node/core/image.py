@@ -31,7 +31,10 @@ class PartitionRecord(
     """The whole state of a partition after a change; `partition_epoch` rises with each one.
 
     `replicas` is ordered (the first are preferred). Eligible leader replicas (`elr`) have every
-    committed record although they left the ISR while it was below MinISR (KIP-966).
+    committed record although they left the ISR while it was below MinISR (KIP-966). While a
+    reassignment is under way, `target` is where it leads to, in order, `adding` are the replicas
+    that were none before it and `removing` those that will be none after it. `unclean`: the leader
+    came from outside ISR and ELR, and has not proposed an ISR yet.
     """
 
     partition: str
@@ -44,6 +47,9 @@ class PartitionRecord(
     partition_epoch: int = 0
     min_isr: int = 1
     unclean: bool = False
+    target: tuple[str, ...] = ()
+    adding: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
 
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True, tag="leader", tag_field="record"):

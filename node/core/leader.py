@@ -25,8 +25,7 @@ def begin(ctx: Context, r: Replica) -> None:
     r.leso = r.leo
     r.led_since_us = ctx.now_us
     r.log.begin_epoch(r.leader_epoch)
-    if not r.bugs.keep_peer_state:
-        r.peers.clear()
+    assert not r.peers or r.bugs.keep_peer_state, r.partition
     r.pending_alter = None
     r.maximal_isr = r.isr
     r.next_lag_check_us = ctx.now_us + ctx.lag_us
@@ -49,6 +48,8 @@ def resign(ctx: Context, r: Replica) -> None:
     r.follower_waits.clear()
     r.consumer_waits.clear()
     r.data_waiters.clear()
+    if not r.bugs.keep_peer_state:
+        r.peers.clear()
     r.pending_alter = None
     r.maximal_isr = ()
     r.leso = -1

@@ -154,6 +154,11 @@ class Replica:
             ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
 
 
+def forget_hw(ctx: Context, partition: str) -> None:
+    """The log is gone, and its checkpoint with it."""
+    ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
+
+
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
     """A replica from what the disk gives back, in no role yet."""
     log = Log(partition, ctx.storage, durable=durable)
