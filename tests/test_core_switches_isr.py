@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 from core_play import Bug, Play, diverging, metadata, shows
+
+from node.core.exhibits import EXHIBITS
 
 
 def test_m6_the_last_replica_standing(tmp_path: Path) -> None:
@@ -148,6 +151,42 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
         read: a z
     """
     shows("M7b", story, tmp_path, told, "lost")
+
+
+def test_m7c_a_leader_alone_keeps_what_it_acknowledges(tmp_path: Path) -> None:
+    """No switch, but what the broker does: the controller cannot reach n1, and elects nobody else,
+    because it knows that n1 is alone in its ISR."""
+    p = Play(Bug(EXHIBITS[0], on=False), protocol="kafka", min_isr=1)
+    p.isolate("n2")
+    p.isolate("n3")
+    p.cut("n1-v1")
+    p.wait(2000)
+    p.write("b", to="n1")
+    p.mend()
+    p.cut("n1-v1")
+    p.wait(3000)
+    p.heal()
+    assert p.judge(tmp_path) == {}
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - n2 is cut off
+        n1 leads epoch 1, ISR n1 n3
+        - n3 is cut off
+        n1 leads epoch 1, ISR n1
+        - cut: n1-v1
+        nobody leads, ISR -, ELR n1
+        b is acknowledged at 1
+        - links mended
+        - cut: n1-v1
+        - all healed
+        n1 leads epoch 3, ISR n1
+        n1 leads epoch 3, ISR n1 n2
+        n1 leads epoch 3, ISR n1 n2 n3
+        z is acknowledged at 2
+        read: a b z
+    """
+    assert p.text() == inspect.cleandoc(told)
 
 
 def test_m8_power_fails_everywhere(tmp_path: Path) -> None:
