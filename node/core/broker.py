@@ -63,8 +63,8 @@ class Broker:
     """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
-        self.protocol = protocol.protocol(config.protocol)
         self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
+        self.protocol = switches.spoil(protocol.protocol(config.protocol), ctx.switches)
         self.replicas: dict[str, Replica] = {}
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
         self.quorum = Quorum(ctx, metadata, config.voters)

@@ -14,13 +14,14 @@ from node.core import truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.messages import (
+    HW_ONLY,
     UNDEFINED,
     EpochEndResponse,
     Error,
     FetchRequest,
     FetchResponse,
 )
-from node.core.protocol import Commit, Truncation
+from node.core.protocol import Truncation
 from node.core.replica import NEVER, Replica
 from node.errors import InvariantBroken, WireError
 from node.trace import APPEND, REFUSED, TRUNCATED
@@ -32,14 +33,20 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
-    r.fetching.asking = truncation.first_question(r)
     r.trace_role(ctx)
+    prepare(ctx, r)
+    proceed(ctx, r)
+
+
+def prepare(ctx: Context, r: Replica) -> None:
+    """What the protocol wants of a log before the first fetch from a leader: a cut, a question."""
+    r.fetching.cuts = 0
+    r.fetching.asking = truncation.first_question(r)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
         _truncate(ctx, r, r.hw, "own-high-watermark")
-    _proceed(ctx, r)
 
 
-def _proceed(ctx: Context, r: Replica) -> None:
+def proceed(ctx: Context, r: Replica) -> None:
     """Ask what has to be asked first, else fetch."""
     if r.fetching.asking is not None:
         truncation.ask(ctx, r, r.fetching.asking)
@@ -57,11 +64,15 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
         _back_off(ctx, r)
         return
     cut = truncation.decide(r, response)
-    undefined = response.end_offset == UNDEFINED
-    _truncate(ctx, r, cut.target, "own-high-watermark" if undefined else "epoch-end")
+    reason = "epoch-end"
+    if response.version == HW_ONLY:
+        reason = "leader-high-watermark"
+    elif response.end_offset == UNDEFINED:
+        reason = "own-high-watermark"
+    _truncate(ctx, r, cut.target, reason)
     r.fetching.failures = 0
     r.fetching.asking = cut.again
-    _proceed(ctx, r)
+    proceed(ctx, r)
 
 
 def stop(ctx: Context, r: Replica) -> None:
@@ -92,7 +103,20 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
 
 def _last_epoch_told(r: Replica) -> int:
     """The last epoch a fetch carries: that of the last record, where truncation is on fetch."""
-    return r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+    if r.protocol.truncation is not Truncation.ON_FETCH:
+        return -1
+    if r.switches.one_round_only and r.fetching.cuts:
+        return -1
+    return r.log.cache.latest if r.switches.keep_empty_epoch else r.log.last_epoch
+
+
+def _is_to_last_question(r: Replica, response: FetchResponse) -> bool:
+    """Whether the answer is about this very log end, or is taken although it is not."""
+    if (response.offset, response.last_epoch) == (r.leo, _last_epoch_told(r)):
+        return True
+    takes_late = r.protocol.appends_by_index or r.switches.cut_on_every_answer
+    records = response.error is Error.NONE and response.diverging is None
+    return takes_late and records and response.offset <= r.leo
 
 
 def on_response(
@@ -102,7 +126,7 @@ def on_response(
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if (response.offset, response.last_epoch) != (r.leo, _last_epoch_told(r)):
+    if not _is_to_last_question(r, response):
         return False
     if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
         return False
@@ -115,6 +139,9 @@ def on_response(
         # HW and records of a diverging response are not for this log (KAFKA-14704).
         diverging = EpochEnd(*response.diverging)
         target = truncation_target(r.log.cache, r.leo, diverging)
+        if r.switches.no_local_lookup:
+            target = diverging.end
+        r.fetching.cuts += 1
         if not _truncate(ctx, r, target, "diverging-epoch"):
             _back_off(ctx, r)
             return True
@@ -125,8 +152,10 @@ def on_response(
             ctx.trace(REFUSED, r.partition, kind="fetched", source=source, reason=str(error))
             _back_off(ctx, r)
             return True
-        floor = r.hw if r.protocol.commit is Commit.MAJORITY else r.log.start
+        floor = r.hw if r.protocol.hw_only_rises else r.log.start
         r.set_hw(ctx, max(floor, min(r.leo, hw)))
+        if response.offset != r.fetching.sent_offset:
+            return True  # a late answer: the one to the last fetch is still to come
     r.fetching.failures = 0
     fetch(ctx, r, r.leader)
     return True
@@ -135,6 +164,10 @@ def on_response(
 def _append(ctx: Context, r: Replica, data: bytes) -> None:
     """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
     fetched = list(batches.split(data))
+    if fetched and r.switches.cut_on_every_answer:
+        _truncate(ctx, r, fetched[0].base_offset, "answer")
+    if r.protocol.appends_by_index:
+        fetched = [one for one in fetched if one.end > r.leo]
     if not fetched:
         return
     r.log.append_as_follower(fetched)
@@ -148,7 +181,9 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log; the high watermark never stays above the log end. Returns whether anything was
     cut: if not, the next fetch would be the same question, to be asked after a pause."""
     before = r.leo
-    if r.protocol.commit is Commit.MAJORITY and target < r.hw:
+    if r.switches.keep_empty_epoch and target >= before:
+        return False
+    if r.protocol.hw_only_rises and target < r.hw:
         raise InvariantBroken(
             f"{r.partition}: {ctx.node} was asked to cut committed records: "
             f"to {target}, its high watermark is {r.hw}"
@@ -186,5 +221,5 @@ def tick(ctx: Context, r: Replica) -> int:
     if r.role != "follower":
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
-        _proceed(ctx, r)
+        proceed(ctx, r)
     return r.fetching.deadline_us

@@ -24,7 +24,8 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "leader"
     r.leso = r.leo
     r.led_since_us = ctx.now_us
-    r.log.begin_epoch(r.leader_epoch)
+    if not r.switches.lazy_epoch_cache:
+        r.log.begin_epoch(r.leader_epoch)
     r.peers.clear()
     r.pending_alter = None
     r.maximal_isr = r.isr
@@ -60,6 +61,9 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
     if request.replica == CONSUMER:
         answer_or_hold(ctx, r, source, request)
         return
+    if r.protocol.last_index_matches:
+        _note_fetch(ctx, r, request)
+        advance_hw(ctx, r)
     if _answered_diverging(ctx, r, source, request):
         return
     if request.offset > r.leo:
@@ -100,7 +104,8 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     if request.last_epoch < 0 or request.offset == 0:
         return False
     ours = r.log.cache.end_of(request.last_epoch, r.leo)
-    if not diverges(ours, last_epoch=request.last_epoch, fetch_offset=request.offset):
+    told = ours.epoch if r.switches.compare_offsets_only else request.last_epoch
+    if not diverges(ours, last_epoch=told, fetch_offset=request.offset):
         return False
     ctx.trace(
         DIVERGING, r.partition, follower=request.replica, fetch_offset=request.offset,

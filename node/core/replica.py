@@ -16,7 +16,8 @@ from node.core.image import NO_LEADER
 from node.core.log import Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
-from node.trace import HW, ROLE
+from node.core.switches import Switches
+from node.trace import HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that does not come, microseconds."""
@@ -71,7 +72,8 @@ class PendingFetch:
 class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
-    While `asking` names an epoch, the question is where that epoch ends, not a fetch.
+    While `asking` names an epoch, the question is where that epoch ends, not a fetch. `cuts` counts
+    the diverging answers since this leader is followed.
     """
 
     outstanding: bool = False
@@ -79,6 +81,7 @@ class Fetching:
     sent_offset: int = -1
     deadline_us: int = 0
     failures: int = 0
+    cuts: int = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Replica:
     partition: str
     protocol: Protocol
     log: Log
+    switches: Switches
     hw: int = 0
     role: Role = "none"
     leader: str = NO_LEADER
@@ -145,8 +149,12 @@ class Replica:
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """A replica from what the disk gives back, in no role yet."""
-    log = Log(partition, ctx.storage, durable=durable)
+    """A replica from what the disk gives back, in no role yet. Bugs are for data: the metadata
+    partition has none of them, or whatever broke would be the controller's fault."""
+    switches = Switches() if partition == METADATA_PARTITION else ctx.switches
+    log = Log(partition, ctx.storage, durable=durable, holes=switches.cut_inside_batch)
     saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
     hw = max(log.start, min(saved, log.leo))
-    return Replica(partition=partition, protocol=protocol, log=log, hw=hw, hw_saved=hw)
+    return Replica(
+        partition=partition, protocol=protocol, log=log, switches=switches, hw=hw, hw_saved=hw
+    )

@@ -1,7 +1,7 @@
 """How a new follower finds where its log leaves the leader's, before its first fetch.
 
 One module for all rules but truncate-on-fetch, which is part of every fetch (`follower.py`). The
-leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
+leader's side of these questions is here too. What is undefined falls back to the follower's
 own high watermark, as the documents say; a lost answer never does: the question is asked again.
 
 KIP-101, KIP-279; docs/protocols.md.
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from node.core.context import Context
 from node.core.epochs import EpochEnd
-from node.core.messages import UNDEFINED, EpochEndRequest, EpochEndResponse, Error
+from node.core.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
 from node.core.protocol import Truncation
 from node.core.replica import Replica
 
-_VERSIONS = {Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_END_V1: 1}
+_VERSIONS = {
+    Truncation.LEADER_HW: HW_ONLY, Truncation.EPOCH_END_V0: 0,
+    Truncation.EPOCH_END_V1: 1, Truncation.EPOCH_END_V1_LOWEST: 1,
+}  # fmt: skip
 
 
 def first_question(r: Replica) -> int | None:
@@ -49,12 +52,18 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
     version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
     found = EpochEnd(UNDEFINED, UNDEFINED)
     if error is Error.NONE:
-        found = end_v0(r, request.epoch) if version == 0 else end_v1(r, request.epoch)
+        found = _answer(r, request.epoch, version)
     ctx.send(source, EpochEndResponse(
         corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
         request_epoch=request.leader_epoch, epoch=found.epoch, end_offset=found.end,
         version=version, leader=r.leader,
     ))  # fmt: skip
+
+
+def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:
+    if version == HW_ONLY:
+        return EpochEnd(UNDEFINED, r.hw)
+    return end_v0(r, epoch) if version == 0 else end_v1(r, epoch)
 
 
 def end_v0(r: Replica, epoch: int) -> EpochEnd:
@@ -69,12 +78,17 @@ def end_v0(r: Replica, epoch: int) -> EpochEnd:
 
 
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends."""
+    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. Undefined
+    below the first epoch and, but for the latest itself, where none is above."""
+    if r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST:
+        return r.log.cache.end_of(epoch, r.leo)
     entries = r.log.cache.entries()
     below = [each for each, _ in entries if each <= epoch]
     if not below:
         return EpochEnd(UNDEFINED, UNDEFINED)
     above = [start for each, start in entries if each > below[-1]]
+    if not above and below[-1] < epoch:
+        return EpochEnd(UNDEFINED, UNDEFINED)
     return EpochEnd(below[-1], above[0] if above else r.leo)
 
 
@@ -92,7 +106,7 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
     """Where to cut, given where the leader says the asked epoch ends."""
     if response.end_offset == UNDEFINED:
         return Cut(r.hw)
-    if response.version == 0:
+    if response.version < 1:
         return Cut(min(response.end_offset, r.leo))
     own = r.log.cache.entries()
     starts_above = [start for each, start in own if each > response.epoch]
@@ -101,5 +115,6 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
         return Cut(min(response.end_offset, own_end))
     older = [each for each, _ in own if each < response.epoch]
     if not older:
-        return Cut(min(response.end_offset, r.leo))
+        lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
+        return Cut(min(response.end_offset, own[0][1] if lowest and own else r.leo))
     return Cut(own_end, again=older[-1])
