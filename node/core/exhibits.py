@@ -73,7 +73,7 @@ TRUNCATION: Final = (
     Exhibit(
         "keep-empty-epoch", "M14",
         "a follower names an epoch in which it led and wrote nothing, and keeps it in its cache",
-        "KAFKA-10706", "committed-prefix-agreement",
+        "KAFKA-10706", "liveness",
     ),
     Exhibit(
         "cut-inside-batch", "M15",
@@ -136,19 +136,9 @@ QUORUM: Final = (
         "the high-water mark pattern, literally", "committed-prefix-agreement", "quorum",
     ),
     Exhibit(
-        "half-is-enough", "R4c",
-        "the ascending log ends are read at N/2: of an even number of voters half is enough",
-        "the high-water mark pattern, literally", "no-lost-acknowledged-write", "quorum",
-    ),
-    Exhibit(
         "ack-before-commit", "R6",
         "an acknowledgement leaves before the leader's own append is on its disk",
         "etcd #14370", "no-lost-acknowledged-write", "quorum",
-    ),
-    Exhibit(
-        "no-check-quorum", "R9",
-        "a leader that no majority fetches from does not resign",
-        "KAFKA-15489", "liveness", "quorum",
     ),
 )  # fmt: skip
 """Votes and majorities (R1-R9)."""

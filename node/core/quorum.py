@@ -302,7 +302,7 @@ class Quorum:
         if r.role == "leader":
             if self._watch_us <= now:
                 self._watch_us = now + 2 * ctx.retry_us
-                if self._lost_majority(ctx) and not r.switches.no_check_quorum:
+                if self._lost_majority(ctx):
                     self._follow(ctx, r.leader_epoch, NO_LEADER)
                     return
             if self._announce_us <= now:

@@ -47,9 +47,7 @@ class Switches:
     cut_on_every_answer: bool = False
     last_index_matches: bool = False
     no_previous_check: bool = False
-    half_is_enough: bool = False
     ack_before_commit: bool = False
-    no_check_quorum: bool = False
 
     # Liftbridge
 
@@ -63,7 +61,6 @@ RULES: Final[dict[str, dict[str, Any]]] = {
     "count_old_terms": {"counts_old_terms": True},
     "last_index_matches": {"last_index_matches": True},
     "no_previous_check": {"truncation": Truncation.NONE, "appends_by_index": True},
-    "half_is_enough": {"half_is_enough": True},
 }
 """Bugs that are another protocol's rule: what they change in a protocol. The rule is there once."""
 
