@@ -46,8 +46,8 @@ COLUMNS = {
 #   its high watermark is its log end, and a cut to it mends nothing.
 # - F-loc, S for D: the model's follower goes on to fetch when nothing was left to cut. Here every
 #   fetch is compared, so it is told of the same divergence for ever.
-# - F-ep: the model's cells are those of a cut to the leader's log end, whatever the epochs. Here the
-#   offset is compared with the end of the epoch that was found, which finds more.
+# - F-ep: the model's cells are those of a cut to the leader's log end, whatever the epochs. Here
+#   the offset is compared with the end of the epoch that was found, which finds more.
 # - "stale high watermark", hw: L only because the old leader dies before its next checkpoint, so
 #   that its own HW is stale. Saved in time it is whole again (test below).
 # - "KAFKA-7415", HW above the cut, hw: D only because the leader writes before the first fetch.

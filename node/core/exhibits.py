@@ -28,12 +28,12 @@ TRUNCATION: Final = (
     Exhibit(
         "truncate-to-own-hw", "M1",
         "a new follower cuts its log to its own high watermark",
-        "Kafka before KIP-101 (0.11)", "no-lost-acknowledged-write",
+        "Kafka before KIP-101 (0.11)", "no-lost-acknowledged-write", "kip-279",
     ),
     Exhibit(
         "truncate-to-leader-hw", "M1b",
         "a new follower cuts its log to its leader's high watermark",
-        "the high-water mark pattern, literally", "no-lost-acknowledged-write",
+        "the high-water mark pattern, literally", "no-lost-acknowledged-write", "kip-279",
     ),
     Exhibit(
         "never-truncate", "M1c",
