@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.core.api import Mark
 from node.core.context import Context
 from node.core.messages import Error, ProduceResponse
 from node.core.protocol import BelowMinIsr
@@ -20,7 +21,9 @@ def acknowledge(
         corr=corr, partition=r.partition, appended=True, base_offset=base,
         leader_epoch=r.leader_epoch, leader=r.leader,
     )  # fmt: skip
-    ctx.send(client, response)
+    # Nothing promised may be known before it is on disk, and the leader's own part counts.
+    mark = Mark.AT_ONCE if ctx.switches.ack_before_commit else Mark.AFTER_COMMIT
+    ctx.send(client, response, mark=mark)
 
 
 def answer_produce(

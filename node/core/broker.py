@@ -11,7 +11,6 @@ paused reads its mail before it draws conclusions from silence.
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 
 from node.core import controller as controlling
 from node.core import (
@@ -67,11 +66,9 @@ class Broker:
     """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
-        timings = config.timings
         self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
-        self.protocol = protocol.protocol(config.protocol)
-        if ctx.switches.no_epoch_fencing:
-            self.protocol = replace(self.protocol, fences_by_epoch=False)
+        self.protocol = switches.spoil(protocol.protocol(config.protocol), ctx.switches)
+        timings = config.timings
         idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)

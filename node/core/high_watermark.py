@@ -30,7 +30,12 @@ def advance_hw(ctx: Context, r: Replica) -> None:
         if r.bugs.commit_leader_only:
             candidate = r.leo
     else:
-        candidate = majority_high_watermark(r.replicas, ends, epoch_start=r.leso)
+        candidate = majority_high_watermark(
+            r.replicas, ends, epoch_start=-1 if r.protocol.counts_old_terms else r.leso,
+            half_is_enough=r.protocol.half_is_enough,
+        )  # fmt: skip
+        # Only what is in this log; a longer log counts where `last_index_matches`.
+        candidate = None if candidate is None else min(candidate, r.leo)
     if candidate is None or candidate <= r.hw:
         return
     r.set_hw(ctx, candidate)

@@ -24,7 +24,8 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "leader"
     r.leso = r.leo
     r.led_since_us = ctx.now_us
-    r.log.begin_epoch(r.leader_epoch)
+    if not r.bugs.lazy_epoch_cache:
+        r.log.begin_epoch(r.leader_epoch)
     assert not r.peers or r.bugs.keep_peer_state, r.partition
     r.pending_alter = None
     r.maximal_isr = r.isr
@@ -65,7 +66,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
     if request.replica == CONSUMER:
         answer_or_hold(ctx, r, source, request)
         return
-    if r.bugs.count_diverging_fetch:
+    if r.protocol.last_index_matches:
         _note_fetch(ctx, r, request)
         advance_hw(ctx, r)
     if _answered_diverging(ctx, r, source, request):
@@ -109,7 +110,8 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     if request.last_epoch < 0 or request.offset == 0:
         return False
     ours = r.log.cache.end_of(request.last_epoch, r.leo)
-    if not diverges(ours, last_epoch=request.last_epoch, fetch_offset=request.offset):
+    told = ours.epoch if r.bugs.compare_offsets_only else request.last_epoch
+    if not diverges(ours, last_epoch=told, fetch_offset=request.offset):
         return False
     ctx.trace(
         DIVERGING, r.partition, follower=request.replica, fetch_offset=request.offset,
@@ -132,7 +134,7 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
         peer.last_caught_up_us = now
     elif request.offset >= peer.leader_leo_at_fetch:
         peer.last_caught_up_us = max(peer.last_caught_up_us, peer.last_fetch_us)
-    peer.leo = max(peer.leo, request.offset) if ctx.switches.liftbridge_monotone else request.offset
+    peer.leo = max(peer.leo, request.offset) if r.bugs.liftbridge_monotone else request.offset
     peer.broker_epoch = request.broker_epoch
     peer.last_fetch_us = now
     peer.leader_leo_at_fetch = leo

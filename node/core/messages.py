@@ -85,7 +85,8 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
 
 class EpochEndRequest(Message, frozen=True, kw_only=True, tag="epoch-end"):
     """Where does `epoch` end in the leader's log? OffsetForLeaderEpoch, KIP-101 (`version` 0) and
-    KIP-279 (1). `leader_epoch` is the epoch the sender believes current."""
+    KIP-279 (1). `leader_epoch` is the epoch the sender believes current. Version HW_ONLY knows no
+    epochs: where does what is committed end?"""
 
     partition: str
     replica: str
@@ -110,6 +111,9 @@ class EpochEndResponse(Message, frozen=True, kw_only=True, tag="epoch-ended"):
 
 UNDEFINED: Final = -1
 """End offset of an epoch the leader knows nothing of."""
+
+HW_ONLY: Final = -1
+"""Version of the question whose answer is the leader's high watermark."""
 
 
 class PartitionNotification(Message, frozen=True, kw_only=True, tag="new-data"):

@@ -42,7 +42,6 @@ def apply(
             r = replicas[record.partition] = load(
                 ctx, record.partition, protocol, durable=durable
             )
-            r.bugs = ctx.switches
             if protocol.leader_by is LeaderBy.VOTES:
                 quorums[record.partition] = Quorum(ctx, r, record.replicas)
                 quorums[record.partition].start(ctx)

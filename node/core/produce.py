@@ -33,7 +33,7 @@ def on_produce(
         answer_produce(ctx, r, source, request.corr, error, appended=False, acks=request.acks)
         return
     base, end = append(ctx, r, body)
-    if request.acks == 1 or (request.acks == -1 and ctx.switches.ack_before_isr):
+    if request.acks == 1 or (request.acks == -1 and r.bugs.ack_before_isr):
         acknowledge(ctx, r, source, request.corr, base, end, acks=request.acks)
     elif request.acks == -1:
         deadline = ctx.now_us + request.timeout_ms * 1000

@@ -17,7 +17,7 @@ from node.core.log import Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
 from node.core.switches import Switches
-from node.trace import HW, ROLE
+from node.trace import HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that does not come, microseconds."""
@@ -73,7 +73,8 @@ class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
     While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
-    when the leader last gave a valid answer; `notified`: it has told of new data since.
+    when the leader last gave a valid answer; `notified`: it has told of new data since. `cuts`
+    counts the diverging answers since this leader is followed.
     """
 
     outstanding: bool = False
@@ -83,6 +84,7 @@ class Fetching:
     failures: int = 0
     heard_us: int = 0
     notified: bool = False
+    cuts: int = 0
 
 
 @dataclass(slots=True)
@@ -160,8 +162,12 @@ def forget_hw(ctx: Context, partition: str) -> None:
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """A replica from what the disk gives back, in no role yet."""
-    log = Log(partition, ctx.storage, durable=durable)
+    """A replica from what the disk gives back, in no role yet. Bugs are for data: the metadata
+    partition has none of them, or whatever broke would be the controller's fault."""
+    bugs = Switches() if partition == METADATA_PARTITION else ctx.switches
+    log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
     saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
     hw = max(log.start, min(saved, log.leo))
-    return Replica(partition=partition, protocol=protocol, log=log, hw=hw, hw_saved=hw)
+    return Replica(
+        partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw
+    )

@@ -19,7 +19,7 @@ MAX_CONSUMER_WAITS: Final = 1_000
 
 def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
     """Answer with data, or hold the request until there is some or its wait is over."""
-    below = _readable_end(ctx, r, request)
+    below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
     if idle.registers(r, request, source, found):
         send_fetch(ctx, r, source, request, [])
@@ -39,9 +39,9 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     r.wake_us = min(r.wake_us, deadline)
 
 
-def _readable_end(ctx: Context, r: Replica, request: FetchRequest) -> int:
+def _readable_end(r: Replica, request: FetchRequest) -> int:
     """Followers read to the log end, consumers to the high watermark."""
-    if request.replica != CONSUMER or ctx.switches.read_beyond_hw:
+    if request.replica != CONSUMER or r.bugs.read_beyond_hw:
         return r.leo
     return r.hw
 
@@ -61,9 +61,9 @@ def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
         r.follower_waits.clear()
         for wait in waits:
             answer_or_hold(ctx, r, wait.source, wait.request)
-    if r.consumer_waits and (not followers or ctx.switches.read_beyond_hw):
+    if r.consumer_waits and (not followers or r.bugs.read_beyond_hw):
         for key, wait in list(r.consumer_waits.items()):
-            if _readable_end(ctx, r, wait.request) > wait.request.offset:
+            if _readable_end(r, wait.request) > wait.request.offset:
                 del r.consumer_waits[key]
                 answer_or_hold(ctx, r, wait.source, wait.request)
 

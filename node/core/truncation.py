@@ -1,7 +1,7 @@
 """How a new follower finds where its log leaves the leader's, before its first fetch.
 
 One module for all rules but truncate-on-fetch, which is part of every fetch (`follower.py`). The
-leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
+leader's side of these questions is here too. What is undefined falls back to the follower's
 own high watermark, as the documents say; a lost answer never does: the question is asked again.
 
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from node.core.context import Context
 from node.core.epochs import EpochEnd
-from node.core.messages import UNDEFINED, EpochEndRequest, EpochEndResponse, Error
+from node.core.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
 from node.core.protocol import Truncation
 from node.core.replica import Replica
 
 _VERSIONS = {
-    Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_OFFSET: 0, Truncation.EPOCH_END_V1: 1,
+    Truncation.LEADER_HW: HW_ONLY, Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_OFFSET: 0,
+    Truncation.EPOCH_END_V1: 1, Truncation.EPOCH_END_V1_LOWEST: 1,
 }  # fmt: skip
 _TRIES = 3
 """Questions after which the bug LB2 cuts to the own high watermark."""
@@ -41,10 +42,10 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
-def gives_up(ctx: Context, r: Replica) -> bool:
+def gives_up(r: Replica) -> bool:
     """Bug LB2: a question that failed three times is not asked again."""
     asks = r.fetching.asking is not None
-    return asks and ctx.switches.liftbridge_fallback and r.fetching.failures >= _TRIES
+    return asks and r.bugs.liftbridge_fallback and r.fetching.failures >= _TRIES
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
@@ -58,15 +59,21 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
         error = Error.UNKNOWN_LEADER_EPOCH
     version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
     found = EpochEnd(UNDEFINED, UNDEFINED)
-    if error is Error.NONE and r.protocol.truncation is Truncation.EPOCH_OFFSET:
-        found = epoch_offset(r, request.epoch, learned_late=ctx.switches.liftbridge_epoch_offset)
-    elif error is Error.NONE:
-        found = end_v0(r, request.epoch) if version == 0 else end_v1(r, request.epoch)
+    if error is Error.NONE:
+        found = _answer(r, request.epoch, version)
     ctx.send(source, EpochEndResponse(
         corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
         request_epoch=request.leader_epoch, epoch=found.epoch, end_offset=found.end,
         version=version, leader=r.leader,
     ))  # fmt: skip
+
+
+def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:
+    if version == HW_ONLY:
+        return EpochEnd(UNDEFINED, r.hw)
+    if r.protocol.truncation is Truncation.EPOCH_OFFSET:
+        return epoch_offset(r, epoch, learned_late=r.bugs.liftbridge_epoch_offset)
+    return end_v0(r, epoch) if version == 0 else end_v1(r, epoch)
 
 
 def end_v0(r: Replica, epoch: int) -> EpochEnd:
@@ -95,12 +102,17 @@ def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> Epoch
 
 
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends."""
+    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. Undefined
+    below the first epoch and, but for the latest itself, where none is above."""
+    if r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST:
+        return r.log.cache.end_of(epoch, r.leo)
     entries = r.log.cache.entries()
     below = [each for each, _ in entries if each <= epoch]
     if not below:
         return EpochEnd(UNDEFINED, UNDEFINED)
     above = [start for each, start in entries if each > below[-1]]
+    if not above and below[-1] < epoch:
+        return EpochEnd(UNDEFINED, UNDEFINED)
     return EpochEnd(below[-1], above[0] if above else r.leo)
 
 
@@ -118,7 +130,7 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
     """Where to cut, given where the leader says the asked epoch ends."""
     if response.end_offset == UNDEFINED:
         return Cut(r.hw)
-    if response.version == 0:
+    if response.version < 1:
         return Cut(min(response.end_offset, r.leo))
     own = r.log.cache.entries()
     starts_above = [start for each, start in own if each > response.epoch]
@@ -127,5 +139,6 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
         return Cut(min(response.end_offset, own_end))
     older = [each for each, _ in own if each < response.epoch]
     if not older:
-        return Cut(min(response.end_offset, r.leo))
+        lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
+        return Cut(min(response.end_offset, own[0][1] if lowest and own else r.leo))
     return Cut(own_end, again=older[-1])
