@@ -123,7 +123,7 @@ def test_m17_a_deposed_leader_has_nothing_to_acknowledge(tmp_path: Path) -> None
         p.wait(2000)
         p.write("c")
         p.mend()
-        p.wait(500)
+        p.wait(1000)
         p.heal()
         return p
 
