@@ -7,6 +7,7 @@ it was found; later ones of the same bucket are only counted.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from node.errors import UsageError
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
 MAX_BUCKETS: Final = 100
-"""Buckets a worker shrinks in one campaign; more of them say that the protocol is plainly broken."""
+"""Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +51,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What a campaign has done so far. `coverage` and `states` are counts of distinct ones."""
+    """What a campaign has done so far. `coverage` counts the decision points met, `states` the
+    distinct states of the cluster in the run that had most."""
 
     schedules: int = 0
     failures: int = 0
@@ -118,12 +120,9 @@ def _listen(
     began_s = told_s = time.monotonic()
     budget = campaign.budget
     covered: set[str] = set()
-    states: set[int] = set()
     while any(worker.is_alive() for worker in workers):
-        try:
-            _take(tally, covered, states, news.get(timeout=REPORT_EVERY_S))
-        except queue.Empty:
-            pass
+        with contextlib.suppress(queue.Empty):
+            _take(tally, covered, news.get(timeout=REPORT_EVERY_S))
         now_s = time.monotonic()
         tally.seconds = now_s - began_s
         if now_s - told_s >= REPORT_EVERY_S:
@@ -140,7 +139,7 @@ def _end(workers: list[Any], news: Any, tally: Tally) -> None:
     deadline_s = time.monotonic() + JOIN_S
     while any(w.is_alive() for w in workers) and time.monotonic() < deadline_s:
         try:
-            _take(tally, set(), set(), news.get(timeout=0.05))
+            _take(tally, set(), news.get(timeout=0.05))
         except queue.Empty:
             continue
     for worker in workers:
@@ -149,15 +148,14 @@ def _end(workers: list[Any], news: Any, tally: Tally) -> None:
         worker.join()
 
 
-def _take(tally: Tally, covered: set[str], states: set[int], said: dict[str, Any]) -> None:
+def _take(tally: Tally, covered: set[str], said: dict[str, Any]) -> None:
     tally.schedules += said["schedules"]
     tally.failures += said["failures"]
     tally.virtual_us += said["virtual_us"]
     tally.events += said["events"]
     covered |= set(said["coverage"])
-    states |= set(said["states"])
     tally.coverage = max(tally.coverage, len(covered))
-    tally.states = max(tally.states, len(states))
+    tally.states = max(tally.states, said["states"])
     known = {finding.bucket for finding in tally.findings}
     for found in said["findings"]:
         finding = msgspec.json.decode(found, type=Finding)
@@ -180,7 +178,6 @@ class _Worker:
         self._began_s = self._said_s = time.monotonic()
         self._buckets: set[str] = set()
         self._covered: set[str] = set()
-        self._states: set[int] = set()
         self._unsaid = _nothing()
 
     def work(self) -> None:
@@ -203,8 +200,7 @@ class _Worker:
         unsaid["events"] += outcome.events
         unsaid["coverage"] += sorted(outcome.coverage - self._covered)
         self._covered |= outcome.coverage
-        unsaid["states"] += sorted(outcome.states - self._states)
-        self._states |= outcome.states
+        unsaid["states"] = max(unsaid["states"], outcome.states)
         if outcome.problem and len(unsaid["problems"]) < MAX_BUCKETS:
             unsaid["problems"].append(outcome.problem)
         if outcome.failed:
@@ -249,7 +245,7 @@ def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
 
 def _nothing() -> dict[str, Any]:
     return {
-        "schedules": 0, "failures": 0, "virtual_us": 0, "events": 0, "coverage": [], "states": [],
+        "schedules": 0, "failures": 0, "virtual_us": 0, "events": 0, "coverage": [], "states": 0,
         "findings": [], "problems": [],
     }  # fmt: skip
 

@@ -1,0 +1,92 @@
+"""One schedule run in the simulated world, and what a search learns from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from checker.story import tell
+from checker.verdict import Verdict
+from harness.sim.run import SimResult, simulate
+from nemesis.schedule import Schedule
+from node.errors import FloodmarkError
+
+UNTOLD: Final = "?"
+"""Stands in a bucket for the mechanism of a failure whose story names no broken step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one schedule.
+
+    `bucket` names the class of a failure ("" when nothing failed): property, and how it came
+    about. It holds no node, offset or time, so that the same bug met elsewhere has the same name.
+    `problem` is a sentence when the harness could not make or judge the run.
+    """
+
+    failed: bool = False
+    bucket: str = ""
+    property: str = ""
+    sentence: str = ""
+    coverage: frozenset[str] = frozenset()
+    states: int = 0
+    virtual_us: int = 0
+    events: int = 0
+    digest: str = ""
+    problem: str = ""
+
+
+def attempt(schedule: Schedule) -> Attempt:
+    """Run a schedule until a client, a trace or a log shows a breach, or to its end.
+
+    Everything follows from the schedule: its workload's seed is the seed of the world too.
+    """
+    try:
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    except FloodmarkError as error:
+        return Attempt(problem=str(error))
+    failed = result.verdict is Verdict.INVALID
+    unknown = result.verdict is Verdict.UNKNOWN
+    return Attempt(
+        failed=failed,
+        bucket=bucket(result) if failed else "",
+        property=property_of(result) if failed else "",
+        sentence=result.sentence,
+        coverage=frozenset("/".join(point) for point in result.coverage),
+        states=result.states,
+        virtual_us=result.virtual_us,
+        events=result.events,
+        problem=result.sentence if unknown else "",
+    )
+
+
+def property_of(result: SimResult) -> str:
+    """The property that broke first, by the watcher's word or else the checker's."""
+    breach = next((b for b in result.breaches if b.visible), None)
+    return breach.property if breach is not None else next(iter(result.broken), "")
+
+
+def bucket(result: SimResult) -> str:
+    """The class of a failure: `property: mechanism`.
+
+    The mechanism is the first step of the story of the record concerned at which something broke;
+    without a story, the invariant or the anomaly by name.
+    """
+    partition, offset, name = place(result)
+    mechanism = ""
+    if partition and offset >= 0:
+        told = tell(result.trace, result.faults, partition=partition, offset=offset)
+        mechanism = next((s.breaks for s in told if s.breaks), "")
+    return f"{property_of(result)}: {mechanism or name or UNTOLD}"
+
+
+def place(result: SimResult) -> tuple[str, int, str]:
+    """(partition, offset, name) of what broke first; offset -1 where it has none."""
+    for breach in result.breaches:
+        if breach.visible:
+            offsets = [w.offset for w in breach.witnesses if w.offset >= 0]
+            return breach.partition, min(offsets, default=-1), breach.invariant
+    for found in result.checked.anomalies:
+        if found.verdict is Verdict.INVALID:
+            return found.partition, found.offset, found.name
+    return "", -1, ""
