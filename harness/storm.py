@@ -6,12 +6,12 @@ Nobody sleeps for effect here: each phase ends when what it waits for is seen, o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from harness.clock import Pace, RealPace
 from harness.cluster import ClusterUnderTest, RunClients
 from harness.interrupts import Interrupts
-from harness.progress import Moment, Progress
+from harness.progress import Moment
 from harness.rundir import RunInfo
 from nemesis.inject import Injector
 from nemesis.schedule import Schedule
@@ -22,6 +22,18 @@ STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
+
+
+class Shows(Protocol):
+    """What the phases tell a person; `harness.progress.Progress` for one."""
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        ...
+
+    def show(self, moment: Moment) -> None:
+        """How things stand."""
+        ...
 
 
 class Storm:
@@ -38,7 +50,7 @@ class Storm:
         clients: RunClients,
         injector: Injector,
         *,
-        progress: Progress,
+        progress: Shows,
         interrupts: Interrupts,
         pace: Pace | None = None,
     ) -> None:

@@ -16,13 +16,13 @@ from typing import Final
 
 from harness.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.crew import Crew
+from harness.observed import Observed
 from harness.real import children
 from harness.real.admin import ask_for_topic
 from harness.real.clients import Clients
 from harness.real.logs import write_logs
 from harness.real.mail import EVERYONE_ELSE, Mail
 from harness.real.nodes import Nodes
-from harness.real.observed import Observed
 from harness.real.ports import PortLease
 from harness.real.traces import TraceTail
 from harness.real.world import RealWorld
