@@ -143,6 +143,7 @@ class _SimRun:
             self.watcher = Watcher(
                 self._core, protocol(schedule.cluster.protocol), promise, self._moment, self._found
             )
+        self.waits: tuple[str, ...] = ()
         self._breached = False
 
     def execute(self) -> None:
@@ -162,6 +163,7 @@ class _SimRun:
             )  # fmt: skip
             for phase in storm.phases():
                 phase()
+            self.waits = waiting.who_waits(cluster)
             cluster.stop()
             info.state = "finished"
         except _Ended:
@@ -172,7 +174,6 @@ class _SimRun:
     def result(self, keep: Path | None) -> SimResult:
         """Read out the logs, have everything judged, and sum up."""
         cluster = self.cluster
-        waits = waiting.who_waits(cluster)
         logs = cluster.logs()
         left = folder.Left(
             info=self.info, schedule=self.schedule, ops=cluster.clients().ops,
@@ -186,7 +187,7 @@ class _SimRun:
         return SimResult(
             schedule=self.schedule, seed=self.seed, verdict=verdict, sentence=sentence,
             breaches=breaches, checked=checked, saw_more=_saw_more(breaches, checked),
-            waits=waits if "liveness" in _invalid(checked) else (),
+            waits=self.waits if "liveness" in _invalid(checked) else (),
             events=cluster.agenda.events, messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
             states=self.coverage.states, coverage=frozenset(self.coverage.points),

@@ -111,25 +111,24 @@ class Watcher:
         end, chain = event["batch_end"], event["hash"]
         if not self.committed_stays or not chain:
             return
-        log = self._log(node, event["partition"])
         if end <= p.hw:
-            known = p.prefix.get(end)
-        elif log is not None:
-            known = chain
-            if p.hw and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
-                end, known = p.hw, p.prefix[p.hw]
-            else:
-                p.prefix.update(log.hashes(p.hw, end))
-                p.hw = end
-                self._candidates(event["partition"], p)
-                chain = known
+            differs = p.prefix.get(end) != chain
         else:
-            return
-        if known != chain:
+            log = self._log(node, event["partition"])
+            if log is None:
+                return
+            differs = p.hw > 0 and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw])
+            if differs:
+                # From here on this is what counts, or everything after would be a breach.
+                p.prefix.clear()
+            p.prefix.update(log.hashes(0 if differs else p.hw, end))
+            p.hw = end
+            self._candidates(event["partition"], p)
+        if differs:
             self._tell(
                 "log-matching", event["partition"],
                 f"{node} moved its high watermark of {event['partition']} to {event['hw']}, but "
-                f"what it has below {end} is not what was committed there",
+                f"what it has below is not what was committed there",
                 [_witness("high watermark", event)],
             )  # fmt: skip
 
