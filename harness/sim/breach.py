@@ -18,6 +18,7 @@ PROPERTY_OF: Final = {
     "read-below-hw": READS,
     "one-leader-per-epoch": LOG,
     "one-vote-per-term": LOG,
+    "clean-election": LOG,
     "valid-isr-and-elr": LOG,
     "quorum-superset": LOG,
     "process-lives": LIVENESS,

@@ -63,6 +63,7 @@ class Watcher:
     ) -> None:  # fmt: skip
         self.breaches: list[Breach] = []
         self.committed_stays = promise.committed_stays
+        self.clean_elections = not promise.unclean_election
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
         self._broker = broker
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
@@ -227,9 +228,11 @@ class Watcher:
         p = self._of(partition)
         if p.state is not None and p.state["partition_epoch"] >= event["partition_epoch"]:
             return
-        p.state = event
+        before, p.state = p.state, event
         if not self._by_controller:
             return
+        if before is not None and self.clean_elections:
+            self._clean_election(before, event)
         isr, elr = set(event["isr"]), set(event["elr"])
         if isr & elr or not isr | elr <= set(event["replicas"]):
             self._tell(
@@ -241,6 +244,22 @@ class Watcher:
         if self.committed_stays:
             self._candidates(partition, p)
         self._superset(partition, p)
+
+    def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
+        """Only a member of ISR or ELR is elected, or of the last known ELR where both are empty."""
+        elected = event["leader"]
+        if not elected or elected == before["leader"]:
+            return
+        if event["leader_epoch"] <= before["leader_epoch"]:
+            return
+        if elected not in ({*before["isr"], *before["elr"]} or {*before["last_known_elr"]}):
+            self._tell(
+                "clean-election", event["partition"],
+                f"{elected} was elected leader of {event['partition']} in epoch "
+                f"{event['leader_epoch']} from outside ISR {_names(before['isr'])} and ELR "
+                f"{_names(before['elr'])}",
+                [_witness("partition", event)],
+            )
 
     def _on_isr(self, node: str, event: TraceEvent) -> None:
         self._superset(event["partition"], self._of(event["partition"]))
