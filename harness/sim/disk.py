@@ -26,7 +26,7 @@ _Batch = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class _Image:
-    """Logs as base offset -> (chain, batch), in order, and small values."""
+    """Logs as base offset -> (chain, batch), and small values."""
 
     logs: dict[str, dict[int, _Batch]] = field(default_factory=dict)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -39,8 +39,6 @@ class _Image:
             log = self.logs.get(op.partition)
             if log is None:
                 log = self.logs[op.partition] = {}
-            # A batch in place of another keeps the log in order only if it goes to the end.
-            log.pop(op.base_offset, None)
             log[op.base_offset] = (op.chain, op.data)
         elif isinstance(op, Put):
             self.values[op.key] = op.value
@@ -174,7 +172,7 @@ class SimDisk:
             for op in turn:
                 image.apply(op)
         for name in sorted(image.logs):
-            log = image.logs[name]
+            log = dict(sorted(image.logs[name].items()))
             last = next(reversed(log), -1)
             leo = last + HEADER.unpack_from(log[last][1])[5] if log else 0
             start = next(iter(log), 0)
@@ -194,7 +192,7 @@ class SimDisk:
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         """Headers of a log in offset order."""
-        for base, (chain, data) in list(self._now.logs.get(partition, {}).items()):
+        for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
             _, epoch, _, _, _, count = HEADER.unpack_from(data)
             yield StoredBatch(base, count, epoch, len(data), chain)
 

@@ -43,7 +43,8 @@ def _event(event: TraceEvent) -> str:
 def _role(e: TraceEvent) -> str:
     took = "leads" if e["role"] == "leader" else f"{e['role']} of"
     after = f" after {e['leader']}" if e["role"] == "follower" and e["leader"] else ""
-    return f"{took} {e['partition']}{after} in epoch {e['leader_epoch']}: log to {e['leo']}, HW {e['hw']}"
+    where = f"{took} {e['partition']}{after} in epoch {e['leader_epoch']}"
+    return f"{where}: log to {e['leo']}, HW {e['hw']}"
 
 
 def _appended(e: TraceEvent) -> str:
