@@ -84,8 +84,8 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
 
 
 def fields_of(message: AnyMessage, body: bytes | None = None) -> dict[str, Any]:
-    """What `peek` would say of this message, without encoding it: for worlds without a wire."""
-    fields: dict[str, Any] = msgspec.to_builtins(message)
+    """What `peek` says of this message: for worlds without a wire."""
+    fields: dict[str, Any] = _generic.decode(_encoder.encode(message))
     if body is not None:
         _add_body(fields, body)
     return fields
