@@ -1,7 +1,7 @@
 """A rougher world than `cores_world`: links that lose, double and delay; pauses; power cuts.
 
-Also an all-knowing watcher that checks the white-box invariants after every step, so that a breach
-is found in the step that makes it and not at the end of a storm. Reference: protocols 1.13.
+The simulator's watcher looks on, so that a breach is found in the step that makes it and not at the
+end of a storm.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any
 
 from cores_world import MemoryStorage, World
 
+from checker.meta import Promise
+from harness.sim.breach import Breach
+from harness.sim.watcher import Watcher
 from node.core import batch as batches
 from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Tick
 from node.core.broker import Broker
-from node.core.image import Image, decode_records
+from node.core.image import decode_records
 from node.core.messages import AnyMessage
+from node.core.protocol import protocol as registered
 from node.core.storage import StoredBatch
 from node.trace import METADATA_PARTITION
 
@@ -101,7 +105,12 @@ class ChaosWorld(World):
         self.hold: Rule = lambda *_: False
         self.drop: Rule = lambda *_: False
         self.held: list[tuple[str, str, AnyMessage, bytes | None]] = []
-        self.watcher = Watcher(self) if watch else None
+        self.watcher: Watcher | None = None
+        if watch:
+            self.watcher = Watcher(
+                lambda name: self.nodes.get(name), registered(protocol), Promise(),
+                lambda: (self.sent, self.now_us), fail,
+            )  # fmt: skip
         self.lossy: dict[str, LossyDisk] = {}
         super().__init__(
             seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us,
@@ -165,6 +174,7 @@ class ChaosWorld(World):
     def _steps(self, name: str, events: list[Any]) -> None:
         node = self.nodes[name]
         outgoing, effects = [], Effects()
+        before = len(self.trace)
         for event in events:
             effects = node.step(self.now_us, event)
             for one in effects.trace:
@@ -174,7 +184,8 @@ class ChaosWorld(World):
                 self.lossy[name].flush()
         self.lossy[name].clean = True
         if self.watcher is not None:
-            self.watcher.look(node)
+            check_locally(node)
+            self.watcher.turn(name, self.trace[before:])
         for m in outgoing:
             self._post(name, m.to, m.message, m.body)
         self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
@@ -198,102 +209,15 @@ class ChaosWorld(World):
             self._push(self.now_us + delay, "mail", to, (source, message, body))
 
 
-class Watcher:
-    """Invariants that hold at every moment, whoever knows what.
+def fail(breach: Breach) -> None:
+    raise AssertionError(f"{breach.invariant}: {breach.sentence}")
 
-    Keeps the true high watermark of each partition: the highest that a leader of the newest epoch
-    ever set, with the prefix hash there.
-    """
 
-    def __init__(self, world: ChaosWorld) -> None:
-        self.world = world
-        self.prefix: dict[tuple[str, int], bytes] = {}
-        self.true_hw: dict[str, int] = {}
-        self.leaders: dict[tuple[str, int], str] = {}
-        self.votes: dict[tuple[str, int], str] = {}
-        self.terms: dict[str, int] = {}
-        self.promises = True
-        """Whether committed records must survive: off when more was lost than is promised."""
-
-    def look(self, node: Broker) -> None:
-        """Check what this node's last step may have broken."""
-        name = node.ctx.node
-        for r in (*node.replicas.values(), node.quorum.r):
-            p = r.partition
-            assert 0 <= r.hw <= r.leo, (name, p, r.hw, r.leo)
-            if r.role == "leader":
-                first = self.leaders.setdefault((p, r.leader_epoch), name)
-                assert first == name, f"{p}: {first} and {name} lead epoch {r.leader_epoch}"
-                assert set(r.isr) <= set(r.maximal_isr), (name, p, r.isr, r.maximal_isr)
-            end, chain = r.log.hash_at(r.hw)
-            assert end == r.hw, f"{name}: {p}: high watermark {r.hw} inside a batch"
-            if end > r.log.start and self.promises:
-                known = self.prefix.setdefault((p, end), chain)
-                assert known == chain, f"{name}: {p}: another prefix is committed at {end}"
-            if r.role == "leader":
-                self.true_hw[p] = max(self.true_hw.get(p, 0), r.hw)
-        self._voter(node)
-        self._controller(node)
-
-    def _voter(self, node: Broker) -> None:
-        name, q = node.ctx.node, node.quorum
-        if not q.is_voter:
-            return
-        term = q.r.leader_epoch
-        assert term >= self.terms.get(name, 0), f"{name}: term fell to {term}"
-        self.terms[name] = term
-        if q.voted_for:
-            voted = self.votes.setdefault((name, term), q.voted_for)
-            assert voted == q.voted_for, f"{name} voted for {voted} and {q.voted_for} in {term}"
-
-    def _controller(self, node: Broker) -> None:
-        """What the newest controller has committed, against the brokers' logs."""
-        world = self.world
-        r = node.quorum.r
-        if r.role != "leader" or r.hw <= r.leso:
-            return
-        newest = max(
-            n.quorum.r.leader_epoch for n in world.nodes.values() if n.quorum.r.role == "leader"
-        )
-        if r.leader_epoch < newest:
-            return
-        for state in node.ctx.image.partitions.values():
-            p = state.partition
-            assert not set(state.isr) & set(state.elr), state
-            assert set(state.isr) | set(state.elr) <= set(state.replicas), state
-            if len(state.isr) >= min(state.min_isr, len(state.replicas)):
-                assert not state.elr, state
-            if self.promises:
-                self._candidates_complete(p, (*state.isr, *state.elr), node.ctx.image)
-            self._quorum_superset(state, node)
-
-    def _candidates_complete(self, p: str, candidates: tuple[str, ...], image: Image) -> None:
-        """Whoever may be elected has every committed record (a running, registered process)."""
-        for name in candidates:
-            broker = self.world.nodes.get(name)
-            if broker is None or broker.ctx.broker_epoch != image.broker_epoch(name):
-                continue
-            r = broker.replicas.get(p)
-            if r is None:
-                continue
-            true = self.true_hw.get(p, 0)
-            assert r.leo >= true, f"{p}: {name} may lead but ends at {r.leo}, committed is {true}"
-            end, chain = r.log.hash_at(true)
-            if true:
-                assert end == true, f"{p}: {name} has no batch end at {true}"
-                assert self.prefix.get((p, true), chain) == chain, f"{p}: {name} differs at {true}"
-
-    def _quorum_superset(self, state: Any, node: Broker) -> None:
-        """The leader waits for everyone the controller might elect."""
-        broker = self.world.nodes.get(state.leader)
-        r = broker.replicas.get(state.partition) if broker else None
-        if r is None or r.role != "leader" or r.leader_epoch != state.leader_epoch:
-            return
-        if r.pending_alter is None:
-            assert set(r.maximal_isr) == set(r.isr), (state, r.isr, r.maximal_isr)
-        if len(r.isr) >= r.min_isr:
-            electable = set(state.isr) | set(state.elr)
-            assert electable <= set(r.maximal_isr), (state, r.isr, r.maximal_isr)
+def check_locally(node: Broker) -> None:
+    """What must hold on a node whatever the others know."""
+    for r in (*node.replicas.values(), node.quorum.r):
+        assert 0 <= r.hw <= r.leo, (node.ctx.node, r.partition, r.hw, r.leo)
+        assert r.log.hash_at(r.hw)[0] == r.hw, f"{r.partition}: high watermark inside a batch"
 
 
 def metadata_records(world: World, name: str) -> list[Any]:

@@ -32,7 +32,7 @@ from node.errors import FloodmarkError
 from node.trace import TraceEvent
 
 READY_LIMIT_US: Final = 30_000_000
-LOOK_US: Final = 10_000
+LOOK_US: Final = 20_000
 """How often the phases of a run look at how things stand, in virtual time."""
 
 

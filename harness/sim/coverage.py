@@ -15,19 +15,20 @@ from node.core.broker import Broker
 from node.core.replica import Replica
 from node.trace import TraceEvent
 
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    trace.STARTED: ("clean",),
-    trace.ROLE: ("role",),
-    trace.APPEND: ("role",),
-    trace.TRUNCATED: ("reason",),
-    trace.HW: ("role",),
-    trace.ACK: ("acks",),
+_FIELDS: Final[dict[str, tuple[str, str]]] = {
+    trace.STARTED: ("clean", ""),
+    trace.ROLE: ("role", ""),
+    trace.APPEND: ("role", ""),
+    trace.TRUNCATED: ("reason", ""),
+    trace.HW: ("role", ""),
+    trace.ACK: ("acks", ""),
     trace.REFUSED: ("kind", "reason"),
-    trace.VOTE: ("pre",),
-    trace.CONTROLLER: ("state",),
-    trace.BROKER: ("state",),
-    trace.PARTITION: ("unclean",),
+    trace.VOTE: ("pre", ""),
+    trace.CONTROLLER: ("state", ""),
+    trace.BROKER: ("state", ""),
+    trace.PARTITION: ("unclean", ""),
 }
+_NO_FIELDS: Final = ("", "")
 _QUIET: Final = frozenset({trace.APPEND, trace.ACK})
 """Events after which the state is much as before."""
 
@@ -35,12 +36,19 @@ Point = tuple[str, ...]
 
 
 class Coverage:
-    """Told of each turn. `points` are the decision points hit, `states` counts distinct states."""
+    """Told of each turn."""
 
     def __init__(self) -> None:
-        self.points: set[Point] = set()
+        self._points: set[tuple[object, ...]] = set()
         self._nodes: dict[str, tuple[object, ...]] = {}
         self._states: set[tuple[object, ...]] = set()
+
+    @property
+    def points(self) -> frozenset[Point]:
+        """The decision points hit: name of the event, and the fields that tell which way."""
+        return frozenset(
+            tuple(str(part) for part in point if part is not None) for point in self._points
+        )
 
     @property
     def states(self) -> int:
@@ -52,7 +60,8 @@ class Coverage:
         loud = False
         for event in events:
             name = event["event"]
-            self.points.add((name, *(str(event[f]) for f in _FIELDS.get(name, ()))))
+            first, second = _FIELDS.get(name, _NO_FIELDS)
+            self._points.add((name, event.get(first), event.get(second)))
             loud = loud or name not in _QUIET
         if loud and core is not None:
             looks = tuple(_looks(r) for r in core.replicas.values())

@@ -130,15 +130,18 @@ class SimNode:
 
     def _due_us(self) -> int:
         """When its clock will show the core's deadline, in virtual time."""
-        if self._deadline_us >= _NEVER:
-            return _NEVER
         began_us, local_us = self._clock_from
+        if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
+            return self._deadline_us - local_us + began_us
         left_us = self._deadline_us - local_us
         return began_us - (-left_us * PER_MILLION // self._clock_rate)
 
     def _arm(self) -> None:
         """Be woken at the deadline. An earlier alarm that is no longer needed does no harm."""
-        due_us = max(self._due_us(), self._agenda.now_us + 1)
+        due_us = self._due_us()
+        if due_us >= self._armed_us:
+            return
+        due_us = max(due_us, self._agenda.now_us + 1)
         if due_us < self._armed_us:
             self._armed_us = due_us
             self._agenda.at(due_us, self._alarm, due_us)
@@ -147,7 +150,7 @@ class SimNode:
         if at_us != self._armed_us:
             return
         self._armed_us = _NEVER
-        if self._deadline_us < _NEVER and not self.paused:
+        if self.core is not None and not self.paused:
             if self._due_us() <= at_us:
                 self._wake(None)
             else:

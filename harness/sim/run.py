@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -105,9 +108,23 @@ def simulate(
     in any case ("never"). With `keep` a run folder is written there, as a real run leaves one.
     Raises FloodmarkError when the cluster does not come up, or the folder cannot be written.
     """
-    run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at)
-    run.execute()
-    return run.result(keep)
+    with _no_collections():
+        run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at)
+        run.execute()
+        return run.result(keep)
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """A run makes hardly any cycles, and all it makes lives to its end: to look through it again
+    and again costs a tenth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Ended(Exception):
@@ -190,7 +207,7 @@ class _SimRun:
             waits=self.waits if "liveness" in _invalid(checked) else (),
             events=cluster.agenda.events, messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
-            states=self.coverage.states, coverage=frozenset(self.coverage.points),
+            states=self.coverage.states, coverage=self.coverage.points,
             info=self.info, ops=cluster.clients().ops, trace=cluster.trace, logs=logs,
             faults=self.faults, exits=cluster.exits,
         )  # fmt: skip
