@@ -11,7 +11,7 @@ from nemesis.disks import outnumber_copies
 from nemesis.schedule import Cluster, Schedule
 from node.core.api import CoreTimings, NodeConfig
 from node.core.messages import CreateTopic
-from node.core.protocol import LeaderBy, protocol
+from node.core.protocol import LeaderBy, Restart, protocol
 
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
 """What a run of ours leaves behind: everything that a check can ask for."""
@@ -51,11 +51,15 @@ def topic_of(cluster: Cluster) -> CreateTopic:
 def promise_of(schedule: Schedule) -> Promise:
     """What these brokers promise under this schedule."""
     cluster, acks = schedule.cluster, schedule.workload.acks
+    rules = protocol(cluster.protocol)
     # Leaders that are elected by votes begin with a record of their own.
-    voted = protocol(cluster.protocol).leader_by is LeaderBy.VOTES
+    voted = rules.leader_by is LeaderBy.VOTES
+    # A broker that comes back at once keeps its place in the ISR, or even the lead, without what
+    # the power cut took: then one is enough (what KIP-966 mends).
+    copies = 1 if rules.restart is Restart.AT_ONCE else cluster.min_isr
     return Promise(
         acks=acks, flush=cluster.flush, unclean_election=cluster.unclean_election,
         durable_acks=acks == -1 and not cluster.unclean_election
-        and not outnumber_copies(schedule),
+        and not outnumber_copies(schedule, copies),
         contiguous_offsets=not voted,
     )  # fmt: skip

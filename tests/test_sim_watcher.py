@@ -91,6 +91,19 @@ def test_what_the_promise_does_not_cover_is_no_breach() -> None:
     assert any(a.allowed for a in result.checked.anomalies), "nothing was lost at all"
 
 
+def test_before_kip_966_one_power_cut_may_lose_what_was_not_flushed() -> None:
+    """The leader is back before anybody noticed, leads on, and its followers follow its loss."""
+    cut = PowerCut(at_ms=2000, on="leader:log-0", keep_percent=0, for_ms=50)
+    old, new = (
+        simulate(plan(cut, flush="async", flush_interval_ms=10_000, protocol=name), seed=1)
+        for name in ("kip-279", "kafka")
+    )
+    assert any(a.property == "no-lost-acknowledged-write" for a in old.checked.anomalies)
+    assert (old.verdict, old.info.promise.durable_acks) == (Verdict.VALID, False)
+    assert new.checked.anomalies == ()
+    assert (new.verdict, new.info.promise.durable_acks) == (Verdict.VALID, True)
+
+
 def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_path: Path) -> None:
     schedule = library.load("kip-101-scenario-1")
     result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
