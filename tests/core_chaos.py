@@ -1,7 +1,6 @@
 """A rougher world than `cores_world`: links that lose, double and delay; pauses; power cuts.
 
-The simulator's watcher looks on, so that a breach is found in the step that makes it and not at the
-end of a storm.
+`core_watcher` looks at every step of every node.
 """
 
 from __future__ import annotations
@@ -11,17 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from core_watcher import Watcher
 from cores_world import MemoryStorage, World
 
-from checker.meta import Promise
-from harness.sim.breach import Breach
-from harness.sim.watcher import Watcher
 from node.core import batch as batches
-from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Tick
+from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Shutdown, Tick
 from node.core.broker import Broker
 from node.core.image import decode_records
 from node.core.messages import AnyMessage
-from node.core.protocol import protocol as registered
 from node.core.storage import StoredBatch
 from node.trace import METADATA_PARTITION
 
@@ -44,6 +40,10 @@ class LossyDisk(MemoryStorage):
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
         self._note("log", partition, durable)
         super().truncate(partition, from_offset, durable=durable)
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        self._note("log", partition, durable)
+        super().delete(partition, durable=durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
         self._note("key", key, durable)
@@ -96,8 +96,9 @@ class ChaosWorld(World):
         self, seed: int = 0, *, brokers: int = 3, voters: int = 1,
         latency_us: tuple[int, int] = (100, 2000), timings: CoreTimings | None = None,
         weather: Weather | None = None, flush_interval_ms: int = 0, watch: bool = True,
-        switches: tuple[str, ...] = (), protocol: str = "kafka",
+        switches: tuple[str, ...] = (), protocol: str = "kafka", unclean_election: bool = False,
     ) -> None:  # fmt: skip
+        self.unclean_election = unclean_election
         self.timings = timings or CoreTimings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
@@ -105,12 +106,7 @@ class ChaosWorld(World):
         self.hold: Rule = lambda *_: False
         self.drop: Rule = lambda *_: False
         self.held: list[tuple[str, str, AnyMessage, bytes | None]] = []
-        self.watcher: Watcher | None = None
-        if watch:
-            self.watcher = Watcher(
-                lambda name: self.nodes.get(name), registered(protocol), Promise(),
-                lambda: (self.sent, self.now_us), fail,
-            )  # fmt: skip
+        self.watcher = Watcher(self, protocol) if watch else None
         self.lossy: dict[str, LossyDisk] = {}
         super().__init__(
             seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us,
@@ -122,24 +118,36 @@ class ChaosWorld(World):
         if not isinstance(disk, LossyDisk):
             disk = self.disks[name] = self.lossy[name] = LossyDisk()
         self.incarnations[name] += 1
-        config = NodeConfig(
+        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
+        self.nodes[name] = Broker(self.config(name), disk, jitter, self.now_us)
+        self._tick_at(name, self.now_us)
+
+    def config(self, name: str) -> NodeConfig:
+        return NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
             incarnation=self.incarnations[name], switches=self.switches, timings=self.timings,
             flush_interval_ms=self.flush_interval_ms, protocol=self.protocol,
+            unclean_election=self.unclean_election,
         )  # fmt: skip
-        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
-        self.nodes[name] = Broker(config, disk, jitter, self.now_us)
-        self._tick_at(name, self.now_us)
 
     def kill(self, name: str) -> None:
         super().kill(name)
         self.paused.pop(name, None)
+        if self.watcher is not None:
+            self.watcher.somebody_has_it()
 
     def power_cut(self, name: str) -> None:
         """Kill, and lose a drawn part of what was not flushed."""
         self.kill(name)
         disk = self.lossy[name]
         disk.power_cut(self.rng.randint(0, len(disk._undo)))
+        if self.watcher is not None:
+            self.watcher.somebody_has_it()
+
+    def stop(self, name: str) -> None:
+        """Ask a node to stop cleanly; it is gone when it says so."""
+        self.resume(name)
+        self._steps(name, [Shutdown(), Tick()])
 
     def pause(self, name: str) -> None:
         self.paused.setdefault(name, [])
@@ -173,9 +181,10 @@ class ChaosWorld(World):
 
     def _steps(self, name: str, events: list[Any]) -> None:
         node = self.nodes[name]
-        outgoing, effects = [], Effects()
-        before = len(self.trace)
+        outgoing, effects, told = [], Effects(), len(self.trace)
         for event in events:
+            if effects.stopped:
+                break
             effects = node.step(self.now_us, event)
             for one in effects.trace:
                 self.trace.append({"t_us": self.now_us, "node": name, **one})
@@ -183,12 +192,14 @@ class ChaosWorld(World):
             if effects.flush:
                 self.lossy[name].flush()
         self.lossy[name].clean = True
-        if self.watcher is not None:
-            check_locally(node)
-            self.watcher.turn(name, self.trace[before:])
+        if self.watcher is not None and not effects.stopped:
+            self.watcher.turn(node, self.trace[told:])
         for m in outgoing:
             self._post(name, m.to, m.message, m.body)
-        self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
+        if effects.stopped:
+            self.kill(name)
+        else:
+            self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
 
     def _post(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
         self.sent += 1
@@ -207,17 +218,6 @@ class ChaosWorld(World):
             if weather.late and rng.random() < weather.late:
                 delay += rng.randint(0, weather.late_us)
             self._push(self.now_us + delay, "mail", to, (source, message, body))
-
-
-def fail(breach: Breach) -> None:
-    raise AssertionError(f"{breach.invariant}: {breach.sentence}")
-
-
-def check_locally(node: Broker) -> None:
-    """What must hold on a node whatever the others know."""
-    for r in (*node.replicas.values(), node.quorum.r):
-        assert 0 <= r.hw <= r.leo, (node.ctx.node, r.partition, r.hw, r.leo)
-        assert r.log.hash_at(r.hw)[0] == r.hw, f"{r.partition}: high watermark inside a batch"
 
 
 def metadata_records(world: World, name: str) -> list[Any]:

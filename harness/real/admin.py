@@ -1,22 +1,63 @@
-"""The harness's own voice in the cluster: carries what `TopicMaker` asks over the wire."""
+"""The harness's own voice in the cluster: sends commands to the controller over ZeroMQ."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from harness.admin import ADMIN, AdminCall
 from harness.clock import now_us
 from harness.real.mail import Mail
-from harness.topic import ADMIN, TopicMaker
 from node import wire
-from node.errors import WireError
+from node.core.messages import AdminRequest, AdminResponse
+from node.errors import FloodmarkError, WireError
+
+_LOOK_S: Final = 0.005
 
 
-def ask_for_topic(maker: TopicMaker, mail: Mail) -> None:
-    """Read answers; ask (again) when it is time. Raises FloodmarkError for a final refusal."""
-    answers = []
-    for frames in mail.drain():
-        try:
-            answers.append(wire.decode(frames)[2])
-        except WireError:
-            continue
-    voter = maker.step(now_us(), answers)
-    if voter:
-        mail.send(ADMIN, voter, maker.request, None)
+class Admin:
+    """One command after the other; who begins another gives up the one before."""
+
+    def __init__(self, mail: Mail, voters: Sequence[str]) -> None:
+        self._mail = mail
+        self._voters = tuple(voters)
+        self._number = 0
+        self._call: AdminCall | None = None
+
+    def begin(self, request: AdminRequest) -> None:
+        """Begin to ask; `step` goes on with it."""
+        self._number += 1
+        self._call = AdminCall(self._voters, replace(request, corr=self._number))
+
+    def step(self) -> AdminResponse | None:
+        """Read answers, and ask (again) when it is time. Returns the answer once it is there."""
+        call = self._call
+        assert call is not None, "begin first"
+        answers: list[AdminResponse | None] = [None]
+        for frames in self._mail.drain():
+            try:
+                _, _, message, _ = wire.decode(frames)
+            except WireError:
+                continue
+            if isinstance(message, AdminResponse):
+                answers.append(message)
+        for answer in answers:
+            to = call.step(now_us(), answer)
+            if to:
+                self._mail.send(ADMIN, to, call.request, None)
+        return call.answer
+
+    def ask(self, request: AdminRequest, timeout_s: float) -> AdminResponse:
+        """Ask and wait. Raises FloodmarkError when no controller answers in time: what becomes of
+        the command is not known then."""
+        self.begin(request)
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.step()) is None:
+            if time.monotonic() > deadline:
+                kind = request.__struct_config__.tag
+                raise FloodmarkError(f"no controller answered '{kind}' in {timeout_s:g} s")
+            time.sleep(_LOOK_S)
+        return answer

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from harness.admin import ADMIN
 from harness.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.crew import Crew
 from harness.observed import Observed
 from harness.real import children
-from harness.real.admin import ask_for_topic
+from harness.real.admin import Admin
 from harness.real.clients import Clients
 from harness.real.logs import write_logs
 from harness.real.mail import EVERYONE_ELSE, Mail
@@ -27,7 +28,6 @@ from harness.real.ports import PortLease
 from harness.real.traces import TraceTail
 from harness.real.world import RealWorld
 from harness.rundir import Promise, RunDir
-from harness.topic import ADMIN, TopicMaker
 from nemesis import hub
 from nemesis.hub_control import HubControl
 from nemesis.schedule import Schedule
@@ -62,6 +62,7 @@ class RealCluster:
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
+        self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._closed = False
 
@@ -107,7 +108,8 @@ class RealCluster:
         self._await("every process to start", lambda: self._observed.started >= everybody)
         brokers = set(self.brokers)
         self._await("every broker to be registered", lambda: self._observed.unfenced >= brokers)
-        self._make_topic(self._mail)
+        self.admin = Admin(self._mail, self.voters)
+        self._make_topic(self.admin)
 
     def clients(self) -> Clients:
         """Start the clients of the workload, silent until `go`."""
@@ -210,13 +212,15 @@ class RealCluster:
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
         self.hub.wait_ready()
 
-    def _make_topic(self, mail: Mail) -> None:
+    def _make_topic(self, admin: Admin) -> None:
         cluster = self._schedule.cluster
-        maker = TopicMaker(self.voters, topic_of(cluster))
         wanted = cluster.partition_names()
+        admin.begin(topic_of(cluster))
 
         def led() -> bool:
-            ask_for_topic(maker, mail)
+            answer = admin.step()
+            if answer is not None and answer.error:
+                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
         self._await("every partition to have a leader", led)

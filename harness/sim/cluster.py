@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from harness.admin import ADMIN, AdminCall
 from harness.brokers import (
     CAPABILITIES,
     Exit,
@@ -24,10 +25,10 @@ from harness.sim.agenda import Agenda
 from harness.sim.clients import SimClients
 from harness.sim.network import Network, Parcel
 from harness.sim.node import HAND_OVER_US, SimNode
-from harness.topic import ADMIN, TopicMaker
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
+from node.core.messages import AdminResponse
 from node.errors import FloodmarkError
 from node.trace import TraceEvent
 
@@ -129,7 +130,7 @@ class SimCluster:
         self._clients = SimClients(self.crew, self.agenda, self.network, heard)
         self._awaited = {fault.after.event for fault in schedule.faults if fault.after is not None}
         self._told = 0
-        self._answers: list[object] = []
+        self._answers: list[AdminResponse] = []
         self.network.join(ADMIN, self._answer)
 
     # -- what it is
@@ -175,16 +176,19 @@ class SimCluster:
         for node in self.nodes.values():
             node.start()
         everybody, brokers = set(self.nodes), set(self.brokers)
-        maker = TopicMaker(self.voters, topic_of(self._schedule.cluster))
+        call = AdminCall(self.voters, topic_of(self._schedule.cluster))
         wanted = self._schedule.cluster.partition_names()
 
         def ready() -> bool:
             if not (observed.started >= everybody and observed.unfenced >= brokers):
                 return False
             answers, self._answers = self._answers, []
-            voter = maker.step(self.agenda.now_us, answers)
-            if voter:
-                self.network.send(ADMIN, voter, maker.request, None)
+            for answer in (*answers, None):
+                voter = call.step(self.agenda.now_us, answer)
+                if voter:
+                    self.network.send(ADMIN, voter, call.request, None)
+            if call.answer is not None and call.answer.error:
+                raise FloodmarkError(f"the topic could not be made: {call.answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
         limit_us = self.agenda.now_us + READY_LIMIT_US
@@ -248,4 +252,5 @@ class SimCluster:
             self.view.lost(end.node)
 
     def _answer(self, parcel: Parcel) -> None:
-        self._answers.append(parcel[2])
+        if isinstance(parcel[2], AdminResponse):
+            self._answers.append(parcel[2])

@@ -246,13 +246,17 @@ class Watcher:
         self._superset(partition, p)
 
     def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
-        """Only a member of ISR or ELR is elected, or of the last known ELR where both are empty."""
+        """Only a member of ISR or ELR is elected, or of the last known ELR where both are empty.
+
+        A replica that a reassignment adds may enter the ISR and lead by one and the same record.
+        """
         elected = event["leader"]
         if not elected or elected == before["leader"]:
             return
         if event["leader_epoch"] <= before["leader_epoch"]:
             return
-        if elected not in ({*before["isr"], *before["elr"]} or {*before["last_known_elr"]}):
+        may_lead = {*before["isr"], *before["elr"]} or {*before["last_known_elr"]}
+        if elected not in may_lead and elected not in before["adding"]:
             self._tell(
                 "clean-election", event["partition"],
                 f"{elected} was elected leader of {event['partition']} in epoch "
