@@ -147,6 +147,38 @@ def replay(
 
 
 @app.command()
+def search(
+    protocol: Annotated[str, typer.Option(help="The protocol to break.")] = "kafka",
+    switch: Annotated[
+        list[str] | None, typer.Option(help="Turn a historical bug on; repeatable.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="random, guided or hypothesis.")] = "random",
+    seed: Annotated[int, typer.Option(help="The same seed tries the same schedules.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Stop after so long; 0: no limit.")] = 0.0,
+    schedules: Annotated[int, typer.Option(help="Stop after so many; 0: no limit.")] = 0,
+    until_failure: Annotated[
+        bool, typer.Option("--until-failure", help="Stop at the first finding.")
+    ] = False,
+    cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
+    store: Annotated[Path, typer.Option(help="Findings go to findings/ there.")] = Path("store"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Look for a schedule that breaks a protocol, in simulated worlds; exit 1 when one is found."""
+    import os
+
+    from harness.cli_search import SearchWish, search_command
+
+    return search_command(
+        SearchWish(
+            protocol=protocol, switches=tuple(switch or ()), engine=engine, seed=seed,
+            seconds=seconds, schedules=schedules, until_failure=until_failure,
+            cores=cores or os.cpu_count() or 1, store=store, quiet=quiet, json=json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
 def bench(
     seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
     batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,

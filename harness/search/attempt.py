@@ -19,12 +19,15 @@ UNTOLD: Final = "?"
 class Attempt:
     """What came of one schedule.
 
-    `bucket` names the class of a failure ("" when nothing failed): property, and how it came
-    about. It holds no node, offset or time, so that the same bug met elsewhere has the same name.
-    `problem` is a sentence when the harness could not make or judge the run.
+    `failed` says that clients, traces or logs show a breach; `precursor` names an invariant inside
+    the cluster that was broken, "" if none: data could have been lost then. `bucket` names the
+    class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
+    offset or time, so that the same bug met elsewhere has the same name. `problem` is a sentence
+    when the harness could not make or judge the run.
     """
 
     failed: bool = False
+    precursor: str = ""
     bucket: str = ""
     property: str = ""
     sentence: str = ""
@@ -36,19 +39,23 @@ class Attempt:
     problem: str = ""
 
 
-def attempt(schedule: Schedule) -> Attempt:
+def attempt(schedule: Schedule, seed: int | None = None) -> Attempt:
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
-    Everything follows from the schedule: its workload's seed is the seed of the world too.
+    Everything follows from the schedule: unless another is given, its workload's seed is the seed
+    of the world too.
     """
+    world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+        result = simulate(schedule, seed=world, stop_at="visible")
     except FloodmarkError as error:
         return Attempt(problem=str(error))
-    failed = result.verdict is Verdict.INVALID
+    visible = any(breach.visible for breach in result.breaches)
+    failed = visible or result.checked.verdict is Verdict.INVALID
     unknown = result.verdict is Verdict.UNKNOWN
     return Attempt(
         failed=failed,
+        precursor=next((b.invariant for b in result.breaches if not b.visible), ""),
         bucket=bucket(result) if failed else "",
         property=property_of(result) if failed else "",
         sentence=result.sentence,

@@ -1,6 +1,6 @@
 """Draws one small experiment: a cluster, a short workload, and a handful of faults. Pure.
 
-Meant for the simulated world: at most five virtual seconds and about two hundred operations.
+Meant for the simulated world: at most five virtual seconds, about a hundred operations.
 Nothing here knows any particular bug. What helps is generic: faults strike *when something
 happens* (a role is taken, a high watermark moves, a log is cut), on a role or a node, for times
 around the cluster's own timeouts; links lose single kinds of messages; and each experiment draws
@@ -53,14 +53,14 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
     cluster = _cluster(choose, protocol, switches)
     workload = Workload(
         seed=choose.integer(0, 1 << 16),
-        clients=choose.integer(1, 3),
+        clients=choose.integer(1, 2),
         consumers=choose.integer(0, 1),
-        rate=choose.pick((20.0, 10.0, 40.0)),
+        rate=choose.pick((10.0, 20.0)),
         batch=choose.pick((1, 3, 5)),
         payload_bytes=16,
         acks=-1,
         timeout_ms=600,
-        duration_ms=choose.pick((2000, 3000, 4000)),
+        duration_ms=choose.pick((1500, 1000, 2500)),
     )
     makers = _mask(choose, cluster)
     faults: list[Fault] = []
@@ -70,8 +70,8 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
 
 
 def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
-    brokers = choose.pick((3, 2, 3, 4, 5))
-    factor = min(brokers, choose.pick((3, 2, 3, 4)))
+    brokers = choose.pick((3, 2, 3, 3, 4))
+    factor = min(brokers, choose.pick((3, 2, 3)))
     return Cluster(
         protocol=protocol,
         switches=switches,
@@ -100,14 +100,14 @@ def _mask(choose: Chooser, cluster: Cluster) -> list[_Maker]:
 def _when(choose: Chooser, cluster: Cluster, workload: Workload) -> dict[str, object]:
     """A time, or the moment something happens."""
     if choose.chance(50):
-        return {"at_ms": choose.integer(0, max(1, workload.duration_ms - 500))}
+        return {"at_ms": choose.integer(0, max(1, workload.duration_ms - 300))}
     event = choose.pick(_EVENTS)
     match: dict[str, object] = {}
     if choose.chance(50):
         match["node"] = f"n{choose.integer(1, cluster.brokers)}"
     if event in ("role", "hw", "append") and choose.chance(50):
         match["role"] = choose.pick(("leader", "follower"))
-    nth = choose.pick((1, 2, 3, 5, 10, 20, 40))
+    nth = choose.pick((1, 2, 3, 5, 8, 15))
     delay_ms = choose.pick((0, 0, 5, 20, 100))
     return {"after": After(event=event, match=match, nth=nth, delay_ms=delay_ms)}
 
