@@ -179,6 +179,35 @@ def search(
 
 
 @app.command()
+def museum(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this exhibit, by code or name; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of one core, for each search.")] = 300.0,
+    seeds: Annotated[int, typer.Option(help="Searches for each exhibit.")] = 3,
+    schedules_for_correct: Annotated[
+        int, typer.Option(help="Schedules on each protocol that should hold.")
+    ] = 0,
+    real: Annotated[int, typer.Option(help="Replays of each in real processes.")] = 0,
+    cores: Annotated[int, typer.Option(help="Worker processes.")] = 1,
+    store: Annotated[Path, typer.Option(help="Kept in museum/ there.")] = Path("store"),
+    page: Annotated[Path | None, typer.Option(help="Write the table as Markdown there.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Find every known bug again by blind search; what was found before is kept."""
+    from harness.cli_museum import MuseumWish, museum_command
+
+    return museum_command(
+        MuseumWish(
+            only=tuple(only or ()), seconds=seconds, seeds=seeds, real=real, cores=cores,
+            schedules_for_correct=schedules_for_correct, store=store, page=page, quiet=quiet,
+            json=json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
 def bench(
     seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
     batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,

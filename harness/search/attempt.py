@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from checker.catalogue import EXERCISE
 from checker.story import tell
 from checker.verdict import Verdict
-from harness.sim.run import SimResult, simulate
+from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
 
@@ -20,7 +21,8 @@ class Attempt:
     """What came of one schedule.
 
     `failed` says that clients, traces or logs show a breach; `precursor` names an invariant inside
-    the cluster that was broken, "" if none: data could have been lost then. `bucket` names the
+    the cluster that was broken, "" if none: data could have been lost then. `broken` are
+    the properties seen to be broken by the end of the run. `bucket` names the
     class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
     offset or time, so that the same bug met elsewhere has the same name. `problem` is a sentence
     when the harness could not make or judge the run.
@@ -30,6 +32,7 @@ class Attempt:
     precursor: str = ""
     bucket: str = ""
     property: str = ""
+    broken: tuple[str, ...] = ()
     sentence: str = ""
     coverage: frozenset[str] = frozenset()
     states: int = 0
@@ -39,7 +42,9 @@ class Attempt:
     problem: str = ""
 
 
-def attempt(schedule: Schedule, seed: int | None = None) -> Attempt:
+def attempt(
+    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible"
+) -> Attempt:
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
@@ -47,17 +52,21 @@ def attempt(schedule: Schedule, seed: int | None = None) -> Attempt:
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at="visible")
+        result = simulate(schedule, seed=world, stop_at=stop_at)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
     visible = any(breach.visible for breach in result.breaches)
     failed = visible or result.checked.verdict is Verdict.INVALID
-    unknown = result.verdict is Verdict.UNKNOWN
+    # A fault that found nobody to strike is no matter here, nor are few operations.
+    unknown = any(
+        p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
+    )
     return Attempt(
         failed=failed,
         precursor=next((b.invariant for b in result.breaches if not b.visible), ""),
         bucket=bucket(result) if failed else "",
         property=property_of(result) if failed else "",
+        broken=visibly_broken(result),
         sentence=result.sentence,
         coverage=frozenset("/".join(point) for point in result.coverage),
         states=result.states,
@@ -65,6 +74,14 @@ def attempt(schedule: Schedule, seed: int | None = None) -> Attempt:
         events=result.events,
         problem=result.sentence if unknown else "",
     )
+
+
+def visibly_broken(result: SimResult) -> tuple[str, ...]:
+    """The properties that are broken by the word of the checker, or of the watcher where clients,
+    traces or logs show it too."""
+    checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
+    seen = [b.property for b in result.breaches if b.visible]
+    return tuple(dict.fromkeys([*checked, *seen]))
 
 
 def property_of(result: SimResult) -> str:
