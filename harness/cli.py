@@ -160,6 +160,9 @@ def search(
         bool, typer.Option("--until-failure", help="Stop at the first finding.")
     ] = False,
     cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
+    master: Annotated[
+        str | None, typer.Option(help="Search on the cores of this Spark master instead.")
+    ] = None,
     store: Annotated[Path, typer.Option(help="Findings go to findings/ there.")] = Path("store"),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     json: Json = False,
@@ -173,7 +176,8 @@ def search(
         SearchWish(
             protocol=protocol, switches=tuple(switch or ()), engine=engine, seed=seed,
             seconds=seconds, schedules=schedules, until_failure=until_failure,
-            cores=cores or os.cpu_count() or 1, store=store, quiet=quiet, json=json,
+            cores=cores or os.cpu_count() or 1, master=master, store=store, quiet=quiet,
+            json=json,
         )
     )  # fmt: skip
 

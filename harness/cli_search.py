@@ -35,6 +35,7 @@ class SearchWish(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int = 0
     until_failure: bool = False
     cores: int = 1
+    master: str | None = None
     store: Path = Path("store")
     json: bool = False
     quiet: bool = False
@@ -55,7 +56,12 @@ def search_command(wish: SearchWish) -> int:
     wanted.check()
     with Progress(quiet=wish.quiet) as progress:
         progress.phase(f"searching {subject.protocol}", wish.seconds)
-        tally = campaign.run(wanted, lambda tally: progress.tell(_status(tally)))
+        if wish.master is None:
+            tally = campaign.run(wanted, lambda tally: progress.tell(_status(tally)))
+        else:
+            from harness.search.spread import run_spread
+
+            tally = run_spread(wanted, wish.master)
     folder = wish.store / "findings"
     files = [save(finding, folder) for _, finding in campaign.buckets(tally)]
     if wish.json:
@@ -76,7 +82,8 @@ def save(finding: Finding, folder: Path) -> Path:
 def _status(tally: Tally) -> str:
     return (
         f"{tally.schedules:,} schedules, {tally.schedules_per_s:.1f}/s, "
-        f"{tally.coverage} decisions met, {tally.failures:,} failures, "
+        f"{tally.coverage} decisions met, up to {tally.states} states a run, "
+        f"{tally.failures:,} failures, "
         f"{len(tally.findings)} kinds"
     )
 

@@ -135,7 +135,10 @@ def strike(scene: Scene) -> None:
     the next one leads, writes or commits."""
     choose, on, when = scene.choose, scene.leader, scene.when()
     span = scene.span_ms(130, 130, 180, 250, 400, 20, 70)
-    match choose.pick(("kill", "kill", "isolate", "pause", "power", "zombie", "deaf")):
+    way = choose.pick(
+        ("kill", "kill", "isolate", "isolate", "pause", "power", "zombie", "deaf", "stop")
+    )
+    match way:
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
         case "isolate":
@@ -145,6 +148,8 @@ def strike(scene: Scene) -> None:
         case "power":
             keep = choose.pick((0, None))
             scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
+        case "stop":
+            scene.faults.append(Restart(on=on, **when))
         case "zombie":
             two_way = choose.chance(50)
             scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,8 @@ from node.errors import UsageError
 
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
+SEEDS_APART: Final = 1024
+"""Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
 """Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
 
@@ -79,6 +81,18 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     cores: int = 1
     shrink_tries: int = 1500
+
+    def shares(self, parts: int) -> list[Campaign]:
+        """The campaign as so many campaigns of one core, each with a seed of its own."""
+        share, rest = divmod(self.budget.schedules, parts)
+        return [
+            msgspec.structs.replace(
+                self, seed=self.seed * SEEDS_APART + number, cores=1,
+                budget=msgspec.structs.replace(self.budget, schedules=share + (number < rest)),
+            )
+            for number in range(parts)
+            if not self.budget.schedules or share + (number < rest)
+        ]  # fmt: skip
 
     def check(self) -> None:
         """Raises UsageError for what cannot be searched."""
@@ -167,13 +181,14 @@ def _take(tally: Tally, covered: set[str], said: dict[str, Any]) -> None:
 class _Worker:
     """One process of a campaign."""
 
-    def __init__(self, campaign: Campaign, number: int, stop: Any, news: Any) -> None:
+    def __init__(self, campaign: Campaign, number: int | None, stop: Any, news: Any) -> None:
         self._campaign = campaign
         self._stop = stop
         self._news = news
-        share, rest = divmod(campaign.budget.schedules, campaign.cores)
-        self._limit = share + (number < rest) if campaign.budget.schedules else 1 << 62
-        self._seed = campaign.seed * 1024 + number
+        mine = [campaign] if number is None else campaign.shares(campaign.cores)[number:][:1]
+        self._idle = not mine
+        self._limit = (mine[0].budget.schedules if mine else 0) or 1 << 62
+        self._seed = mine[0].seed if mine else 0
         self._done = 0
         self._began_s = self._said_s = time.monotonic()
         self._buckets: set[str] = set()
@@ -182,6 +197,8 @@ class _Worker:
 
     def work(self) -> None:
         """Search until told to stop, or the share of schedules is done."""
+        if self._idle:
+            return
         engine = ENGINES[self._campaign.engine]
         engine(self._campaign.subject, self._seed, self._judge, self._enough)
         self._say()
@@ -231,6 +248,50 @@ class _Worker:
         self._said_s = time.monotonic()
         self._news.put(self._unsaid)
         self._unsaid = _nothing()
+
+
+class _Ear:
+    """Where a worker without a parent says things: they are counted at once."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.tally = Tally()
+        self._budget = budget
+        self._began_s = time.monotonic()
+        self._covered: set[str] = set()
+
+    def put(self, said: dict[str, Any]) -> None:
+        """Take in news, as a queue does."""
+        _take(self.tally, self._covered, said)
+
+    def is_set(self) -> bool:
+        """Whether the search is over, as an event says it."""
+        self.tally.seconds = time.monotonic() - self._began_s
+        late = bool(self._budget.seconds) and self.tally.seconds >= self._budget.seconds
+        return late or (self._budget.until_failure and bool(self.tally.findings))
+
+
+def search_alone(campaign: Campaign) -> Tally:
+    """A campaign of one core in this process. Its seed is taken as a worker's."""
+    ear = _Ear(campaign.budget)
+    _Worker(campaign, None, ear, ear).work()
+    return ear.tally
+
+
+def merge(tallies: Iterable[Tally]) -> Tally:
+    """What several campaigns came to together; of each bucket the first finding is kept."""
+    whole = Tally()
+    for tally in tallies:
+        whole.schedules += tally.schedules
+        whole.failures += tally.failures
+        whole.virtual_us += tally.virtual_us
+        whole.events += tally.events
+        whole.coverage = max(whole.coverage, tally.coverage)
+        whole.states = max(whole.states, tally.states)
+        whole.seconds = max(whole.seconds, tally.seconds)
+        known = {finding.bucket for finding in whole.findings}
+        whole.findings += [f for f in tally.findings if f.bucket not in known]
+        whole.problems += [p for p in tally.problems if p not in whole.problems]
+    return whole
 
 
 def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:

@@ -45,7 +45,7 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
         rate=choose.pick((10.0, 20.0, 5.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
-        acks=-1,
+        acks=choose.pick((-1, -1, -1, 1)),
         timeout_ms=600,
         duration_ms=min(2000, scene.now_ms + choose.pick((500, 900, 1300))),
     )
@@ -66,14 +66,14 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
         min_isr=min(factor, choose.pick((2, 1, 1))),
         flush=choose.pick(("sync", "sync", "async")),
         flush_interval_ms=choose.pick((200, 1000)),
-        unclean_election=choose.chance(8),
+        unclean_election=choose.chance(12),
         timings=TIMINGS,
     )
 
 
 def _mask(choose: Chooser) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    chosen = [act for act in ACTS if choose.chance(50)]
+    chosen = [act for act in ACTS if choose.chance(40)]
     if strike not in chosen and choose.chance(70):
         chosen.append(strike)
     return chosen or [strike]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from nemesis.schedule import After, Delay, Fault, Schedule
@@ -22,6 +23,9 @@ FailsAlike = Callable[[Schedule, int], bool]
 JITTERS: Final = 20
 LATENCY_MS: Final = 2
 MOST_MOMENTS: Final = 6
+SLOWER: Final = 6
+"""By this factor the timeouts of a search become those of a storm."""
+
 _MOMENTS: Final[dict[str, tuple[str, ...]]] = {
     trace.ROLE: ("node", "partition", "role", "leader_epoch"),
     trace.TRUNCATED: ("node", "partition"),
@@ -45,6 +49,38 @@ def jittered(schedule: Schedule) -> Schedule:
 def steadiness(schedule: Schedule, fails_alike: FailsAlike, times: int = JITTERS) -> int:
     """In how many of `times` moods of the network the schedule fails as it should."""
     return sum(fails_alike(jittered(schedule), 1000 + n) for n in range(times))
+
+
+def slow_motion(schedule: Schedule, factor: int = SLOWER) -> Schedule:
+    """The same schedule `factor` times as slow: every timeout, time and pause between batches.
+
+    A search lets timeouts be short, where no message is ever late by itself. Real processes need
+    longer ones.
+    """
+    cluster, workload = schedule.cluster, schedule.workload
+    timings = type(cluster.timings)(
+        **{name: ms * factor for name, ms in msgspec.structs.asdict(cluster.timings).items()}
+    )
+    return replace(
+        schedule,
+        cluster=replace(
+            cluster, timings=timings, flush_interval_ms=cluster.flush_interval_ms * factor
+        ),
+        workload=replace(
+            workload, rate=workload.rate / factor, timeout_ms=workload.timeout_ms * factor,
+            duration_ms=workload.duration_ms * factor,
+        ),
+        faults=tuple(_slower(fault, factor) for fault in schedule.faults),
+    )  # fmt: skip
+
+
+def _slower(fault: Fault, factor: int) -> Fault:
+    """A fault with all its times `factor` times as long."""
+    names = [n for n in ("at_ms", "for_ms", "delay_ms", "jitter_ms") if getattr(fault, n, None)]
+    changes: dict[str, Any] = {name: getattr(fault, name) * factor for name in names}
+    if fault.after is not None:
+        changes["after"] = replace(fault.after, delay_ms=fault.after.delay_ms * factor)
+    return replace(fault, **changes)
 
 
 def steady(
