@@ -27,7 +27,17 @@ from checker.catalogue import KINDS
 from harness.history import LogRun, Run
 from node.core import batch as batches
 from node.core.exhibits import EXHIBITS, Exhibit
-from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
+from node.core.messages import (
+    AdminRequest,
+    AdminResponse,
+    AnyMessage,
+    ElectLeader,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    ProduceResponse,
+    ReassignReplicas,
+)
 from node.trace import METADATA_PARTITION
 from node.wire import split_fetch_body
 from tests.checker.story import Story, against
@@ -159,6 +169,28 @@ class Play:
         self.cut(f"{self.world.leader(P)}-{name}")
         self.write("b", acks=1)
         self.wait(2500)
+
+    def prefer(self, name: str) -> None:
+        """A replica in sync is made the first one, so that it may be elected as the preferred."""
+        self._say(f"- {name} is preferred")
+        replicas = (name, *(other for other in NAMES if other != name))
+        self._command(ReassignReplicas(partition=P, replicas=replicas))
+
+    def elect_preferred(self) -> None:
+        self._say("- the preferred replica is to lead")
+        self._command(ElectLeader(partition=P))
+
+    def _command(self, command: AdminRequest) -> None:
+        self.world.send("v1", command)
+        self.wait(20)
+        _, answer, _ = self.world.mail.pop()
+        assert isinstance(answer, AdminResponse) and not answer.error, answer
+
+    def stop(self, name: str, wait_ms: int = 20) -> None:
+        """Ask a broker to take leave; what it led is handed over at once."""
+        self._say(f"- {name} is asked to stop")
+        self.world.stop(name)
+        self.wait(wait_ms)
 
     def hold(self, text: str, rule: Rule) -> None:
         """Such messages are held from now on."""
@@ -320,6 +352,13 @@ def metadata(to: str) -> Rule:
     """What would bring `to` new metadata; heartbeats go on."""
     return lambda a, b, m: (
         b == to and isinstance(m, FetchResponse) and m.partition == METADATA_PARTITION
+    )
+
+
+def commits(to: str) -> Rule:
+    """What tells `to` of no new metadata, only that what it has is committed."""
+    return lambda a, b, m: (
+        metadata(to)(a, b, m) and isinstance(m, FetchResponse) and m.offset == m.log_end
     )
 
 
