@@ -184,7 +184,8 @@ class Play:
         self.world.send("v1", command)
         self.wait(20)
         _, answer, _ = self.world.mail.pop()
-        assert isinstance(answer, AdminResponse) and not answer.error, answer
+        assert isinstance(answer, AdminResponse)
+        assert not answer.error, answer
 
     def stop(self, name: str, wait_ms: int = 20) -> None:
         """Ask a broker to take leave; what it led is handed over at once."""
