@@ -170,11 +170,10 @@ class Play:
         self.write("b", acks=1)
         self.wait(2500)
 
-    def prefer(self, name: str) -> None:
-        """A replica in sync is made the first one, so that it may be elected as the preferred."""
-        self._say(f"- {name} is preferred")
-        replicas = (name, *(other for other in NAMES if other != name))
-        self._command(ReassignReplicas(partition=P, replicas=replicas))
+    def move(self, replicas: str) -> None:
+        """The partition is to be on these brokers, in this order; the first one is preferred."""
+        self._say(f"- to be moved to {replicas}")
+        self._command(ReassignReplicas(partition=P, replicas=tuple(replicas.split())))
 
     def elect_preferred(self) -> None:
         self._say("- the preferred replica is to lead")
@@ -307,7 +306,9 @@ class Play:
 
     def _log(self, story: Story, node: str) -> None:
         """The replica's log as it is on disk now."""
-        replica = self.world.nodes[node].replicas[P]
+        replica = self.world.nodes[node].replicas.get(P)
+        if replica is None:
+            return  # the partition has moved away from here
         runs = story.logs[node]
         runs.append(LogRun(
             node=node, partition=P, offset=0, count=0, hw=replica.hw, leo=replica.leo,

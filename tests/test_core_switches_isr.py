@@ -57,11 +57,11 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         p.cut("n1-n2")
         p.write("b", acks=1)
         p.hold("fetches of n3", kind("fetch", "n3"))
-        p.prefer("n2")
+        p.move("n2 n1 n3")
         p.elect_preferred()
         p.mend()
         p.wait(100)
-        p.prefer("n1")
+        p.move("n1 n2 n3")
         p.elect_preferred()
         p.write("c")
         p.release()
@@ -77,12 +77,12 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         - cut: n1-n2
         b is acknowledged at 1, not as committed
         - held: fetches of n3
-        - n2 is preferred
+        - to be moved to n2 n1 n3
         n1 leads epoch 2, ISR n2 n1 n3
         - the preferred replica is to lead
         n2 leads epoch 3, ISR n2 n1 n3
         - links mended
-        - n1 is preferred
+        - to be moved to n1 n2 n3
         n2 leads epoch 4, ISR n1 n2 n3
         n1 cuts 2 -> 1
         - the preferred replica is to lead
@@ -110,7 +110,7 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
 
     def story(bug: Bug) -> Play:
         p = Play(bug)
-        p.prefer("n2")
+        p.move("n2 n1 n3")
         p.hold("what tells n3 that metadata is committed", commits("n3"))
         p.elect_preferred()
         p.drop("newer metadata to n2", metadata("n2"))
@@ -127,7 +127,7 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
     told = """
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
-        - n2 is preferred
+        - to be moved to n2 n1 n3
         n1 leads epoch 2, ISR n2 n1 n3
         - held: what tells n3 that metadata is committed
         - the preferred replica is to lead
