@@ -60,10 +60,10 @@ class Play:
 
     def __init__(
         self, bug: Bug, *, min_isr: int = 2, flush_ms: int = 0, unclean: bool = False,
-        protocol: str = "",
+        protocol: str = "", seed: int = 7,
     ) -> None:  # fmt: skip
         self.world = ChaosWorld(
-            7, latency_us=(1000, 1000), watch=False, protocol=protocol or bug.exhibit.protocol,
+            seed, latency_us=(1000, 1000), watch=False, protocol=protocol or bug.exhibit.protocol,
             flush_interval_ms=flush_ms, unclean_election=unclean,
             switches=(bug.exhibit.name,) if bug.on else (),
         )  # fmt: skip

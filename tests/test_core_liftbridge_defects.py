@@ -7,8 +7,11 @@ without, is among the columns of `test_core_matrix`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from core_play import Bug, Play, kind, shows
 from core_scenarios import Cluster, Scenario, Variant, second_successor
 from test_core_liftbridge import LOG, Told
 
@@ -317,3 +320,49 @@ def test_one_report_against_the_next_leader(names: tuple[str, ...]) -> None:
     else:
         assert world.decided()[0] == f"witnesses: {a} {b} of n1 n2 n3"
         assert world.leader(LOG) != new, "deposed by a single report"
+
+
+def test_a_single_report_deposes_a_leader_whose_records_are_needed(tmp_path: Path) -> None:
+    """n1, deposed by two reports, is back, restarts without b, and is in the ISR (a restart is
+    never found out). n3 alone does not reach n2, and reports it, before n1 has b again."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug, flush_ms=100_000, seed=5)
+        p.cut("n1-n2", "n1-n3")
+        p.wait(2000)
+        p.mend()
+        p.wait(2000)
+        p.flush()
+        p.write("b")
+        p.cut("n2-n3")
+        p.wait(1200)
+        p.power_cut("n1", wait_ms=10)
+        p.drop("answers to n1", kind("fetched", to="n1"))
+        p.start("n1", wait_ms=800)
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 7, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2 n1-n3
+        n1 leads epoch 7, ISR n1
+        - links mended
+        n1 leads epoch 7, ISR n1 n2
+        n2 leads epoch 10, ISR n1 n2
+        n2 leads epoch 10, ISR n1 n2 n3
+        b is acknowledged at 1
+        - cut: n2-n3
+        - power fails at n1: it loses 1 of its records
+        - lost: answers to n1
+        - n1 starts
+        n2 leads epoch 10, ISR n1 n2
+        n1 leads epoch 14, ISR n1 n2
+        n2 cuts 2 -> 1
+        n3 cuts 2 -> 1
+        n1 leads epoch 14, ISR n1 n2 n3
+        - all healed
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("LB3", story, tmp_path, told, "lost")

@@ -273,7 +273,7 @@ LIFTBRIDGE: Final = (
     Exhibit(
         "liftbridge-witness", "LB3",
         "reports about a leader outlive it and count against its successor",
-        "Liftbridge 26.01.1, leader reports", "liveness", "liftbridge",
+        "Liftbridge 26.01.1, leader reports", "no-lost-acknowledged-write", "liftbridge",
     ),
     Exhibit(
         "liftbridge-monotone", "LB4",
