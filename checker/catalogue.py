@@ -46,6 +46,7 @@ FROM_ABSENCE: Final = frozenset(
     {
         "phantom", "misrouted", "poll-skip", "nonmonotonic-poll", "no-progress",
         "final-reads-stuck", "few-acks", "clients-stopped", "fault-missed", "few-faults",
+        "operation-missed",
     }
 )  # fmt: skip
 
@@ -54,6 +55,7 @@ CATALOGUE: Final = (
     AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
     AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS),
@@ -91,6 +93,7 @@ CATALOGUE: Final = (
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION),
 )
 

@@ -93,6 +93,7 @@ class _Reader:
         # partitions a process used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
         self.ops: list[tuple[Any, ...]] = []
+        self.steps: list[int] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
         self.resets: list[tuple[Any, ...]] = []
@@ -175,6 +176,7 @@ class _Reader:
                      begun, ended, read.start, read.hw, run.offset, run.value, run.count,
                      run.epoch)
                 )  # fmt: skip
+        self.steps.append(op.step)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
@@ -247,7 +249,8 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         code = {"send": SEND_OP, "poll": POLL_OP}
         yield block(
             run, Kind.OP, "", op=op, t0=t0, t1=t1, process=process, client=client,
-            value=[code.get(x, 0) for x in f], outcome=_codes(outcome), flags=_final(final),
+            idx=reader.steps, value=[code.get(x, 0) for x in f], outcome=_codes(outcome),
+            flags=_final(final),
         )  # fmt: skip
     if reader.sends:
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(

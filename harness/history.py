@@ -70,6 +70,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `final` marks the reads after the last fault was healed, made by fresh clients from offset 0.
     `partitions` belongs to assign and subscribe. `error` names why a fail or info happened.
+    `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
     """
 
     op: int
@@ -83,6 +84,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     partitions: tuple[str, ...] = ()
     final: bool = False
     error: str = ""
+    step: int = -1
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
