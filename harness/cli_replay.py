@@ -50,7 +50,7 @@ def replay_command(wishes: Wishes, tries: Tries) -> int:
             result = _once(schedule, tries.store, progress, interrupts)
             found += result.verdict is Verdict.INVALID
             kept += meets(result, schedule.expectation)
-            print(f"{number}: {result.verdict}: {result.sentence}", flush=True)
+            print(f"{number}: {result.sentence}", flush=True)
             if interrupts.asked:
                 return EXIT_NOT_MET
     print(f"failed {found} of {tries.times}; {_told(schedule.expectation)} in {kept}")
