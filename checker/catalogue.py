@@ -85,6 +85,7 @@ CATALOGUE: Final = (
     AnomalyKind("two-controllers", LOG, Needs.NOTHING),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
+    AnomalyKind("fenced-in-isr", LOG, Needs.NOTHING),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
     AnomalyKind("no-progress", LIVENESS, Needs.NOTHING),
     AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING),

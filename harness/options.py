@@ -13,7 +13,7 @@ from nemesis import schedule as schedules
 from nemesis.draw import draw
 from nemesis.link_faults import is_link_fault
 from nemesis.schedule import Cluster, Expectation, Schedule, Workload
-from node.core import protocol, switches
+from node.core import idle, protocol, switches
 from node.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
@@ -120,7 +120,10 @@ def _cluster(wishes: Wishes, base: Cluster) -> Cluster:
         given.setdefault("min_isr", min(DEFAULT_MIN_ISR, factor))
     if wishes.flush is not None:
         given |= _flush(wishes.flush)
-    given["protocol"] = protocol.protocol(wishes.protocol or base.protocol).name
+    chosen = protocol.protocol(wishes.protocol or base.protocol)
+    timings = base.timings
+    idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
+    given["protocol"] = chosen.name
     wanted = wishes.switches or base.switches
     given["switches"] = tuple(sorted({switches.canonical(name) for name in wanted}))
     return msgspec.structs.replace(base, **given)

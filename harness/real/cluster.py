@@ -16,7 +16,7 @@ from typing import Final
 
 from harness.crew import Crew
 from harness.real import children
-from harness.real.admin import ADMIN, TopicMaker
+from harness.real.admin import ADMIN, Admin
 from harness.real.clients import Clients
 from harness.real.logs import write_logs
 from harness.real.mail import EVERYONE_ELSE, Mail
@@ -66,6 +66,7 @@ class RealCluster:
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
         self._clients: Clients | None = None
+        self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._closed = False
 
@@ -119,7 +120,8 @@ class RealCluster:
         self._await("every process to start", lambda: self._observed.started >= everybody)
         brokers = set(self.brokers)
         self._await("every broker to be registered", lambda: self._observed.unfenced >= brokers)
-        self._make_topic(self._mail)
+        self.admin = Admin(self._mail, self.voters)
+        self._make_topic(self.admin)
 
     def clients(self) -> Clients:
         """Start the clients of the workload, silent until `go`."""
@@ -236,17 +238,19 @@ class RealCluster:
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
         self.hub.wait_ready()
 
-    def _make_topic(self, mail: Mail) -> None:
+    def _make_topic(self, admin: Admin) -> None:
         cluster = self._schedule.cluster
         request = CreateTopic(
             topic=TOPIC, partitions=cluster.partitions, min_isr=cluster.min_isr,
             replication_factor=cluster.replication_factor,
         )  # fmt: skip
-        maker = TopicMaker(mail, self.voters, request)
         wanted = cluster.partition_names()
+        admin.begin(request)
 
         def led() -> bool:
-            maker.step()
+            answer = admin.step()
+            if answer is not None and answer.error:
+                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
         self._await("every partition to have a leader", led)

@@ -82,6 +82,8 @@ class CoreTimings(msgspec.Struct, frozen=True, kw_only=True):
     election_min_ms: int = 300
     election_max_ms: int = 600
     hw_checkpoint_ms: int = 500
+    idle_wait_ms: int = 300
+    leader_timeout_ms: int = 1500
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
