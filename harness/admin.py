@@ -13,6 +13,8 @@ from typing import Final
 
 from node.core.messages import AdminRequest, AdminResponse, Error
 
+ADMIN: Final = "admin"
+"""The node name under which the harness speaks."""
 ASK_EVERY_US: Final = 1_000_000
 """How long one voter may be silent before the next is asked."""
 _RETRY_US: Final = 100_000

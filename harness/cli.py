@@ -94,33 +94,6 @@ def run(
 
 
 @app.command()
-def replay(
-    schedule: Annotated[
-        Path, typer.Argument(help="A file, a ready-made one's name, or a run folder.")
-    ],
-    times: Annotated[int, typer.Option(help="How often it is run.")] = 1,
-    least: Annotated[
-        int | None, typer.Option(help="How many must meet the expectation [all].")
-    ] = None,
-    expect: Annotated[
-        str, typer.Option(help="valid, invalid or invalid:PROPERTY [what the schedule says].")
-    ] = "",
-    protocol: Annotated[str | None, typer.Option(help="Another than the schedule's.")] = None,
-    switch: Annotated[
-        list[str] | None, typer.Option(help="Turn a historical bug on; repeatable.")
-    ] = None,
-    store: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("store"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-) -> int:
-    """Run a schedule on real processes, several times; exit 0 if all do what is expected."""
-    from harness.cli_replay import Tries, replay_command
-
-    wishes = Wishes(schedule=schedule, protocol=protocol, switches=tuple(switch or ()))
-    tries = Tries(times=times, least=least, expect=expect, store=store, quiet=quiet)
-    return replay_command(wishes, tries)
-
-
-@app.command()
 def check(runs: Runs, no_spark: NoSpark = False, json: Json = False) -> int:
     """Judge run folders again: what is there, even of a run that was killed."""
     from harness.judge import SparkSoon, judge, run_folder, summarise
@@ -144,6 +117,39 @@ def report(runs: Runs) -> int:
     for folder in [run_folder(path) for path in runs]:
         print(build(folder))
     return 0
+
+
+@app.command()
+def replay(
+    file: Annotated[
+        Path, typer.Argument(help="A schedule file, a ready-made one's name, or a run folder.")
+    ],
+    world: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
+    times: Annotated[int, typer.Option(help="How often; each time with the next seed.")] = 1,
+    least: Annotated[
+        int | None, typer.Option(help="How many must be as expected [invalid: 1; valid: all].")
+    ] = None,
+    expect: Annotated[
+        str, typer.Option(help="valid, invalid or invalid:PROPERTY [what the schedule says].")
+    ] = "",
+    protocol: Annotated[str | None, typer.Option(help="Under another protocol.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first run [the workload's].")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="List every step in words.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(help="Leave the run folders there [simulated: none].")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Run a schedule again; exit 0 when the runs are what it expects, 1 when not."""
+    from harness.cli_replay import Replay, replay_command
+
+    return replay_command(
+        Replay(
+            file=file, world=world, times=times, least=least, expect=expect, protocol=protocol,
+            seed=seed, trace=trace, keep=keep, quiet=quiet, json=json,
+        )
+    )  # fmt: skip
 
 
 @app.command()

@@ -57,7 +57,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     if wishes.schedule is not None:
         if wishes.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
-        base = _load(wishes.schedule)
+        base = load_schedule(wishes.schedule)
         source = str(wishes.schedule)
     else:
         base, source = Schedule(), "options"
@@ -81,7 +81,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     return made
 
 
-def _load(path: Path) -> Schedule:
+def load_schedule(path: Path) -> Schedule:
     """A schedule by its file or run folder, or else by the name of a ready-made one."""
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)

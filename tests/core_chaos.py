@@ -181,21 +181,19 @@ class ChaosWorld(World):
 
     def _steps(self, name: str, events: list[Any]) -> None:
         node = self.nodes[name]
-        outgoing, effects = [], Effects()
+        outgoing, effects, told = [], Effects(), len(self.trace)
         for event in events:
             if effects.stopped:
                 break
             effects = node.step(self.now_us, event)
             for one in effects.trace:
-                if self.watcher is not None:
-                    self.watcher.hear(one)
                 self.trace.append({"t_us": self.now_us, "node": name, **one})
             outgoing += effects.messages
             if effects.flush:
                 self.lossy[name].flush()
         self.lossy[name].clean = True
         if self.watcher is not None and not effects.stopped:
-            self.watcher.look(node)
+            self.watcher.turn(node, self.trace[told:])
         for m in outgoing:
             self._post(name, m.to, m.message, m.body)
         if effects.stopped:

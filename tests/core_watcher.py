@@ -1,4 +1,4 @@
-"""An all-knowing watcher: the white-box invariants of replication, checked after every step.
+"""The simulator's watcher, and what else must hold on each node and in each record of a storm.
 
 So a breach is found in the step that makes it and not at the end of a storm. The names in the
 messages are those of the TLA+ specifications (kafka-tlaplus).
@@ -6,9 +6,11 @@ messages are those of the TLA+ specifications (kafka-tlaplus).
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
+from checker.meta import Promise
+from harness.sim import watcher as simulated
+from harness.sim.breach import Breach
 from node.core import batch as batches
 from node.core.broker import Broker
 from node.core.election import effective_min_isr
@@ -22,25 +24,35 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Invariants that hold at every moment, whoever knows what.
-
-    Keeps the true high watermark of each partition: the highest that a leader of the newest epoch
-    ever set, with the prefix hash there.
-    """
+    """Invariants that hold at every moment, whoever knows what."""
 
     def __init__(self, world: ChaosWorld, protocol_name: str) -> None:
         self.world = world
         self.protocol = protocol(protocol_name)
-        self.prefix: dict[tuple[str, int], str] = {}
-        self.ends: dict[str, list[int]] = {}
         self.true_hw: dict[str, int] = {}
-        self.leaders: dict[tuple[str, int], str] = {}
-        self.votes: dict[tuple[str, int], str] = {}
         self.terms: dict[str, int] = {}
-        self.promises = True
-        """Whether committed records must survive: off when more was lost than is promised."""
         self.steady = True
         """Whether MinISR and the number of replicas stay as they are."""
+        self._all_knowing = simulated.Watcher(
+            lambda name: world.nodes.get(name), self.protocol, Promise(),
+            lambda: (world.sent, world.now_us), _fail,
+        )  # fmt: skip
+
+    @property
+    def promises(self) -> bool:
+        """Whether committed records must survive: off when more was lost than is promised."""
+        return self._all_knowing.committed_stays
+
+    @promises.setter
+    def promises(self, value: bool) -> None:
+        self._all_knowing.committed_stays = value
+
+    def turn(self, node: Broker, events: list[dict[str, Any]]) -> None:
+        """Check what this node's last turn may have broken."""
+        for event in events:
+            self.hear(event)
+        self._all_knowing.turn(node.ctx.node, events)
+        self.look(node)
 
     def hear(self, event: dict[str, Any]) -> None:
         """What is acknowledged is committed."""
@@ -60,8 +72,6 @@ class Watcher:
         p = r.partition
         assert 0 <= r.hw <= r.leo, (name, p, r.hw, r.leo)
         if r.role == "leader":
-            first = self.leaders.setdefault((p, r.leader_epoch), name)
-            assert first == name, f"{p}: {first} and {name} lead epoch {r.leader_epoch}"
             assert set(r.isr) <= set(r.maximal_isr), (name, p, r.isr, r.maximal_isr)
             assert r.leader == name, f"ValidReplicaState: {name}: {p} is led by {r.leader}"
             assert 0 <= r.leso <= r.leo, f"ValidReplicaState: {name}: {p}: {r.leso}"
@@ -72,29 +82,9 @@ class Watcher:
             assert r.pending_alter is None, f"ValidReplicaState: {name}: {p}"
         if r.role == "follower" and r.protocol.commit is Commit.ISR:
             assert r.leader not in ("", name), f"ValidFetcherState: {name}: {p}"
-        self._log_matching(name, r)
+        assert r.log.hash_at(r.hw)[0] == r.hw, f"{name}: {p}: high watermark {r.hw} inside a batch"
         if r.role == "leader":
             self.true_hw[p] = max(self.true_hw.get(p, 0), r.hw)
-
-    def _log_matching(self, name: str, r: Replica) -> None:
-        """Below the high watermark there is one log."""
-        p = r.partition
-        end, chain = r.log.hash_at(r.hw)
-        assert end == r.hw, f"{name}: {p}: high watermark {r.hw} inside a batch"
-        if end <= r.log.start or not self.promises:
-            return
-        known = self.prefix.get((p, end))
-        if known is None:
-            self.prefix[p, end] = chain
-            ends = self.ends.setdefault(p, [])
-            below = bisect_left(ends, end) - 1
-            if below >= 0:
-                at = ends[below]
-                found = r.log.hash_at(at)
-                assert found == (at, self.prefix[p, at]), f"LogMatching: {name}: {p} at {at}"
-            insort(ends, end)
-        else:
-            assert known == chain, f"LogMatching: {name}: {p}: another prefix at {end}"
 
     def _voter(self, node: Broker) -> None:
         name, q = node.ctx.node, node.quorum
@@ -103,12 +93,9 @@ class Watcher:
         term = q.r.leader_epoch
         assert term >= self.terms.get(name, 0), f"{name}: term fell to {term}"
         self.terms[name] = term
-        if q.voted_for:
-            voted = self.votes.setdefault((name, term), q.voted_for)
-            assert voted == q.voted_for, f"{name} voted for {voted} and {q.voted_for} in {term}"
 
     def _controller(self, node: Broker) -> None:
-        """What the newest controller has committed, against the brokers' logs."""
+        """What the newest controller has committed."""
         world = self.world
         r = node.quorum.r
         if r.role != "leader" or r.hw <= r.leso:
@@ -120,11 +107,6 @@ class Watcher:
             return
         for state in node.ctx.image.partitions.values():
             self._record(state, node.ctx.image)
-            if self.promises:
-                self._candidates_complete(
-                    state.partition, (*state.isr, *state.elr), node.ctx.image
-                )
-            self._quorum_superset(state)
 
     def _record(self, state: PartitionRecord, image: Image) -> None:
         """ValidControllerState, ValidControllerIsrAndElr, MinIsrRecoveryQuorum."""
@@ -147,34 +129,6 @@ class Watcher:
         if self.steady and not isr | elr:
             assert len(last) >= effective_min_isr(state), f"MinIsrRecoveryQuorum: {state}"
 
-    def _candidates_complete(self, p: str, candidates: tuple[str, ...], image: Image) -> None:
-        """Whoever may be elected has every committed record (a running, registered process)."""
-        for name in candidates:
-            broker = self.world.nodes.get(name)
-            if broker is None or broker.ctx.broker_epoch != image.broker_epoch(name):
-                continue
-            r = broker.replicas.get(p)
-            if r is None:
-                continue
-            true = self.true_hw.get(p, 0)
-            assert r.leo >= true, f"{p}: {name} may lead but ends at {r.leo}, committed is {true}"
-            end, chain = r.log.hash_at(true)
-            if true:
-                assert end == true, f"{p}: {name} has no batch end at {true}"
-                assert self.prefix.get((p, true), chain) == chain, f"{p}: {name} differs at {true}"
-
-    def _quorum_superset(self, state: PartitionRecord) -> None:
-        """ReplicationQuorumSuperset: the leader waits for everyone the controller might elect."""
-        broker = self.world.nodes.get(state.leader)
-        r = broker.replicas.get(state.partition) if broker else None
-        if r is None or r.role != "leader" or r.leader_epoch != state.leader_epoch:
-            return
-        if r.pending_alter is None:
-            assert set(r.maximal_isr) == set(r.isr), (state, r.isr, r.maximal_isr)
-        if len(r.isr) >= r.min_isr:
-            electable = set(state.isr) | set(state.elr)
-            assert electable <= set(r.maximal_isr), (state, r.isr, r.maximal_isr)
-
     def somebody_has_it(self) -> None:
         """NoCommittedRecordLostGlobally: all that is committed is on some disk."""
         if not self.promises:
@@ -184,6 +138,10 @@ class Watcher:
                 continue
             ends = [_end(disk.logs.get(p, {})) for disk in self.world.disks.values()]
             assert max(ends) >= true, f"NoCommittedRecordLostGlobally: {p}: {true}, disks {ends}"
+
+
+def _fail(breach: Breach) -> None:
+    raise AssertionError(f"{breach.invariant}: {breach.sentence}")
 
 
 def _end(log: dict[int, tuple[bytes, bytes]]) -> int:

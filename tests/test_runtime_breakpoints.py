@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.core.messages import ProduceRequest, ProduceResponse
-from node.runtime.breakpoints import Breakpoint, Breakpoints
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.store import LmdbStorage
 from node.trace import APPEND, event
 from tests.runtime_fakes import FakeCore
@@ -105,7 +105,7 @@ def test_what_a_process_is_started_with_is_in_force_from_its_first_turn(tmp_path
 
 
 def test_without_a_pipe_nothing_ever_stops() -> None:
-    points = Breakpoints("n1", 1, [Breakpoint(number=1, event="append")])
+    points = Breakpoints(Armed("n1", 1, [Breakpoint(number=1, event="append")]))
     assert points.reached([event(APPEND, "log-0", base_offset=0, leo=1, leader_epoch=1, hash="",
                                  role="leader")]) is None  # fmt: skip
     assert points.wake_fd == -1

@@ -8,15 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.admin import AdminCall
+from harness.admin import ADMIN, AdminCall
 from harness.clock import now_us
 from harness.real.mail import Mail
 from node import wire
 from node.core.messages import AdminRequest, AdminResponse
 from node.errors import FloodmarkError, WireError
 
-ADMIN: Final = "admin"
-"""The node name under which the harness speaks."""
 _LOOK_S: Final = 0.005
 
 

@@ -79,6 +79,11 @@ class Log:
             return self.start, ""
         return self._ends[last], self._chains[last].hex()
 
+    def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
+        """(end, prefix hash there in hexadecimal) of each batch that ends in (above, upto]."""
+        first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
+        return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
+
     def begin_epoch(self, epoch: int) -> None:
         """A leader of `epoch` begins at the log end: entered now, not at its first record."""
         if self.cache.note(epoch, self.leo):

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from node.trace import TraceEvent, matches
+from node.trace import BREAK, TraceEvent, event, matches
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,17 +51,53 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _orders: Final = msgspec.msgpack.Decoder(Order)
 
 
-class Breakpoints:
-    """The breakpoints of one process. Without a pipe nobody could let it go: none stops it."""
+class Armed:
+    """The breakpoints in force in one process, and how far each has counted."""
 
-    def __init__(
-        self, node: str, incarnation: int, armed: Sequence[Breakpoint] = (),
-        pipe: Connection | None = None,
-    ) -> None:  # fmt: skip
-        """`armed` are in force from the first turn on."""
+    def __init__(self, node: str, incarnation: int, points: Sequence[Breakpoint] = ()) -> None:
         self._stamp = {"node": node, "incarnation": incarnation}
-        self._armed = {point.number: point for point in armed}
-        self._seen = dict.fromkeys(self._armed, 0)
+        self._points: dict[int, Breakpoint] = {}
+        self._seen: dict[int, int] = {}
+        self.replace(points)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._points
+
+    def replace(self, points: Sequence[Breakpoint]) -> None:
+        """These are all there are now; those that were there before go on counting."""
+        self._points = {point.number: point for point in points}
+        self._seen = {number: self._seen.get(number, 0) for number in self._points}
+
+    def remove(self, number: int) -> None:
+        """Count no longer for this one, if it is there."""
+        self._points.pop(number, None)
+
+    def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
+        """Count the events of a turn; the breakpoint that they reach, with its event."""
+        if not self._points:
+            return None
+        for each in emitted:
+            for point in self._points.values():
+                if each["event"] == point.event and matches(self._stamp | each, point.match):
+                    self._seen[point.number] += 1
+                    if self._seen[point.number] >= point.nth:
+                        return point, each
+        return None
+
+
+def standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
+    """The trace event of a process that stops."""
+    return event(
+        BREAK, reached_by.get("partition"), number=point.number, before=point.before,
+        at=reached_by["event"],
+    )  # fmt: skip
+
+
+class Breakpoints:
+    """The breakpoints of a real process. Without a pipe nobody could let it go: none stops it."""
+
+    def __init__(self, armed: Armed, pipe: Connection | None = None) -> None:
+        self._armed = armed
         self._pipe = pipe
         self._open = pipe is not None
         self._version = 0
@@ -83,22 +119,13 @@ class Breakpoints:
                 # The harness is gone; the kernel ends this process too.
                 self._open = False
                 return
-            self._armed = {point.number: point for point in order.armed}
-            self._seen = {number: self._seen.get(number, 0) for number in self._armed}
+            self._armed.replace(order.armed)
             self._version = order.version
             self._tell()
 
     def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
-        """Count the events of a turn; the breakpoint that they reach, with its event."""
-        if not self._armed or not self._open:
-            return None
-        for event in emitted:
-            for point in list(self._armed.values()):
-                if event["event"] == point.event and matches(self._stamp | event, point.match):
-                    self._seen[point.number] += 1
-                    if self._seen[point.number] >= point.nth:
-                        return point, event
-        return None
+        """As `Armed.reached`."""
+        return self._armed.reached(emitted) if self._open else None
 
     def stand(self, point: Breakpoint, signal_fd: int) -> None:
         """Stand at `point` until it is disarmed, or `signal_fd` is readable: asked to end."""
@@ -108,7 +135,7 @@ class Breakpoints:
             if signal_fd in ready:
                 break
             self.obey()
-        self._armed.pop(point.number, None)
+        self._armed.remove(point.number)
 
     def _tell(self, stopped: int = -1) -> None:
         if self._pipe is not None and self._open:

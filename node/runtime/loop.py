@@ -36,10 +36,10 @@ from node.core.api import (
 from node.core.messages import Error
 from node.core.storage import Storage
 from node.errors import StorageError, WireError
-from node.runtime.breakpoints import Breakpoint, Breakpoints
+from node.runtime.breakpoints import Armed, Breakpoints, standing
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
-from node.trace import BREAK, REFUSED, TraceEvent, event
+from node.trace import REFUSED, TraceEvent, event
 
 LONGEST_WAIT_MS: Final = 1000
 TURNS_BEHIND: Final = 8
@@ -126,7 +126,7 @@ class Loop:
         breakpoints: Breakpoints | None = None,
     ) -> None:
         self._node = node
-        self._breakpoints = breakpoints or Breakpoints(node, 0)
+        self._breakpoints = breakpoints or Breakpoints(Armed(node, 0))
         self._step = core.step
         self._storage = storage
         self._inbox = inbox
@@ -237,7 +237,7 @@ class Loop:
     ) -> None:
         reached = self._breakpoints.reached(trace)
         if reached and reached[0].before == "commit":
-            self._trace.write(now_us, [_standing(*reached)])
+            self._trace.write(now_us, [standing(*reached)])
             self._breakpoints.stand(reached[0], self._stop.wake_fd)
             reached = None
         if at_once:
@@ -250,7 +250,7 @@ class Loop:
         else:
             self._storage.commit()
         if reached:
-            trace = [*trace, _standing(*reached)]
+            trace = [*trace, standing(*reached)]
         if trace:
             self._trace.write(now_us, trace)
         if reached:
@@ -267,10 +267,3 @@ def monotonic_us() -> int:
 def _refusal(frames: list[bytes]) -> TraceEvent:
     source = frames[1][:40].decode(errors="replace") if len(frames) > 1 else ""
     return event(REFUSED, kind="?", source=source, reason=Error.INVALID_REQUEST.value)
-
-
-def _standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
-    return event(
-        BREAK, reached_by.get("partition"), number=point.number, before=point.before,
-        at=reached_by["event"],
-    )  # fmt: skip

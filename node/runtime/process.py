@@ -26,7 +26,7 @@ import zmq
 from node.core.api import NodeConfig
 from node.core.storage import Storage
 from node.errors import FloodmarkError, StorageError
-from node.runtime.breakpoints import Breakpoint, Breakpoints
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -119,9 +119,8 @@ def _run(
         outbox.wait_connected(CONNECT_MS)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
         core = make_core(core_config, storage, random, monotonic_us())
-        points = Breakpoints(
-            core_config.node, core_config.incarnation, config.breakpoints, pipe
-        )  # fmt: skip
+        armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
+        points = Breakpoints(armed, pipe)
         if pipe is not None:
             inbox.watch(points.wake_fd)
         loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop, points)
