@@ -11,7 +11,7 @@ from nemesis.disks import outnumber_copies
 from nemesis.schedule import Cluster, Schedule
 from node.core.api import CoreTimings, NodeConfig
 from node.core.messages import CreateTopic
-from node.core.protocol import LeaderBy, Restart, protocol
+from node.core.protocol import Detection, LeaderBy, Restart, protocol
 
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
 """What a run of ours leaves behind: everything that a check can ask for."""
@@ -62,4 +62,5 @@ def promise_of(schedule: Schedule) -> Promise:
         durable_acks=acks == -1 and not cluster.unclean_election
         and not outnumber_copies(schedule, copies),
         contiguous_offsets=not voted,
+        silence_deposes=rules.detection is Detection.HEARTBEATS,
     )  # fmt: skip
