@@ -273,7 +273,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    whole = 0 if reader.damaged else COMPLETE
+    whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
     several = TRANSACTIONS if reader.transactions else 0
     yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:

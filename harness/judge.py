@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from checker.errors import CheckerError
+from checker.foreign import foreign_history, run_folder_of
 from checker.inprocess import check_run
 from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
@@ -95,7 +96,12 @@ def tidy(folder: Path, result: RunResult) -> None:
 
 
 def run_folder(path: Path) -> Path:
-    """`path` as the folder of one run. Raises UsageError when it is none."""
+    """`path` as the folder of one run; of another tool's history one is made beside it.
+
+    Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
+    """
+    if (history := foreign_history(path)) is not None:
+        return run_folder_of(history)
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")
     if not any((path / part).exists() for part in _PARTS):
