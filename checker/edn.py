@@ -15,7 +15,7 @@ from typing import Any, Final
 from checker.lines import Line
 
 _TOKEN: Final = re.compile(
-    r"""(?:[\s,]|;[^\n]*)*
+    r"""(?:[\s,]|;[^\n]*+)*+
     ( \#\{ | \#_ | [\[\](){}]
     | "(?:[^"\\]|\\.)*"
     | \\(?:[a-zA-Z0-9]+|.)
@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_BLANK: Final = re.compile(r"(?:[\s,]|;[^\n]*)*")
+_BLANK: Final = re.compile(r"(?:[\s,]|;[^\n]*+)*+")
 _INT: Final = re.compile(r"[+-]?[0-9]+N?")
 _FLOAT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?M?")
 _OPEN: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}

@@ -17,12 +17,15 @@ from checker.edn import EdnError, read_forms
 from checker.errors import CheckerError
 from checker.jepsen import NotAnOperation, Translator
 from checker.lines import Line, Problems, read_lines
-from checker.source import UNREADABLE, why
-from harness.history import encode
+from checker.meta import RunMeta
+from checker.read_history import read_history
+from checker.source import UNREADABLE, Ingested, Source, why
+from harness.history import Op, encode
 
 SUFFIX: Final = ".floodmark"
 HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
 _PROBED_LINES: Final = 20
+_ALL: Final = 1 << 30
 # Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
 _PROMISE: Final = {"contiguous_offsets": False}
 
@@ -88,27 +91,48 @@ def run_folder_of(file: Path) -> Path:
     return folder
 
 
+def validate(file: Path) -> list[str]:
+    """What is wrong with a history on which line, in sentences; none if all is well with it.
+
+    Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
+    """
+    problems = Problems(told_in_full=_ALL)
+    form = form_of(file)
+    if form == "own":
+        into = Ingested(RunMeta(), problems=problems)
+        read_history(Source(0, file.parent, "history", file), into)
+    else:
+        count = sum(1 for _ in _ops(file, form, Translator(), problems))
+        if not count and not problems:
+            problems.add("empty", f"{file.name} has no operation in it: there is nothing to judge.")
+    return [*problems.sentences(), *problems.notes]
+
+
+def _ops(file: Path, form: str, translator: Translator, problems: Problems) -> Iterator[Op]:
+    """The operations of a Jepsen history in our form; what is no operation is a problem."""
+    for number, found in _forms(file, form):
+        if isinstance(found, Exception):
+            sentence = f"{file.name} line {number} cannot be read: {why(found)}."
+            problems.add(f"{file.name}: line", sentence)
+            translator.lines_lost = True
+            continue
+        try:
+            op = translator.take(found)
+        except NotAnOperation as error:
+            sentence = f"{file.name} line {number} is not an operation: {error}."
+            problems.add(f"{file.name}: operation", sentence)
+            translator.lines_lost = True
+            continue
+        if op is not None:
+            yield op
+
+
 def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
     """Write a Jepsen history in our form; what run.json has to say of it."""
     translator, problems = Translator(), Problems()
     with target.open("wb") as out:
-        for number, found in _forms(file, form):
-            if isinstance(found, Exception):
-                problems.add(
-                    f"{file.name}: line",
-                    f"{file.name} line {number} cannot be read: {why(found)}.",
-                )
-                continue
-            try:
-                op = translator.take(found)
-            except NotAnOperation as error:
-                problems.add(
-                    f"{file.name}: operation",
-                    f"{file.name} line {number} is not an operation: {error}.",
-                )
-                continue
-            if op is not None:
-                out.write(encode(op))
+        for op in _ops(file, form, translator, problems):
+            out.write(encode(op))
     return {
         "partitions": {partition: [] for partition in sorted(translator.partitions)},
         "problems": problems.sentences(),

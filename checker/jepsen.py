@@ -34,6 +34,8 @@ class Translator:
     def __init__(self) -> None:
         self.ops = 0
         self.partitions: set[str] = set()
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
         self._open: dict[int, Op] = {}
         # Processes that began anew at the start of every partition: what they read is final.
         self._from_start: set[int] = set()
@@ -62,7 +64,7 @@ class Translator:
 
     def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
         process = common["process"]
-        if process in self._open:
+        if process in self._open and not self.lines_lost:
             raise NotAnOperation(f"process {process} invokes while its last operation is under way")
         op = Op(op=self.ops, **common, **_body(form, common["f"]))
         self.ops += 1
@@ -70,9 +72,11 @@ class Translator:
         self._open[process] = op
         return op
 
-    def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
+    def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op | None:
         process = common["process"]
         invoked = self._open.get(process)
+        if invoked is None and self.lines_lost:
+            return None
         if invoked is None:
             raise NotAnOperation(f"process {process} completes what it never invoked")
         if invoked.f != common["f"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from checker.errors import CheckerError
-from checker.foreign import foreign_history, run_folder_of
+from checker.foreign import foreign_history, run_folder_of, validate
 from checker.inprocess import check_run
 from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
@@ -93,6 +93,17 @@ def tidy(folder: Path, result: RunResult) -> None:
     """The nodes' own data is evidence only where something was found."""
     if result.verdict is Verdict.VALID:
         shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def wrong_lines(path: Path) -> list[str]:
+    """What is wrong with a history, by line. Raises UsageError where there is none."""
+    file = path / "history.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        file = foreign_history(path) or file
+    try:
+        return validate(file)
+    except OSError as error:
+        raise UsageError(f"{path}: no history to read: {error.strerror}") from None
 
 
 def run_folder(path: Path) -> Path:
