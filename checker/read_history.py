@@ -104,6 +104,8 @@ class _Reader:
         self.into = into
         self.name = source.name
         self.damaged = False
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
         self.open: dict[int, Op] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
@@ -132,6 +134,7 @@ class _Reader:
             try:
                 op = _lenient.decode(line.data)
             except UNREADABLE as error:
+                self.lines_lost = True
                 if line.whole:
                     self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
                 else:
@@ -168,6 +171,7 @@ class _Reader:
         if op.type == "invoke":
             if op.op in self.open or op.op in self.completed:
                 self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
+                self.lines_lost = True
             else:
                 self.open[op.op] = op
             return
@@ -180,9 +184,10 @@ class _Reader:
             return
         invoked = self.open.pop(op.op, None)
         if invoked is None:
-            self.problem(
-                "orphan", f"line {number}: operation {op.op} ends but was never invoked."
-            )
+            if not self.lines_lost:
+                self.problem(
+                    "orphan", f"line {number}: operation {op.op} ends but was never invoked."
+                )
         elif (invoked.process, invoked.f) != (op.process, op.f):
             self.problem(
                 "other",
