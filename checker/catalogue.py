@@ -27,6 +27,7 @@ class Needs(Enum):
     DURABLE_ACKS = "an acknowledgement promises durability"
     COMMITTED_STAYS = "committed records are never rolled back"
     CLEAN_ELECTION = "only members of ISR or ELR are elected"
+    SILENCE_DEPOSES = "a broker that is silent too long leaves every ISR"
     CONTIGUOUS = "offsets have no holes"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "allowed always, told for information"
@@ -90,6 +91,7 @@ CATALOGUE: Final = (
     AnomalyKind("two-controllers", LOG, Needs.NOTHING),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
+    AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
     AnomalyKind("no-progress", LIVENESS, Needs.NOTHING),
     AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING),

@@ -26,6 +26,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     contiguous_offsets: bool = True
     # How old an answer may be at most; -1: nothing is promised.
     staleness_ms: int = -1
+    silence_deposes: bool = True
 
     @property
     def committed_stays(self) -> bool:

@@ -134,6 +134,33 @@ def report(runs: Runs) -> int:
 
 
 @app.command()
+def replay(
+    file: Annotated[
+        Path, typer.Argument(help="A schedule file, a ready-made one's name, or a run folder.")
+    ],
+    world: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
+    times: Annotated[int, typer.Option(help="How often; each time with the next seed.")] = 1,
+    protocol: Annotated[str | None, typer.Option(help="Under another protocol.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first run [the workload's].")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="List every step in words.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(help="Leave the run folders there [simulated: none].")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Run a schedule again; exit 0 when the runs are what it expects, 1 when not."""
+    from harness.cli_replay import Replay, replay_command
+
+    return replay_command(
+        Replay(
+            file=file, world=world, times=times, protocol=protocol, seed=seed, trace=trace,
+            keep=keep, quiet=quiet, json=json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
 def bench(
     seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
     batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from checker.errors import CheckerError
 from checker.foreign import foreign_history, run_folder_of, validate
 from checker.inprocess import check_run
+from checker.story_file import write_story
 from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
 
@@ -52,11 +53,22 @@ class SparkSoon:
 
 
 def judge(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[RunResult]:
-    """Judge run folders and leave `results.json` in each.
+    """Judge run folders and leave `results.json` in each, and a `story.json` where there is one.
 
     Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
     results cannot be written.
     """
+    results = _judged(folders, spark, tell)
+    for folder, result in zip(folders, results, strict=True):
+        try:
+            write_story(folder, result)
+        except (OSError, LookupError, TypeError) as error:
+            tell(f"The story of {folder} could not be told: {error}")
+    return results
+
+
+def _judged(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[RunResult]:
+    """On Spark if it can be had, else in this process."""
     if spark is not None:
         try:
             return spark.check(folders)

@@ -40,6 +40,8 @@ class Timings(_Strict, frozen=True, kw_only=True):
     election_min_ms: int = 300
     election_max_ms: int = 600
     hw_checkpoint_ms: int = 500
+    idle_wait_ms: int = 300
+    leader_timeout_ms: int = 1500
 
 
 class Cluster(_Strict, frozen=True, kw_only=True):

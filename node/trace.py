@@ -27,6 +27,8 @@ CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PARTITION: Final = "partition"
 PROPOSED: Final = "proposed"
+REPORTED: Final = "reported"
+WITNESSED: Final = "witnessed"
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # a process began; switches are the historical bugs turned on
@@ -41,6 +43,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
     # the leader asked the controller for another in-sync set
     PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    # a follower told the controller that its leader does not answer
+    REPORTED: ("leader", "leader_epoch", "partition_epoch"),
+    # the controller counted such a report; `witnesses` are all that count now
+    WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),
     # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
     APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
     # the tail was cut from `from_leo` down to `leo`
@@ -59,17 +65,19 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     CONTROLLER: ("state", "term"),
     # the controller committed a change of a broker: "unfenced" | "fenced" | "stopping"
     BROKER: ("broker", "broker_epoch", "state"),
-    # the controller committed a change of a partition
+    # the controller committed a change of a partition; `unclean`: its leader was elected from
+    # outside ISR and ELR and has not confirmed yet; `adding`, `removing`: a move is under way
     PARTITION: (
         "leader", "leader_epoch", "partition_epoch", "isr", "elr", "last_known_elr", "replicas",
-        "unclean",
+        "unclean", "adding", "removing", "min_isr",
     ),
 }  # fmt: skip
 
 MESSAGE_KINDS: Final = (
-    "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "epoch-end",
-    "epoch-ended", "fetch", "fetched", "heartbeat", "metadata", "metadata-is", "produce",
-    "produced", "register", "registered", "vote", "voted",
+    "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "elect-leader",
+    "epoch-end", "epoch-ended", "fetch", "fetched", "heartbeat", "log-info", "log-info-is",
+    "metadata", "metadata-is", "new-data", "produce", "produced", "reassign", "register",
+    "registered", "report-leader", "set-min-isr", "vote", "voted",
 )  # fmt: skip
 """Kinds of messages on the wire, for faults that strike only some of them."""
 
@@ -86,6 +94,7 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "beaten": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
     "begin-epoch": ("corr", "partition", "term"),
     "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
+    "elect-leader": ("corr", "partition", "unclean"),
     "epoch-end": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
     "epoch-ended": (
         "asked", "corr", "end_offset", "epoch", "error", "leader", "partition",
@@ -103,12 +112,22 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
         "broker", "broker_epoch", "corr", "metadata_offset", "want_fence",
         "want_shutdown",
     ),
+    "log-info": ("corr", "partition", "partition_epoch"),
+    "log-info-is": (
+        "broker_epoch", "corr", "end_offset", "last_epoch", "partition", "partition_epoch",
+    ),
     "metadata": ("corr",),
     "metadata-is": ("corr", "leaders"),
+    "new-data": ("corr", "partition"),
     "produce": ("acks", "corr", "partition", "timeout_ms"),
     "produced": ("appended", "base_offset", "corr", "error", "leader", "leader_epoch", "partition"),
+    "reassign": ("corr", "partition", "replicas"),
     "register": ("broker", "corr", "incarnation", "intact_since"),
     "registered": ("broker_epoch", "corr", "error", "incarnation", "leader"),
+    "report-leader": (
+        "corr", "leader", "leader_epoch", "partition", "partition_epoch", "replica",
+    ),
+    "set-min-isr": ("corr", "min_isr", "topic"),
     "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
     "voted": ("corr", "granted", "partition", "pre", "request_term", "term"),
 }  # fmt: skip

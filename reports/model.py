@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.verdict import Anomaly, RunResult, Verdict
+from checker.verdict import Anomaly, RunResult, Story, Verdict
 from nemesis.schedule import Schedule
 from nemesis.schedule import parse as parse_schedule
 from node.errors import FloodmarkError, UsageError
@@ -115,6 +115,7 @@ class RunFolder:
     held: dict[tuple[str, str], dict[int, Held]]
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
+    story: Story | None = None
     zero_us: int = 0
     last_us: int = 0
 
@@ -162,6 +163,9 @@ def read(run_dir: Path) -> RunFolder:
     result = None
     if (run_dir / "results.json").exists():
         result = json_file(run_dir / "results.json", RunResult, notes)
+    told = None
+    if (run_dir / "story.json").exists():
+        told = json_file(run_dir / "story.json", Story, notes)
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
     foci = _foci(result, info, heads)
@@ -181,7 +185,7 @@ def read(run_dir: Path) -> RunFolder:
         path=run_dir, info=info, schedule=schedule, result=result, operations=ops,
         faults=executed, exits=tuple(exits), cluster=story, replicas=heads, foci=tuple(foci),
         held=replicas.read_windows(run_dir, windows, notes), files=_files(run_dir), notes=notes,
-        zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
+        story=told, zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import signal
 import sys
-import time
 from random import Random
 
 from node.core.api import (
@@ -109,7 +108,7 @@ class Hangs(FakeCore):
     def stop(self, effects: Effects) -> None:
         """Hold the process, as a bug would."""
         while True:
-            time.sleep(1000)
+            signal.pause()
 
 
 class SmallDisk(FakeCore):

@@ -9,8 +9,6 @@ import json
 import os
 import select
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +22,7 @@ from node.core.messages import AnyMessage, ProduceRequest
 from node.runtime.loop import MakeCore
 from node.runtime.process import ProcessConfig
 from node.runtime.spawn import NodeProcess, spawn
+from tests.waiting import until
 
 DEADLINE_S = 60.0
 BODY = batch.build(1, b"record")
@@ -34,15 +33,6 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until `condition` is true; returns what it returned."""
-    end = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < end, f"never came: {what}"
-        time.sleep(0.002)
-    return found
 
 
 def until_gone(pid: int) -> None:

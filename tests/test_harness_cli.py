@@ -36,7 +36,7 @@ def floodmark(
 
 WRONG = [
     ("run --protocol paxos", "unknown protocol 'paxos' (known: "),
-    ("run --switch M99", "unknown switch 'M99' (known: ack-before-isr (M18)"),
+    ("run --switch M99", "unknown switch 'M99' (known: "),
     ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
     ("run --brokers 3 --replication-factor 5", "replication_factor 5 needs as many brokers"),

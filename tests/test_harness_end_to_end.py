@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import pytest
 
 from harness.history import Op, decode, pairs
 from nemesis.schedule import Cluster, Delay, Kill, Pause, Schedule, Timings, Workload
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 120
 FAST = Timings(heartbeat_ms=100, session_ms=700, lag_ms=500)
 SMALL = Cluster(partitions=2, timings=FAST)
 CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=5_000)
@@ -42,13 +41,14 @@ def history(folder: Path) -> list[Op]:
     return [decode(line) for line in (folder / "history.jsonl").read_bytes().splitlines()]
 
 
-def wait_until(is_so: Callable[[], bool], harness: subprocess.Popen[str] | None = None) -> None:
+def wait_until(is_so: Callable[[], bool], harness: subprocess.Popen[str]) -> None:
     """Wait for something to be seen; `harness` must go on running until then."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert harness is None or harness.poll() is None, harness.communicate()
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
+
+    def seen() -> bool:
+        assert harness.poll() is None, harness.communicate()
+        return is_so()
+
+    until(seen)
 
 
 def acknowledged(folder: Path) -> int:
@@ -173,7 +173,7 @@ def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_p
     assert len(children) >= 6
     harness.kill()
     harness.communicate()
-    wait_until(lambda: not any(map(lives, children)))
+    until(lambda: not any(map(lives, children)))
     folder = run_folder(tmp_path)
     assert json.loads((folder / "run.json").read_text())["state"] == "running"
     done = subprocess.run(

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,18 +24,11 @@ from nemesis.links import Counts, LinkRule
 from node import wire
 from node.core.messages import FetchRequest, MetadataRequest
 from node.errors import FloodmarkError
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 30.0
 SPAWN = get_context("spawn")
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait for a condition that must come; the limit is only there for a broken hub."""
-    limit = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < limit, "it never came"
-        threading.Event().wait(0.002)
 
 
 LEASES: list[PortLease] = []

@@ -26,10 +26,30 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_a_scenario_breaks_the_protocols_it_is_about_and_no_other(
     tmp_path: Path, schedule: str, protocol: str, broken: str
 ) -> None:
-    words = ["run", "--schedule", schedule, "--protocol", protocol]
+    check(tmp_path, ["--schedule", schedule, "--protocol", protocol], broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("switches", "broken"),
+    [(["liftbridge-epoch-offset"], "committed-prefix-agreement"), ([], "")],
+)
+def test_the_second_successor_answers_wrong_with_the_defect_only(
+    tmp_path: Path, switches: list[str], broken: str
+) -> None:
+    schedule = json.loads((ROOT / "nemesis/schedules/second-successor.json").read_text())
+    assert schedule["cluster"]["switches"] == ["liftbridge-epoch-offset"]
+    schedule["cluster"]["switches"] = switches
+    schedule["expectation"] = {}
+    (tmp_path / "schedule.json").write_text(json.dumps(schedule))
+    check(tmp_path, ["--schedule", "schedule.json"], broken)
+
+
+def check(folder: Path, words: list[str], broken: str) -> None:
+    """Run it: the verdict is invalid, for this property among others, or valid."""
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *words, "--no-spark", "--no-report", "--json"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "harness.cli", "run", *words, "--no-spark", "--no-report", "--json"],
+        cwd=folder, capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     result = json.loads(done.stdout)["result"]

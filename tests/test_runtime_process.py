@@ -19,7 +19,8 @@ from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest
 from node.runtime.spawn import spawn
 from node.runtime.store import LmdbStorage
 from tests.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk
-from tests.runtime_rig import BODY, Node, until, until_gone
+from tests.runtime_rig import BODY, Node, until_gone
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 

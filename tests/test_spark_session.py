@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from checker import spark
 from checker.class_archive import ClassArchive, archive_for, build_in_background, publish
 from checker.errors import JavaMissing, SparkStartError
 from checker.java import Java, find_java
+from tests.waiting import until
 
 # One worker runs all of these, so that they share one JVM.
 pytestmark = pytest.mark.xdist_group("spark")
@@ -101,7 +101,7 @@ def test_a_dead_jvm_is_replaced_and_other_settings_may_follow(
 ) -> None:
     dead = jvm_pid()
     os.kill(dead, signal.SIGKILL)
-    wait_until_gone(dead, 10)
+    until(lambda: not is_running(dead))
     replaced = spark.start_session("large", cores=2, small=False, driver_memory="1g")
     assert jvm_pid() != dead
     assert replaced.conf.get("spark.sql.shuffle.partitions") == "32"
@@ -142,7 +142,7 @@ def test_ctrl_c_spares_the_jvm_and_sigkill_takes_it_along() -> None:
     finally:
         owner.kill()
         owner.wait()
-    wait_until_gone(int(pid), 30)
+    until(lambda: not is_running(int(pid)))
 
 
 def test_a_failed_start_is_one_sentence(tmp_path: Path) -> None:
@@ -177,10 +177,7 @@ def test_the_carried_runtime_serves_with_and_without_an_archive(
     java = find_java()
     spark.close_jvm()
     assert build_in_background(archive_for(java))
-    deadline = time.monotonic() + 300
-    while not archive_for(java).path.exists():
-        assert time.monotonic() < deadline, "the archive was not made"
-        time.sleep(0.5)
+    until(archive_for(java).path.exists, "the archive")
     log = tmp_path / "spark.log"
     assert largest_offsets(spark.start_session("archived", cores=1, log_file=log))[2] == (2, 98)
     spark.close_jvm()
@@ -239,8 +236,7 @@ class TestClassArchive:
 
         first = threading.Thread(target=publish, args=(archive, write))
         first.start()
-        while not writers:
-            time.sleep(0.001)
+        until(lambda: writers, "the first writer")
         assert not publish(archive, write)
         everyone_tried.wait(10)
         first.join()
@@ -260,14 +256,6 @@ def jvm_pid() -> int:
     """The process id of the JVM that is kept in this process."""
     assert spark._jvm is not None
     return spark._jvm.pid
-
-
-def wait_until_gone(pid: int, timeout_s: float) -> None:
-    """Fails when a process still runs after a while; a zombie does not run."""
-    deadline = time.monotonic() + timeout_s
-    while is_running(pid):
-        assert time.monotonic() < deadline, f"process {pid} still runs"
-        time.sleep(0.05)
 
 
 def is_running(pid: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from harness.appender import Appender
+from harness.brokers import Exit
 from harness.clock import now_us
 from node.runtime.process import ProcessConfig
 from node.runtime.spawn import NodeProcess, spawn
@@ -23,17 +24,6 @@ STOP_TIMEOUT_S: Final = 6.0
 REAP_TIMEOUT_S: Final = 10.0
 
 MakeConfig = Callable[[str, int], ProcessConfig]
-
-
-class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `exits.jsonl`: one end of a process."""
-
-    node: str
-    incarnation: int
-    t_us: int
-    code: int
-    by: Literal["kill", "stop", "itself"]
-    expected: bool
 
 
 @dataclass(slots=True)
