@@ -7,8 +7,7 @@ nothing a kernel computes depends on row order, partitioning or parallelism.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.facts import I64, NUMBERS, SCHEMA, Kind
+from checker.facts import COMPLETE, I64, NUMBERS, TRANSACTIONS, Kind
 from checker.meta import RunMeta
 
 Mask = npt.NDArray[np.bool_]
@@ -26,11 +25,35 @@ _Made = TypeVar("_Made")
 _Index = I64 | Mask | slice
 
 
-@dataclass(frozen=True)
+class Columns:
+    """The facts of a run or of one partition as columns, in the order they came in.
+
+    `client` and `node` are codes into `names`, which is sorted: sorting by code is sorting by name.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.names, (client, node) = _encode(table.column("client"), table.column("node"))
+        self.numbers = {name: _numbers(table.column(name)) for name in NUMBERS}
+        self.numbers |= {"client": client, "node": node}
+        self.kind = table.column("kind").to_numpy().astype(np.int64)
+        self._text = table.column("text")
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def text(self, rows: I64) -> Texts:
+        """The texts of some rows."""
+        found = np.full(len(rows), "", dtype=object)
+        if len(rows):
+            found[:] = self._text.take(pa.array(rows)).to_pylist()
+        return found
+
+
 class Facts:
     """Facts of one kind as columns; docs of `checker.facts` say what each means for which kind.
 
-    `client` and `node` are codes into `names`; `text` keeps its strings.
+    Made of rows of `Columns`; a column is only copied out of them when it is first used. `client`
+    and `node` are codes into `names`; `text` holds strings.
     """
 
     op: I64
@@ -52,17 +75,28 @@ class Facts:
     client: I64
     node: I64
     text: Texts
-    names: tuple[str, ...]
+
+    def __init__(self, columns: Columns, rows: I64) -> None:
+        self._columns = columns
+        self._rows = rows
+        self.names = columns.names
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "text":
+            made: Any = self._columns.text(self._rows)
+        elif name in self._columns.numbers:
+            made = self._columns.numbers[name][self._rows]
+        else:
+            raise AttributeError(name)
+        setattr(self, name, made)
+        return made
 
     def __len__(self) -> int:
-        return len(self.op)
+        return len(self._rows)
 
     def take(self, index: _Index) -> Facts:
         """The rows at `index` (numbers, a mask or a slice), in that order."""
-        return Facts(
-            **{f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "names"},
-            names=self.names,
-        )
+        return Facts(self._columns, self._rows[index])
 
     @property
     def end(self) -> I64:
@@ -74,6 +108,7 @@ class Facts:
         return self.names[code]
 
 
+_NO_ROWS: Final = np.zeros(0, np.int64)
 _BY_OP: Final = ("op", "seq", "idx")
 _BY_TIME: Final = ("t1", "node", "op")
 _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
@@ -98,21 +133,25 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
 class Group:
     """One (run, partition): its metadata and its facts by kind; views are made when first used."""
 
-    def __init__(self, partition: str, table: pa.Table) -> None:
+    def __init__(self, partition: str, columns: Columns, rows: I64 | None = None) -> None:
+        """`rows` are those of the partition where `columns` are those of a whole run."""
         self.partition = partition
-        self.meta = RunMeta()
-        texts = table.column("text")
-        kinds = table.column("kind").to_numpy().astype(np.int64)
-        if len(about := np.flatnonzero(kinds == Kind.META)):
-            self.meta = msgspec.json.decode(texts[int(about[0])].as_py(), type=RunMeta)
-        # Codes follow the order of names, so that sorting by code is sorting by name.
-        self._names, (client, node) = _encode(table.column("client"), table.column("node"))
-        self._numbers = {name: _numbers(table.column(name)) for name in NUMBERS}
-        self._numbers |= {"client": client, "node": node}
-        self._texts = texts
-        self._rows = {int(k): np.flatnonzero(kinds == k) for k in np.unique(kinds)}
+        self._columns = columns
+        rows = np.arange(len(columns)) if rows is None else rows
+        rows = rows[np.argsort(columns.kind[rows], kind="stable")]
+        kinds, starts = np.unique(columns.kind[rows], return_index=True)
+        parts = np.split(rows, starts[1:]) if len(kinds) else []
+        self._rows = dict(zip(kinds.tolist(), parts, strict=True))
         self._views: dict[Kind, Facts] = {}
         self._made: dict[Any, Any] = {}
+
+    @cached_property
+    def meta(self) -> RunMeta:
+        """What is known of the run."""
+        about = self._rows.get(int(Kind.META), _NO_ROWS)
+        if not len(about):
+            return RunMeta()
+        return _meta(str(self._columns.text(about[:1])[0]))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
         """What `make` gives for this group; made once, however many kernels ask."""
@@ -129,19 +168,12 @@ class Group:
     def of(self, kind: Kind) -> Facts:
         """The facts of one kind, sorted."""
         if kind not in self._views:
-            rows = self._rows.get(int(kind), np.zeros(0, np.int64))
-            order = _ORDER.get(kind, _BY_OP)
-            keys = [self._numbers[name][rows] for name in reversed(order)]
-            rows = rows[np.lexsort(keys)] if len(rows) else rows
-            has_text = kind in (Kind.PARTITION, Kind.FAULT, Kind.EXIT, Kind.PROBLEM, Kind.NOTE)
-            text = np.full(len(rows), "", dtype=object)
-            if has_text and len(rows):
-                text[:] = self._texts.take(pa.array(rows)).to_pylist()
-            self._views[kind] = Facts(
-                **{name: column[rows] for name, column in self._numbers.items()},
-                text=text,
-                names=self._names,
-            )
+            rows = self._rows.get(int(kind), _NO_ROWS)
+            if len(rows) > 1:
+                order = _ORDER.get(kind, _BY_OP)
+                keys = [self._columns.numbers[name][rows] for name in reversed(order)]
+                rows = rows[np.lexsort(keys)]
+            self._views[kind] = Facts(self._columns, rows)
         return self._views[kind]
 
     @cached_property
@@ -172,7 +204,12 @@ class Group:
     def history_whole(self) -> bool:
         """Whether every line of the history was read: only then does absence prove anything."""
         known = self.of(Kind.HISTORY).flags
-        return bool(len(known)) and bool((known != 0).all())
+        return bool(len(known)) and bool((known & COMPLETE != 0).all())
+
+    @cached_property
+    def has_transactions(self) -> bool:
+        """Whether any operation of the run did more than one thing: only then are cycles sought."""
+        return bool((self.of(Kind.HISTORY).flags & TRANSACTIONS).any())
 
     def seconds(self, t_us: int) -> str:
         """A time in words."""
@@ -199,6 +236,7 @@ def _encode(*columns: pa.ChunkedArray) -> tuple[tuple[str, ...], list[I64]]:
     return names, made
 
 
-def group_of(partition: str, batches: list[pa.RecordBatch]) -> Group:
-    """A group from record batches of facts."""
-    return Group(partition, pa.Table.from_batches(batches, schema=SCHEMA))
+@lru_cache(maxsize=64)
+def _meta(text: str) -> RunMeta:
+    """The metadata of a run, decoded once for all its partitions."""
+    return msgspec.json.decode(text, type=RunMeta)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,8 +15,9 @@ from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.facts import SCHEMA, Kind
 from checker.findings import Finding
+from checker.group import Columns, Group
 from checker.ingest import ingest, sources
-from checker.judge import judge_group
+from checker.judge import findings, sentences
 from checker.lines import Problems
 from checker.results import write_results
 from checker.strangers import Home, homes
@@ -52,14 +54,15 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
 def judge_facts(about: meta.RunMeta, table: pa.Table) -> Collected:
     """Judge all groups of one run's facts, in order of partition."""
     run = Collected(about)
-    partitions = sorted(pc.unique(table.column("partition")).to_pylist())
-    for partition in partitions:
-        group = table.filter(pc.equal(table.column("partition"), partition))
-        rows = judge_group(0, partition, group)
-        for what, body in zip(
-            rows.column("what").to_pylist(), rows.column("body").to_pylist(), strict=True
-        ):
-            collect(run, partition, what, body)
+    columns = Columns(table)
+    codes = table.column("partition").combine_chunks().dictionary_encode()
+    names = codes.dictionary.to_pylist()
+    of = codes.indices.to_numpy()
+    for partition in sorted(names):
+        group = Group(partition, columns, np.flatnonzero(of == names.index(partition)))
+        run.findings += [(partition, found) for found in findings(group)]
+        for what, text in sentences(group):
+            _told(run, what, text)
     return run
 
 
@@ -67,12 +70,17 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
     """Take one row of `checker.judge.ROWS` into what is known of a run."""
     if what == "finding":
         run.findings.append((partition, msgspec.json.decode(body, type=Finding)))
-    elif what == "problem":
-        run.problems.append(body)
-    elif what == "faults":
-        run.faults = int(body)
     else:
-        run.notes.append(body)
+        _told(run, what, body)
+
+
+def _told(run: Collected, what: str, text: str) -> None:
+    if what == "problem":
+        run.problems.append(text)
+    elif what == "faults":
+        run.faults = int(text)
+    else:
+        run.notes.append(text)
 
 
 def _homes(run: Collected, table: pa.Table) -> Mapping[int, Home]:

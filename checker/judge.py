@@ -24,7 +24,7 @@ from checker.catalogue import (
 )
 from checker.facts import FaultAction, Kind
 from checker.findings import Finding, Kernel
-from checker.group import Facts, Group
+from checker.group import Columns, Facts, Group
 from checker.kernels import (
     agreement,
     exercise,
@@ -36,6 +36,7 @@ from checker.kernels import (
     polls,
     reads,
     sends,
+    transactions,
     values,
 )
 
@@ -46,6 +47,7 @@ PARTITION_KERNELS: Final = (
     Kernel(OFFSETS, values.judge),
     Kernel(OFFSETS, polls.judge),
     Kernel(OFFSETS, sends.judge),
+    Kernel(OFFSETS, transactions.judge),
     Kernel(READS, reads.judge),
     Kernel(LOG, logs.judge),
     Kernel(LOG, metadata.judge),
@@ -106,12 +108,9 @@ def _without_absence(found: Finding) -> Finding:
 
 def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
     """Judge one group of facts: one row a finding, problem or note."""
-    group = Group(partition, facts)
+    group = Group(partition, Columns(facts))
     told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
-    for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note")):
-        told.extend((what, str(text)) for text in group.of(kind).text)
-    if not partition:
-        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
+    told += sentences(group)
     columns = list(zip(*told, strict=True)) or [(), ()]
     return pa.table(
         [
@@ -123,6 +122,18 @@ def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
         ],
         schema=ROWS,
     )
+
+
+def sentences(group: Group) -> list[tuple[str, str]]:
+    """What was told of a group beside findings: "problem", "note", "faults", each with its text."""
+    told = [
+        (what, str(text))
+        for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note"))
+        for text in group.of(kind).text
+    ]
+    if not group.partition:
+        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
+    return told
 
 
 def _struck(faults: Facts) -> int:
