@@ -8,6 +8,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
 | OP         | op   |      |     | invoke | complete | (value: 1 = send, 2 = poll, 0 = other)      |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
+|            | (flags: 1 = a read of another partition proves its operation)                    |
 | READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
 | RESET      | op   |      |     | invoke | complete | value: 1 = subscribe; count: 1 = named      |
 | LOG_HEAD   | (flags: 1 = dump complete)           | start  |       |       |       | hw | leo |
@@ -15,7 +16,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | LOG        |      |      |     |        |          | base   | records | n   | epoch |    |     |
 | LOG_REC    |      |      |     |        |          | first  | first | n     | epoch |    |     |
 | TRACE_FILE | (flags: 1 = the trace of `node` is whole)                                           |
-| HISTORY    | (flags: 1 = every line of the history was read)                                     |
+| HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
 | ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
@@ -23,6 +24,9 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | CONTROLLER | line |      |     |        | t_us     |        |       |       | term  |    |     |
 | FAULT      | fault| line |     | t_us   | done_us  | (text: the line; outcome: see FaultAction)  |
 | EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
+
+Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran. A transaction
+is an operation of more than one send, or of sends and reads.
 
 An empty answer of a read is one READ row with count 0. `hash` is the prefix hash at `offset` (HW),
 `leo` (APPEND) or the batch end (LOG); `hash2` is the hash kept by the replica where it differs.
@@ -86,6 +90,9 @@ class FaultAction(IntEnum):
 
 
 FINAL: Final = 1
+REBALANCED: Final = 2
+PROVED: Final = 1
+TRANSACTIONS: Final = 2
 LEADER: Final = 1
 COMPLETE: Final = 1
 EXPECTED: Final = 1

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.facts import I64, NUMBERS, SCHEMA, Kind
+from checker.facts import COMPLETE, I64, NUMBERS, SCHEMA, TRANSACTIONS, Kind
 from checker.meta import RunMeta
 
 Mask = npt.NDArray[np.bool_]
@@ -172,7 +172,12 @@ class Group:
     def history_whole(self) -> bool:
         """Whether every line of the history was read: only then does absence prove anything."""
         known = self.of(Kind.HISTORY).flags
-        return bool(len(known)) and bool((known != 0).all())
+        return bool(len(known)) and bool((known & COMPLETE != 0).all())
+
+    @cached_property
+    def has_transactions(self) -> bool:
+        """Whether any operation of the run did more than one thing: only then are cycles sought."""
+        return bool((self.of(Kind.HISTORY).flags & TRANSACTIONS).any())
 
     def seconds(self, t_us: int) -> str:
         """A time in words."""

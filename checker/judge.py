@@ -36,6 +36,7 @@ from checker.kernels import (
     polls,
     reads,
     sends,
+    transactions,
     values,
 )
 
@@ -46,6 +47,7 @@ PARTITION_KERNELS: Final = (
     Kernel(OFFSETS, values.judge),
     Kernel(OFFSETS, polls.judge),
     Kernel(OFFSETS, sends.judge),
+    Kernel(OFFSETS, transactions.judge),
     Kernel(READS, reads.judge),
     Kernel(LOG, logs.judge),
     Kernel(LOG, metadata.judge),

@@ -24,6 +24,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     unclean_election: bool = False
     durable_acks: bool = True
     contiguous_offsets: bool = True
+    # How old an answer may be at most; -1: nothing is promised.
+    staleness_ms: int = -1
 
     @property
     def committed_stays(self) -> bool:

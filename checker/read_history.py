@@ -13,14 +13,27 @@ import msgspec
 import pyarrow as pa
 
 from checker import tables
-from checker.facts import COMPLETE, FINAL, POLL_OP, SEND_OP, Kind, Outcome, block
+from checker.facts import (
+    COMPLETE,
+    FINAL,
+    POLL_OP,
+    PROVED,
+    REBALANCED,
+    SEND_OP,
+    TRANSACTIONS,
+    Kind,
+    Outcome,
+    block,
+)
 from checker.lines import Line, read_lines
+from checker.proofs import proved
 from checker.source import (
     UNREADABLE,
     Count,
     Ingested,
     Number,
     Offset,
+    Partition,
     Source,
     Time,
     Value,
@@ -38,6 +51,7 @@ class _Run(Run, frozen=True, array_like=True):
 
 
 class _Send(Send, frozen=True, kw_only=True):
+    partition: Partition
     value: Value
     count: Count = 1
     acks: Number = -1
@@ -45,6 +59,7 @@ class _Send(Send, frozen=True, kw_only=True):
 
 
 class _Read(Read, frozen=True, kw_only=True):
+    partition: Partition
     start: Offset = -1
     records: tuple[_Run, ...] = ()
     hw: Offset = -1
@@ -56,6 +71,7 @@ class _Op(Op, frozen=True, kw_only=True):
     process: Number
     sends: tuple[_Send, ...] = ()
     reads: tuple[_Read, ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
 
 class _StrictRun(_Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
@@ -92,9 +108,13 @@ class _Reader:
         self.last_us: dict[int, int] = {}
         # partitions a process used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
+        # operations of unknown outcome that sent to several partitions
+        self.unknown: dict[int, list[Send]] = {}
+        self.transactions = False
         self.ops: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
+        self.rebalanced: list[bool] = []
         self.resets: list[tuple[Any, ...]] = []
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
@@ -147,6 +167,12 @@ class _Reader:
             self.problem(
                 "orphan", f"line {line.number}: operation {op.op} ends but was never invoked."
             )
+        elif (invoked.process, invoked.f) != (op.process, op.f):
+            self.problem(
+                "other",
+                f"line {line.number}: operation {op.op} ends as {op.f} of process {op.process}, "
+                f"but was invoked as {invoked.f} of process {invoked.process}.",
+            )
         self.completed.add(op.op)
         self.add(invoked, op)
 
@@ -160,12 +186,16 @@ class _Reader:
         common = (op.process, op.client)
         sends = list(_sends(invoked, done))
         reads = done.reads if done else ()
+        self.transactions |= len(sends) > 1 or bool(sends and reads)
+        if outcome == "info" and len({send.partition for send in sends}) > 1:
+            self.unknown[op.op] = sends
         polled = 0
         for seq, send in enumerate(sends):
             self.sends.append(
                 (op.op, seq, send.partition, *common, begun, ended, outcome, send.acks,
                  send.value, send.count, send.offset)
             )  # fmt: skip
+        op_rebalanced = done.rebalanced if done else ()
         for seq, read in enumerate(reads):
             runs: tuple[Run, ...] = read.records or (Run(-1, -1, 0),)
             for index, run in enumerate(runs):
@@ -175,6 +205,7 @@ class _Reader:
                      begun, ended, read.start, read.hw, run.offset, run.value, run.count,
                      run.epoch)
                 )  # fmt: skip
+            self.rebalanced += [read.partition in op_rebalanced] * len(runs)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
@@ -187,16 +218,17 @@ class _Reader:
     def note_partitions(
         self, op: Op, touched: list[str], outcome: str, begun: int, ended: int
     ) -> None:
-        """Remember what a process used, and write down what an assignment does to it."""
+        """Remember what a process used, and write down what an assignment or crash does to it."""
         used = self.used.setdefault(op.process, set())
         used.update(touched)
-        if op.f not in ("assign", "subscribe") or outcome == "fail":
+        if op.f not in ("assign", "subscribe", "crash") or (op.f != "crash" and outcome == "fail"):
             return
+        kept = () if op.f == "crash" else op.partitions
         subscribed = int(op.f == "subscribe")
-        for partition in sorted(used.union(op.partitions)):
-            named = int(partition in op.partitions)
+        for partition in sorted(used.union(kept)):
+            named = int(partition in kept)
             self.resets.append((op.op, partition, op.process, begun, ended, subscribed, named))
-        used.update(op.partitions)
+        used.update(kept)
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
@@ -241,7 +273,9 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    yield block(run, Kind.HISTORY, partitions, flags=0 if reader.damaged else COMPLETE)
+    whole = 0 if reader.damaged else COMPLETE
+    several = TRANSACTIONS if reader.transactions else 0
+    yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:
         op, t0, t1, process, client, f, outcome, final, *_ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
@@ -250,20 +284,22 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
             value=[code.get(x, 0) for x in f], outcome=_codes(outcome), flags=_final(final),
         )  # fmt: skip
     if reader.sends:
+        certain = _proved(reader)
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
             *reader.sends, strict=True
         )
         yield block(
             run, Kind.SEND, partition, op=op, seq=seq, idx=acks, process=process, client=client,
             t0=t0, t1=t1, outcome=_codes(outcome), value=value, count=count, offset=offset,
+            flags=[PROVED if number in certain else 0 for number in op] if certain else 0,
         )  # fmt: skip
     if reader.reads:
         (op, seq, idx, partition, process, client, node, final, outcome, t0, t1, start, hw,
          offset, value, count, epoch) = zip(*reader.reads, strict=True)  # fmt: skip
         yield block(
             run, Kind.READ, partition, op=op, seq=seq, idx=idx, process=process, client=client,
-            node=node, flags=_final(final), outcome=_codes(outcome), t0=t0, t1=t1, leo=start,
-            hw=hw, offset=offset, value=value, count=count, epoch=epoch,
+            node=node, flags=_flags(final, reader.rebalanced), outcome=_codes(outcome), t0=t0,
+            t1=t1, leo=start, hw=hw, offset=offset, value=value, count=count, epoch=epoch,
         )  # fmt: skip
     if reader.resets:
         op, partition, process, t0, t1, subscribed, named = zip(*reader.resets, strict=True)
@@ -275,6 +311,22 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
 
 def _codes(outcomes: tuple[str, ...]) -> list[int]:
     return [_OUTCOMES[o] for o in outcomes]
+
+
+def _proved(reader: _Reader) -> set[int]:
+    """Operations of unknown outcome that a read of any of their partitions proves."""
+    if not reader.unknown:
+        return set()
+    # Columns of a row of reads: partition 3, outcome 8, value 14, count 15.
+    runs = ((row[3], row[14], row[15]) for row in reader.reads if row[8] == "ok")
+    return proved(reader.unknown, runs)
+
+
+def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:
+    return [
+        (FINAL if f else 0) | (REBALANCED if r else 0)
+        for f, r in zip(final, rebalanced, strict=True)
+    ]
 
 
 def _final(flags: tuple[bool, ...]) -> list[int]:

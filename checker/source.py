@@ -17,6 +17,8 @@ from checker.meta import RunMeta
 Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
 Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+# "" is the run as a whole.
+Partition = Annotated[str, msgspec.Meta(min_length=1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 

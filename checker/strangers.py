@@ -92,6 +92,7 @@ def _anomaly(
         property=KINDS[name].property,
         name=name,
         run=meta.run,
+        jepsen=KINDS[name].jepsen,
         partition=partition,
         count=count,
         message=message,
