@@ -103,7 +103,7 @@ _INT64 = (
     "op", "seq", "idx", "process", "outcome", "flags", "t0", "t1", "offset", "value", "count",
     "epoch", "hw", "leo", "hash", "hash2",
 )  # fmt: skip
-_UNKNOWN: Final[dict[str, int]] = {
+UNKNOWN: Final[dict[str, int]] = {
     **dict.fromkeys(_INT64, -1),
     **dict.fromkeys(("seq", "idx", "flags", "outcome", "count", "hash", "hash2"), 0),
 }
@@ -116,33 +116,29 @@ SCHEMA: Final = pa.schema(
     + [(name, _SMALL.get(name, pa.int64())) for name in _INT64]
     + [(name, pa.string()) for name in _TEXTS]
 )
-SPARK_SCHEMA: Final = ", ".join(
-    f"{field.name} "
-    + {"int8": "tinyint", "int32": "int", "int64": "bigint", "string": "string"}[str(field.type)]
-    for field in SCHEMA
-)
+
 
 
 def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) -> pa.RecordBatch:
     """Facts of one kind as a record batch; a column is one value for all rows or one a row.
 
-    At least one argument must be a sequence; it gives the number of rows.
+    At least one argument must be a sequence; it gives the number of rows. A column that is not
+    given is left out: nothing is known of it.
     """
-    given = {"partition": partition, **columns}
+    given = {"run": run, "partition": partition, "kind": int(kind), **columns}
     rows = next(len(c) for c in given.values() if not isinstance(c, int | str))
-    arrays = []
+    arrays, fields = [], []
     for field in SCHEMA:
-        if field.name == "run":
-            column: Any = run
-        elif field.name == "kind":
-            column = int(kind)
-        else:
-            column = given.get(field.name, _UNKNOWN.get(field.name, ""))
+        if field.name not in given:
+            continue
+        column = given[field.name]
+        fields.append(field)
         if isinstance(column, int | str):
             arrays.append(pa.repeat(pa.scalar(column, field.type), rows))
         else:
             arrays.append(pa.array(column, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    assert len(fields) == len(given), sorted(given)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def hash_number(text: str) -> int:

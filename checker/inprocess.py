@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
-from checker.facts import SCHEMA, Kind
+from checker.facts import Kind
 from checker.findings import Finding
 from checker.ingest import ingest, sources
 from checker.judge import judge_group
 from checker.lines import Problems
+from checker.parcel import by_partition, parcels
 from checker.results import write_results
 from checker.strangers import Home, homes
 from checker.verdict import RunResult
@@ -37,11 +37,10 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
         made = ingest(source, folder, about)
         facts.extend(made.facts)
         ops = made.tables.get("ops", ops)
-    table = pa.Table.from_batches(facts, schema=SCHEMA)
-    run = judge_facts(about, table)
+    run = judge_facts(about, facts)
     seconds = measures.per_second(ops)
     summary = measures.summary(run.meta, seconds, measures.totals(ops), run.faults)
-    result = assemble(run, _homes(run, table), summary)
+    result = assemble(run, _homes(run, facts), summary)
     if folder is not None:
         rows = ((run.meta.run, *second) for second in seconds)
         tables.write(folder, "per_second", "", tables.from_rows("per_second", rows))
@@ -49,13 +48,11 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
     return result
 
 
-def judge_facts(about: meta.RunMeta, table: pa.Table) -> Collected:
+def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
     """Judge all groups of one run's facts, in order of partition."""
     run = Collected(about)
-    partitions = sorted(pc.unique(table.column("partition")).to_pylist())
-    for partition in partitions:
-        group = table.filter(pc.equal(table.column("partition"), partition))
-        rows = judge_group(0, partition, group)
+    for partition, parts in by_partition(parcels(facts)).items():
+        rows = judge_group(0, partition, parts)
         for what, body in zip(
             rows.column("what").to_pylist(), rows.column("body").to_pylist(), strict=True
         ):
@@ -75,16 +72,15 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
         run.notes.append(body)
 
 
-def _homes(run: Collected, table: pa.Table) -> Mapping[int, Home]:
+def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home]:
     """Where the unclaimed values of a run were really sent."""
     wanted = run.unclaimed()
     if not wanted:
         return {}
-    sends = table.filter(pc.equal(table.column("kind"), int(Kind.SEND)))
-    about = [Home(*row) for row in _rows(sends, ("partition", "op", "process", "client", "t0"))]
-    start = sends.column("value").to_numpy()
-    return homes(wanted, start, sends.column("count").to_numpy(), about)
-
-
-def _rows(table: pa.Table, names: tuple[str, ...]) -> Any:
-    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    names = ("partition", "op", "process", "client", "t0", "value", "count")
+    sends = [b.select(names) for b in facts if b.column("kind")[0].as_py() == Kind.SEND]
+    if not sends:
+        return {}
+    columns = {n: [x for b in sends for x in b.column(n).to_pylist()] for n in names}
+    about = [Home(*row) for row in zip(*(columns[n] for n in names[:5]), strict=True)]
+    return homes(wanted, np.array(columns["value"]), np.array(columns["count"]), about)

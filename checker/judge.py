@@ -39,6 +39,7 @@ from checker.kernels import (
     transactions,
     values,
 )
+from checker.parcel import Parts
 
 PARTITION_KERNELS: Final = (
     Kernel(LOST_WRITES, lost.judge),
@@ -106,7 +107,7 @@ def _without_absence(found: Finding) -> Finding:
     )
 
 
-def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
+def judge_group(run: int, partition: str, facts: pa.Table | Parts) -> pa.Table:
     """Judge one group of facts: one row a finding, problem or note."""
     group = Group(partition, facts)
     told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]

@@ -21,12 +21,12 @@ from pyspark.sql import functions as sql
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.errors import CheckerError
-from checker.facts import SPARK_SCHEMA
 from checker.ingest import ingest, sources
 from checker.inprocess import check_run, collect
 from checker.judge import SPARK_ROWS, judge_group
 from checker.lines import Problems
 from checker.measures_sql import measure, path_of, read_table
+from checker.parcel import SPARK_SCHEMA, packed, parcels, unpacked
 from checker.results import write_results
 from checker.source import Source
 from checker.strangers import Home
@@ -116,10 +116,10 @@ def _judged(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for source in bins[number]:
-                    yield from ingest(source, folders[source.run]).facts
+                    yield from packed(parcels(ingest(source, folders[source.run]).facts))
 
     def judge(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-        return judge_group(key[0].as_py(), key[1].as_py(), facts)
+        return judge_group(key[0].as_py(), key[1].as_py(), unpacked(facts))
 
     facts = session.range(0, len(bins), 1, len(bins)).mapInArrow(read, SPARK_SCHEMA)
     judged = facts.groupBy("run", "partition").applyInArrow(judge, SPARK_ROWS)
