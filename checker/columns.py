@@ -22,7 +22,7 @@ class Columns:
         """`names` gives all names of the group, once they are known."""
         self._blocks = blocks
         self._all_names = names
-        self._length = sum(block.num_rows for block in blocks)
+        self._length: int = sum(block.num_rows for block in blocks)
 
     def __len__(self) -> int:
         return self._length
@@ -74,7 +74,8 @@ class Columns:
         encoded = (
             column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
         )
-        codes = np.array([rank[n or ""] for n in encoded.dictionary.to_pylist()], np.int64)
+        # A dictionary may hold words that none of these rows use.
+        codes = np.array([rank.get(n or "", 0) for n in encoded.dictionary.to_pylist()], np.int64)
         return codes[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def order(self, keys: Sequence[str]) -> I64 | None:

@@ -6,7 +6,8 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 
 | kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      |     | invoke | complete | (value: 1 = send, 2 = poll, 0 = other)      |
+| OP         | op   |      |     | invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
+|            |      |      |     |        |          | count: how many operations it stands for    |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
 |            | (flags: 1 = a read of another partition proves its operation)                    |
 | READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
@@ -34,7 +35,7 @@ An empty answer of a read is one READ row with count 0. `hash` is the prefix has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -118,7 +119,6 @@ SCHEMA: Final = pa.schema(
 )
 
 
-
 def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) -> pa.RecordBatch:
     """Facts of one kind as a record batch; a column is one value for all rows or one a row.
 
@@ -139,6 +139,21 @@ def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) 
             arrays.append(pa.array(column, field.type))
     assert len(fields) == len(given), sorted(given)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def columns_block(
+    run: int, kind: Kind, partition: pa.Array, columns: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Facts of one kind from whole columns, as they are: arrays of Arrow or NumPy."""
+    rows = len(partition)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(run, pa.int32()), rows), partition,
+            pa.repeat(pa.scalar(int(kind), pa.int8()), rows),
+            *(c if isinstance(c, pa.Array) else pa.array(c) for c in columns.values()),
+        ],
+        names=["run", "partition", "kind", *columns],
+    )  # fmt: skip
 
 
 def hash_number(text: str) -> int:

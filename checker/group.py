@@ -8,7 +8,7 @@ of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -65,12 +65,10 @@ class Facts:
     def take(self, index: _Index) -> Facts:
         """The rows at `index` (numbers, a mask or a slice), in that order."""
         if isinstance(index, slice):
-            index = np.arange(self._length)[index]
-        elif index.dtype == np.bool_:
-            if index.all():
-                return self
-            index = np.flatnonzero(index)
-        return Facts(self, index)
+            return Facts(self, np.arange(self._length)[index])
+        if index.dtype == np.bool_:
+            return self if index.all() else Facts(self, np.flatnonzero(index))
+        return Facts(self, np.asarray(index, np.int64))
 
     def column(self, name: str) -> I64:
         """A column by name."""
@@ -203,4 +201,3 @@ class Group:
     def seconds(self, t_us: int) -> str:
         """A time in words."""
         return self.meta.since_storm(int(t_us))
-

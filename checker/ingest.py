@@ -19,6 +19,7 @@ from checker.lines import Problems
 from checker.read_head import read_head
 from checker.read_history import read_history
 from checker.read_log import read_log
+from checker.read_tables import HISTORY_TABLES, read_piece, table_sources
 from checker.read_trace import read_trace
 from checker.source import Ingested, Source
 from node.trace import METADATA_PARTITION
@@ -28,6 +29,7 @@ _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "history": read_history,
     "trace": read_trace,
     "log": read_log,
+    **dict.fromkeys(HISTORY_TABLES, read_piece),
 }
 
 
@@ -36,6 +38,8 @@ def sources(run: int, folder: Path) -> list[Source]:
     found = [Source(run, folder, "head", folder / "run.json")]
     if (history := folder / "history.jsonl").is_file():
         found.append(Source(run, folder, "history", history))
+    else:
+        found.extend(table_sources(run, folder, folder / "tables"))
     for kind, where in (("trace", "trace"), ("log", "logs")):
         found.extend(
             Source(run, folder, kind, path) for path in sorted((folder / where).glob("*.jsonl"))

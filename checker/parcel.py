@@ -1,8 +1,8 @@
 """Facts on their way to the group they belong to: columns in one piece, not rows.
 
-A parcel is what one source knows of one kind about one (run, partition), as Arrow's own bytes. Spark
-moves a few such rows where it would have to move, sort and convert millions, and the group gets
-columns that it can use as they are. Columns that say nothing are left out.
+A parcel is what one source knows of one kind about one (run, partition), as Arrow's own bytes.
+Spark moves a few such rows where it would have to move, sort and convert millions, and the group
+gets columns that it can use as they are. Columns that say nothing are left out.
 """
 
 from __future__ import annotations

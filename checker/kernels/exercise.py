@@ -24,10 +24,9 @@ def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(Kind.OP)
     sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
-    found = [*_acks(group, len(sent)), *_silence(group, ops), *_faults(group, sent)]
-    return Finding(
-        property=EXERCISE, examined=len(ops) + len(group.meta.faults), anomalies=tuple(found)
-    )
+    found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *_faults(group, sent)]
+    examined = int(ops.count.sum()) + len(group.meta.faults)
+    return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
 
 
 def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
