@@ -33,6 +33,11 @@ _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
 }
 
 
+def only_tables(folder: Path) -> bool:
+    """Whether a run's history is there as tables only."""
+    return not (folder / "history.jsonl").is_file() and (folder / "tables/ops.parquet").exists()
+
+
 def sources(run: int, folder: Path) -> list[Source]:
     """The files of a run folder that there are to read; the head always comes first."""
     found = [Source(run, folder, "head", folder / "run.json")]

@@ -18,7 +18,7 @@ from checker.judge import judge_group
 from checker.lines import Problems
 from checker.parcel import by_partition, parcels
 from checker.results import write_results
-from checker.strangers import Home, homes
+from checker.strangers import Home, homes, wrote
 from checker.verdict import RunResult
 
 
@@ -78,9 +78,11 @@ def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home
     if not wanted:
         return {}
     names = ("partition", "op", "process", "client", "t0", "value", "count")
-    sends = [b.select(names) for b in facts if b.column("kind")[0].as_py() == Kind.SEND]
-    if not sends:
-        return {}
-    columns = {n: [x for b in sends for x in b.column(n).to_pylist()] for n in names}
-    about = [Home(*row) for row in zip(*(columns[n] for n in names[:5]), strict=True)]
-    return homes(wanted, np.array(columns["value"]), np.array(columns["count"]), about)
+    found: dict[int, Home] = {}
+    for block in facts:
+        if block.column("kind")[0].as_py() == Kind.SEND:
+            rows = wrote(wanted, block.column("value").to_numpy(), block.column("count").to_numpy())
+            hits = block.select(names).take(pa.array(rows)).to_pydict()
+            about = [Home(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
+            found |= homes(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
+    return found

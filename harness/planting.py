@@ -128,6 +128,7 @@ def _inconsistent(at: Stretch) -> None:
     at.show(at.send_unknown(), to_all=False)
     at.expect("inconsistent-offsets", at.offset)
     at.expect("divergence", at.offset)
+    at.expect("vanished", at.offset)
 
 
 def _realtime(at: Stretch) -> None:

@@ -177,7 +177,8 @@ class Maker:
             known = np.searchsorted(landed_us, t0 - _POLL_US)
             process = np.full(len(first), self.process(key, consumer))
             base = int(offset[0]) if len(offset) else 0
-            parts.append((t0, t0 + _POLL_US, process, offset[first], base + np.maximum(known, after)))
+            hw = base + np.maximum(known, after)
+            parts.append((t0, t0 + _POLL_US, process, offset[first], hw))
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return _with_records(columns, np.tile(after - first, size - 1), offset, value)
 
