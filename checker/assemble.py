@@ -25,7 +25,13 @@ class Collected:
     faults: int = 0
 
     def unclaimed(self) -> list[int]:
-        """All values, of any partition, that nobody sent to where they were found."""
+        """All values, of any partition, that nobody sent to where they were found.
+
+        None of a Jepsen history: its values are unique in their partition only, so that where else
+        a value was sent says nothing.
+        """
+        if self.meta.is_jepsen:
+            return []
         return [u.value for _, found in self.findings for u in found.unclaimed]
 
 
@@ -53,6 +59,8 @@ def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, A
     measures = dict(measures)
     if run.notes:
         measures["notes"] = run.notes
+    if run.meta.is_jepsen:
+        measures["jepsen"] = _as_jepsen(anomalies)
     return RunResult(
         run=run.meta.run,
         verdict=verdict,
@@ -75,6 +83,13 @@ def _across(run: Collected) -> Finding:
             error=f"The check of {OFFSETS} across partitions failed: "
             f"{type(error).__name__}: {error}",
         )
+
+
+def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
+    """The classes Jepsen's own checker would name, and those of them that count."""
+    told = {a.jepsen for a in anomalies if a.jepsen}
+    bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
+    return {"error-types": sorted(told), "bad-error-types": sorted(bad)}
 
 
 def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:

@@ -8,8 +8,8 @@ of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,10 +20,11 @@ import pyarrow as pa
 from checker.columns import Columns
 from checker.facts import COMPLETE, I64, TRANSACTIONS, Kind
 from checker.meta import RunMeta
-from checker.parcel import Parts, split_kinds
 
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
+# By kind: columns, and which of their rows (None: all) are of the group.
+Parts = Mapping[Kind, tuple[Columns, I64 | None]]
 _Made = TypeVar("_Made")
 _Index = I64 | Mask | slice
 
@@ -120,29 +121,23 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
 }
 
 
+_NOTHING: Final = (Columns([], lambda: ("",)), None)
+
+
 class Group:
     """One (run, partition): its metadata and its facts by kind; views are made when first used."""
 
-    def __init__(self, partition: str, facts: pa.Table | Parts) -> None:
-        """`facts`: blocks by kind, or one table that has the column `kind`."""
+    def __init__(self, partition: str, parts: Parts) -> None:
         self.partition = partition
-        parts = split_kinds(facts) if isinstance(facts, pa.Table) else facts
-        self._columns = {kind: Columns(blocks, self._all_names) for kind, blocks in parts.items()}
-        self._nothing = Columns([], self._all_names)
+        self._parts = parts
         self._views: dict[Kind, Facts] = {}
         self._made: dict[Any, Any] = {}
-        about = parts.get(Kind.META)
-        self.meta = RunMeta()
-        if about:
-            self.meta = msgspec.json.decode(about[0].column("text")[0].as_py(), type=RunMeta)
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        """Codes follow the order of names, so that sorting by code is sorting by name."""
-        return tuple(sorted({""}.union(*(c.own_names() for c in self._columns.values()))))
-
-    def _all_names(self) -> tuple[str, ...]:
-        return self._names
+    def meta(self) -> RunMeta:
+        """What is known of the run."""
+        about = self.of(Kind.META)
+        return _meta(str(about.text[0])) if len(about) else RunMeta()
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
         """What `make` gives for this group; made once, however many kernels ask."""
@@ -159,8 +154,8 @@ class Group:
     def of(self, kind: Kind) -> Facts:
         """The facts of one kind, sorted."""
         if kind not in self._views:
-            columns = self._columns.get(kind, self._nothing)
-            self._views[kind] = Facts(columns, columns.order(_ORDER.get(kind, _BY_OP)))
+            columns, rows = self._parts.get(kind, _NOTHING)
+            self._views[kind] = Facts(columns, columns.order(_ORDER.get(kind, _BY_OP), rows))
         return self._views[kind]
 
     @cached_property
@@ -201,3 +196,46 @@ class Group:
     def seconds(self, t_us: int) -> str:
         """A time in words."""
         return self.meta.since_storm(int(t_us))
+
+
+@lru_cache(maxsize=64)
+def _meta(text: str) -> RunMeta:
+    """The metadata of a run, decoded once for all its partitions."""
+    return msgspec.json.decode(text, type=RunMeta)
+
+
+def group_of(partition: str, blocks: Mapping[Kind, Sequence[pa.RecordBatch]]) -> Group:
+    """The group of blocks that are all of one (run, partition)."""
+    made = _columns(blocks, shared=False)
+    return Group(partition, {kind: (columns, None) for kind, columns in made.items()})
+
+
+def groups_of(blocks: Iterable[pa.RecordBatch]) -> list[Group]:
+    """The groups of a run, in order of partition; they share their columns."""
+    by_kind: dict[Kind, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        if block.num_rows:
+            by_kind.setdefault(Kind(block.column("kind")[0].as_py()), []).append(block)
+    found: dict[str, dict[Kind, tuple[Columns, I64 | None]]] = {}
+    for kind, columns in _columns(by_kind, shared=True).items():
+        codes, partitions = columns.partitions()
+        for code, partition in enumerate(partitions):
+            rows = np.flatnonzero(codes == code) if len(partitions) > 1 else None
+            found.setdefault(partition, {})[kind] = (columns, rows)
+    return [Group(partition, parts) for partition, parts in sorted(found.items())]
+
+
+def _columns(
+    blocks: Mapping[Kind, Sequence[pa.RecordBatch]], *, shared: bool
+) -> dict[Kind, Columns]:
+    """Columns of all kinds, with one list of names for all."""
+    made: dict[Kind, Columns] = {}
+
+    @cache
+    def names() -> tuple[str, ...]:
+        # Codes follow the order of names, so that sorting by code is sorting by name.
+        return tuple(sorted({""}.union(*(columns.own_names() for columns in made.values()))))
+
+    for kind, own in blocks.items():
+        made[kind] = Columns(own, names, shared=shared)
+    return made

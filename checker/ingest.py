@@ -65,7 +65,11 @@ def ingest(
     # Only the head tells what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":
         known = meta.load(source.folder, problems)
-    into = Ingested(known, problems=problems if source.kind == "head" else Problems())
+    into = Ingested(
+        known,
+        problems=problems if source.kind == "head" else Problems(),
+        whole_tables=tables_folder is not None,
+    )
     _READERS[source.kind](source, into)
     if tables_folder is not None:
         part = source.path.stem if source.kind in ("trace", "log") else ""

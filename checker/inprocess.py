@@ -13,10 +13,10 @@ from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.facts import Kind
 from checker.findings import Finding
+from checker.group import groups_of
 from checker.ingest import ingest, sources
-from checker.judge import judge_group
+from checker.judge import findings, sentences
 from checker.lines import Problems
-from checker.parcel import by_partition, parcels
 from checker.results import write_results
 from checker.strangers import Home, homes, wrote
 from checker.verdict import RunResult
@@ -51,12 +51,10 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
 def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
     """Judge all groups of one run's facts, in order of partition."""
     run = Collected(about)
-    for partition, parts in by_partition(parcels(facts)).items():
-        rows = judge_group(0, partition, parts)
-        for what, body in zip(
-            rows.column("what").to_pylist(), rows.column("body").to_pylist(), strict=True
-        ):
-            collect(run, partition, what, body)
+    for group in groups_of(facts):
+        run.findings += [(group.partition, found) for found in findings(group)]
+        for what, text in sentences(group):
+            _told(run, what, text)
     return run
 
 
@@ -64,12 +62,17 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
     """Take one row of `checker.judge.ROWS` into what is known of a run."""
     if what == "finding":
         run.findings.append((partition, msgspec.json.decode(body, type=Finding)))
-    elif what == "problem":
-        run.problems.append(body)
-    elif what == "faults":
-        run.faults = int(body)
     else:
-        run.notes.append(body)
+        _told(run, what, body)
+
+
+def _told(run: Collected, what: str, text: str) -> None:
+    if what == "problem":
+        run.problems.append(text)
+    elif what == "faults":
+        run.faults = int(text)
+    else:
+        run.notes.append(text)
 
 
 def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home]:

@@ -67,7 +67,8 @@ def coarse(latency_us: I64) -> I64:
     """Latencies rounded down by less than one in 128, so that equal ones can be counted: a run has
     then few different ones, whatever its size. Below 256 us they are exact."""
     bits = np.maximum(np.frexp(latency_us + 0.5)[1] - 1 - PRECISION_BITS, 0)
-    return (latency_us >> bits) << bits
+    made: I64 = (latency_us >> bits) << bits
+    return made
 
 
 def per_second(ops: pa.Table) -> list[Second]:

@@ -64,8 +64,18 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     phases: Phases = Phases()
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
     problems: tuple[str, ...] = ()
+    # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
+    source: str = ""
+    # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
+    complete_reads: bool = False
+    history_whole: bool = True
     drawn: bool = False
     faults: tuple[str, ...] = ()
+
+    @property
+    def is_jepsen(self) -> bool:
+        """Whether the history is Jepsen's, in which values are unique in their key only."""
+        return self.source in ("edn", "jepsen")
 
     def nodes(self) -> tuple[str, ...]:
         """Every process of the cluster that leaves a trace."""

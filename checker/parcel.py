@@ -7,7 +7,7 @@ gets columns that it can use as they are. Columns that say nothing are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,9 +27,6 @@ SCHEMA: Final = pa.schema(
 # Compressing small parcels costs more than it saves.
 _COMPRESS_FROM_ROWS: Final = 4096
 _KEYS: Final = frozenset({"run", "partition", "kind"})
-
-
-Parts = Mapping[Kind, Sequence[pa.RecordBatch]]
 
 
 class Parcel(NamedTuple):
@@ -61,13 +58,17 @@ def _by_partition(column: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
     codes = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     numbers = codes.indices.to_numpy(zero_copy_only=False)
     names = codes.dictionary.to_pylist()
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
+    # Sixteen bits are sorted by counting.
+    small = numbers.astype(np.int16) if len(names) < 1 << 15 else numbers
+    order = np.argsort(small, kind="stable")
+    counts = np.bincount(numbers, minlength=len(names))
+    ends = np.cumsum(counts)
+    present = np.flatnonzero(counts).tolist()
     if len(present) == 1:
         yield names[present[0]], None
         return
-    for code, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-        yield names[code], pa.array(rows)
+    for code in present:
+        yield names[code], pa.array(order[ends[code] - counts[code] : ends[code]])
 
 
 def _says_something(block: pa.RecordBatch, name: str) -> bool:
@@ -121,20 +122,3 @@ def _buffers(column: pa.ChunkedArray) -> Iterator[pa.Buffer]:
     for chunk in column.chunks:
         for value in chunk:
             yield value.as_buffer()
-
-
-def by_partition(found: Iterable[Parcel]) -> dict[str, dict[Kind, list[pa.RecordBatch]]]:
-    """Parcels of one run brought together, in order of partition."""
-    groups: dict[str, dict[Kind, list[pa.RecordBatch]]] = {}
-    for parcel in found:
-        groups.setdefault(parcel.partition, {}).setdefault(parcel.kind, []).append(parcel.facts)
-    return dict(sorted(groups.items()))
-
-
-def split_kinds(table: pa.Table) -> dict[Kind, list[pa.RecordBatch]]:
-    """The rows of a table of facts of one partition, by kind."""
-    kinds = table.column("kind").to_numpy()
-    return {
-        Kind(kind): table.take(pa.array(np.flatnonzero(kinds == kind))).to_batches()
-        for kind in np.unique(kinds).tolist()
-    }

@@ -21,6 +21,7 @@ from pyspark.sql import functions as sql
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.errors import CheckerError
+from checker.group import group_of
 from checker.ingest import ingest, only_tables, sources
 from checker.inprocess import check_run, collect
 from checker.judge import SPARK_ROWS, judge_group
@@ -35,6 +36,8 @@ from checker.verdict import RunResult
 
 _TASK_BYTES: Final = 64 << 20
 _TASKS_PER_CORE: Final = 2
+_SHUFFLED_BYTES: Final = 32 << 20
+_MOST_PARTITIONS: Final = 4096
 
 
 def check(
@@ -115,8 +118,10 @@ def _first_line(error: Exception) -> str:
 
 def _check(runs: Sequence[_Run], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
+    work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
+    session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, work)))
     found = [Collected(meta.load(run.folder, Problems())) for run in runs]
-    for row in _judged(session, runs):
+    for row in _judged(session, runs, work):
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, found, runs)
     ops = _tables(runs, "ops")
@@ -141,9 +146,10 @@ def _tables(runs: Sequence[_Run], name: str) -> dict[Path, int]:
     return {path: number for path, number in places.items() if path.exists()}
 
 
-def _judged(session: SparkSession, runs: Sequence[_Run]) -> Sequence[Mapping[str, Any]]:
+def _judged(
+    session: SparkSession, runs: Sequence[_Run], work: Sequence[Source]
+) -> Sequence[Mapping[str, Any]]:
     """Findings, problems and notes of all groups, in an order that depends on nothing."""
-    work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
     bins = _bins(work, session.sparkContext.defaultParallelism)
     folders = [run.written for run in runs]
 
@@ -154,7 +160,7 @@ def _judged(session: SparkSession, runs: Sequence[_Run]) -> Sequence[Mapping[str
                     yield from packed(parcels(ingest(source, folders[source.run]).facts))
 
     def judge(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-        return judge_group(key[0].as_py(), key[1].as_py(), unpacked(facts))
+        return judge_group(key[0].as_py(), group_of(key[1].as_py(), unpacked(facts)))
 
     facts = session.range(0, len(bins), 1, len(bins)).mapInArrow(read, SPARK_SCHEMA)
     judged = facts.groupBy("run", "partition").applyInArrow(judge, SPARK_ROWS)
@@ -163,13 +169,27 @@ def _judged(session: SparkSession, runs: Sequence[_Run]) -> Sequence[Mapping[str
     return rows
 
 
+def _partitions(session: SparkSession, work: Sequence[Source]) -> int:
+    """Into how many partitions to shuffle: a task for each is dear when there is little."""
+    size = sum(map(_size, work))
+    cores = session.sparkContext.defaultParallelism
+    return min(max(cores, size // _SHUFFLED_BYTES), _MOST_PARTITIONS)
+
+
+def _size(source: Source) -> int:
+    """About how many bytes a source has to read."""
+    if source.bytes:
+        return source.bytes
+    return source.path.stat().st_size if source.path.is_file() else 0
+
+
 def _bins(work: Sequence[Source], cores: int) -> list[list[Source]]:
     """Sources spread over tasks by size: the largest first, each to the emptiest task."""
-    sizes = {s: s.path.stat().st_size if s.path.is_file() else 0 for s in work}
+    sizes = {source: _size(source) for source in work}
     tasks = max(cores * _TASKS_PER_CORE, sum(sizes.values()) // _TASK_BYTES)
     bins: list[list[Source]] = [[] for _ in range(min(tasks, len(work)))]
     loads = [0] * len(bins)
-    for source in sorted(work, key=lambda s: (-sizes[s], s.run, str(s.path))):
+    for source in sorted(work, key=lambda s: (-sizes[s], s.run, str(s.path), s.groups)):
         emptiest = loads.index(min(loads))
         bins[emptiest].append(source)
         # Opening a file costs about as much as reading some kilobytes of it.

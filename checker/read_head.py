@@ -64,7 +64,11 @@ def read_head(source: Source, into: Ingested) -> None:
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
     into.facts.append(block(run, Kind.META, partitions, text=msgspec.json.encode(meta).decode()))
     for problem in meta.problems:
-        into.problems.add("harness", f"The harness had trouble: {problem}")
+        # Of a foreign history they are about its lines, and speak for themselves.
+        if meta.source:
+            into.problems.add(problem, problem)
+        else:
+            into.problems.add("harness", f"The harness had trouble: {problem}")
     if meta.state == "running":
         into.problems.add("state", "The run never finished: its harness was killed.")
     _missing_files(source.folder, into)

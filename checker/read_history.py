@@ -6,7 +6,7 @@ invocation, a second completion, a clock that goes back: each is a sentence, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from checker.facts import (
     Outcome,
     block,
 )
-from checker.lines import Line, read_lines
+from checker.lines import Line, lines_of, read_blocks
 from checker.proofs import proved
 from checker.source import (
     UNREADABLE,
@@ -92,6 +92,7 @@ class _StrictOp(_Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _strict = msgspec.json.Decoder(_StrictOp)
+_strict_lines = _strict.decode_lines
 _lenient = msgspec.json.Decoder(_Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
@@ -105,6 +106,8 @@ class _Reader:
         self.into = into
         self.name = source.name
         self.damaged = False
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
         self.open: dict[int, Op] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
@@ -133,6 +136,7 @@ class _Reader:
             try:
                 op = _lenient.decode(line.data)
             except UNREADABLE as error:
+                self.lines_lost = True
                 if line.whole:
                     self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
                 else:
@@ -141,38 +145,55 @@ class _Reader:
             self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
             return op
 
-    def take(self, line: Line, op: Op) -> None:
+    def read(self) -> None:
+        """Take every line of the file, a block at a time if all is well with it."""
+        for first, text in read_blocks(self.source.path):
+            try:
+                ops = _strict_lines(text)
+            except UNREADABLE:
+                ops = []
+            if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
+                for number, op in enumerate(ops, first):
+                    self.take(number, op)
+                continue
+            for line in lines_of(first, text):
+                if (found := self.decode(line)) is not None:
+                    self.take(line.number, found)
+
+    def take(self, number: int, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
             self.problem(
                 "time",
-                f"line {line.number}: time goes back by {last - op.t_us} us within "
+                f"line {number}: time goes back by {last - op.t_us} us within "
                 f"process {op.process}.",
             )
         self.last_us[op.process] = op.t_us
         if op.type == "invoke":
             if op.op in self.open or op.op in self.completed:
-                self.problem("twice", f"line {line.number}: operation {op.op} is invoked twice.")
+                self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
+                self.lines_lost = True
             else:
                 self.open[op.op] = op
             return
         if op.op in self.completed:
             self.problem(
                 "twice",
-                f"line {line.number}: operation {op.op} is completed twice; "
+                f"line {number}: operation {op.op} is completed twice; "
                 "the first completion counts.",
             )
             return
         invoked = self.open.pop(op.op, None)
         if invoked is None:
-            self.problem(
-                "orphan", f"line {line.number}: operation {op.op} ends but was never invoked."
-            )
+            if not self.lines_lost:
+                self.problem(
+                    "orphan", f"line {number}: operation {op.op} ends but was never invoked."
+                )
         elif (invoked.process, invoked.f) != (op.process, op.f):
             self.problem(
                 "other",
-                f"line {line.number}: operation {op.op} ends as {op.f} of process {op.process}, "
+                f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
                 f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
         self.completed.add(op.op)
@@ -186,6 +207,7 @@ class _Reader:
         ended = done.t_us if done else _NO_TIME
         outcome = done.type if done else "info"
         common = (op.process, op.client)
+        final = op.final or (done is not None and done.final)
         sends = list(_sends(invoked, done))
         reads = done.reads if done else ()
         self.transactions |= len(sends) > 1 or bool(sends and reads)
@@ -203,7 +225,7 @@ class _Reader:
             for index, run in enumerate(runs):
                 polled += run.count
                 self.reads.append(
-                    (op.op, seq, index, read.partition, *common, read.node, op.final, outcome,
+                    (op.op, seq, index, read.partition, *common, read.node, final, outcome,
                      begun, ended, read.start, read.hw, run.offset, run.value, run.count,
                      run.epoch)
                 )  # fmt: skip
@@ -211,7 +233,7 @@ class _Reader:
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
-            (op.op, begun, ended, *common, op.f, outcome, op.final, error,
+            (op.op, begun, ended, *common, op.f, outcome, final, error,
              sum(send.count for send in sends), polled, (when - self.origin_us) // 1_000_000)
         )  # fmt: skip
         self.note_partitions(op, [*(s.partition for s in sends), *(r.partition for r in reads)],
@@ -255,9 +277,7 @@ def read_history(source: Source, into: Ingested) -> None:
     """Read a history into `into`: tables ops, sends and reads, and their facts."""
     reader = _Reader(source, into)
     try:
-        for line in read_lines(source.path):
-            if (op := reader.decode(line)) is not None:
-                reader.take(line, op)
+        reader.read()
     except OSError as error:
         reader.problem("file", f"cannot be read to its end: {error.strerror}.")
     for invoked in reader.open.values():
@@ -265,12 +285,13 @@ def read_history(source: Source, into: Ingested) -> None:
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
-    for name, rows in (
-        ("ops", reader.ops),
-        ("sends", ((*row, row[0] in certain) for row in reader.sends)),
-        ("reads", ((*row, r) for row, r in zip(reader.reads, reader.rebalanced, strict=True))),
-        ("assigns", ((*row[:5], bool(row[5]), bool(row[6])) for row in reader.resets)),
-    ):
+    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops}
+    if into.whole_tables:
+        made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+        rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
+        made["reads"] = ((*row, flag) for row, flag in rebalanced)
+        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets)
+    for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
     into.facts.extend(_facts(source.run, reader, certain))
 
@@ -279,7 +300,7 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    whole = 0 if reader.damaged else COMPLETE
+    whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
     several = TRANSACTIONS if reader.transactions else 0
     yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:

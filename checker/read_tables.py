@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checker import tables
@@ -37,6 +36,13 @@ from node.trace import METADATA_PARTITION
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_OF_A_PIECE: Final = 1_000_000
 
+_NOT_WANTED: Final = ("run", "error", "second")
+_NOT_WANTED_OF_OPS: Final = ("op", "process", "client", "final")
+# A column that has this value in all rows says nothing.
+_SILENT: Final[dict[str, Any]] = {
+    "seq": 0, "idx": 0, "epoch": -1, "hw": -1, "start": -1, "complete_us": -1, "proved": False,
+    "final": False, "rebalanced": False, "subscribed": False, "named": False,
+}  # fmt: skip
 _CODES: Final[dict[str, dict[str | None, int]]] = {
     "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL},
     "f": {"send": SEND_OP, "poll": POLL_OP},
@@ -74,32 +80,94 @@ def _pieces(path: Path) -> Iterator[tuple[int, int]]:
 
 def read_piece(source: Source, into: Ingested) -> None:
     """Read one piece of one table into `into`: facts only, for the table is there already."""
+    seen: set[str] = set()
+    flags = COMPLETE
     try:
-        table = _read(source)
+        for table in _read(source):
+            facts, more = _MAKERS[source.kind](source.run, table, into)
+            flags |= more
+            into.facts.extend(facts)
+            seen.update(p for f in facts for p in f.column("partition").unique().to_pylist())
     except (OSError, pa.ArrowException, ValueError) as error:
         gist = why(error).split("\n", 1)[0]
         into.problems.add(source.name, f"{source.name} cannot be read: {gist}.")
-        into.facts.append(_history(source.run, into, set(), 0))
-        return
-    facts, flags = _MAKERS[source.kind](source.run, table, into)
-    seen = {p for f in facts for p in f.column("partition").unique().to_pylist()}
-    into.facts.extend(facts)
-    into.facts.append(_history(source.run, into, seen, COMPLETE | flags))
+        flags = 0
+    into.facts.append(_history(source.run, into, seen, flags))
 
 
-def _read(source: Source) -> pa.RecordBatch:
-    """The rows of a piece as one batch, texts as dictionaries."""
+def _read(source: Source) -> Iterator[Table]:
+    """The rows of a piece, texts as dictionaries; columns that say nothing are not read."""
     schema = tables.SCHEMAS[source.kind]
     texts = [field.name for field in schema if field.type == pa.string()]
+    idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
     with pq.ParquetFile(source.path, read_dictionary=texts) as file:
         missing = [name for name in schema.names if name not in file.schema_arrow.names]
         if missing:
             raise ValueError(f"it has no column {missing[0]}")
-        wanted = [name for name in schema.names if name not in ("run", "error", "second")]
-        table = file.read_row_groups(list(range(*source.groups)), columns=wanted)
-    table = table.unify_dictionaries().combine_chunks()
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+        wanted = [name for name in schema.names if name not in idle]
+        for group in range(*source.groups):
+            known = _constants(file, group)
+            names = [n for n in wanted if known.get(n) != _SILENT.get(n, known)]
+            rows = file.read_row_group(group, columns=names).unify_dictionaries()
+            for batch in rows.combine_chunks().to_batches():
+                yield Table(batch)
+
+
+def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:
+    """Columns that have one value in a whole row group, as the file itself knows."""
+    found = {}
+    about = file.metadata.row_group(group)
+    for number in range(about.num_columns):
+        column = about.column(number)
+        known = column.statistics
+        if known is None or not known.has_min_max or known.null_count:
+            continue
+        if known.min == known.max:
+            found[column.path_in_schema] = known.min
+    return found
+
+
+class Table:
+    """A batch of rows of a table, which may lack columns that say nothing."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+        self.num_rows: int = rows.num_rows
+
+    def given(self, columns: dict[str, str]) -> dict[str, pa.Array]:
+        """The columns that are there, by the name of the fact they are."""
+        there = set(self.rows.schema.names)
+        return {name: self.rows.column(of) for name, of in columns.items() if of in there}
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column, None if it says nothing."""
+        return self.rows.column(name) if name in self.rows.schema.names else None
+
+    def numbers(self, name: str) -> I64:
+        """A column of numbers."""
+        column = self.column(name)
+        if column is None:
+            return np.full(self.num_rows, _SILENT[name], np.int64)
+        numbers: I64 = column.to_numpy(zero_copy_only=False)
+        return numbers.astype(np.int64, copy=False)
+
+    def codes(self, name: str) -> I64:
+        """A column of few different words as numbers."""
+        column, known = self.rows.column(name), _CODES[name]
+        words = column.dictionary.to_pylist()
+        if name == "outcome" and (strange := sorted({*words} - {*known})):
+            raise ValueError(f"an operation cannot end '{strange[0]}'")
+        codes = np.array([known.get(word, 0) for word in words], np.int8)
+        made: I64 = codes[column.indices.to_numpy(zero_copy_only=False)]
+        return made
+
+    def bits(self, bits: dict[str, int]) -> dict[str, Any]:
+        """Columns of booleans as the column of flags, nothing if no flag is set."""
+        made = np.zeros(self.num_rows, np.int8)
+        for name, bit in bits.items():
+            if (column := self.column(name)) is not None:
+                made |= column.to_numpy(zero_copy_only=False).astype(np.int8) * np.int8(bit)
+        return {"flags": made} if made.any() else {}
 
 
 def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:
@@ -111,83 +179,58 @@ def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordB
 Made = tuple[list[pa.RecordBatch], int]
 
 
-def _ops(run: int, table: pa.RecordBatch, into: Ingested) -> Made:
+def _ops(run: int, table: Table, into: Ingested) -> Made:
     """Of all operations only what checks of a whole run rest on."""
     made = thin_ops(
         run, into.meta.phases,
-        invoke_us=_numbers(table, "invoke_us"), complete_us=_numbers(table, "complete_us"),
-        kind=_codes(table, "f"), outcome=_codes(table, "outcome"),
+        invoke_us=table.numbers("invoke_us"), complete_us=table.numbers("complete_us"),
+        kind=table.codes("f"), outcome=table.codes("outcome"),
     )  # fmt: skip
-    both = bool(((_numbers(table, "sent") > 0) & (_numbers(table, "polled") > 0)).any())
+    both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
     return made, TRANSACTIONS if both else 0
 
 
-def _sends(run: int, table: pa.RecordBatch, into: Ingested) -> Made:
-    several = bool((_numbers(table, "seq") > 0).any())
-    given = {
-        "op": "op", "seq": "seq", "idx": "acks", "process": "process", "t0": "invoke_us",
-        "t1": "complete_us", "offset": "offset", "value": "value", "count": "count",
-        "client": "client",
-    }  # fmt: skip
-    columns = {name: table.column(of) for name, of in given.items()}
+def _sends(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {
+            "op": "op", "seq": "seq", "idx": "acks", "process": "process", "t0": "invoke_us",
+            "t1": "complete_us", "offset": "offset", "value": "value", "count": "count",
+            "client": "client",
+        }
+    )  # fmt: skip
+    columns |= {"outcome": table.codes("outcome"), **table.bits({"proved": PROVED})}
+    several = table.column("seq") is not None
+    return _facts(run, Kind.SEND, table, columns), TRANSACTIONS if several else 0
+
+
+def _reads(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {
+            "op": "op", "seq": "seq", "idx": "idx", "process": "process", "t0": "invoke_us",
+            "t1": "complete_us", "offset": "offset", "value": "value", "count": "count",
+            "epoch": "epoch", "hw": "hw", "leo": "start", "client": "client", "node": "node",
+        }
+    )  # fmt: skip
     columns |= {
-        "outcome": _codes(table, "outcome"),
-        "flags": _bits(table, {"proved": PROVED}),
+        "outcome": table.codes("outcome"),
+        **table.bits({"final": FINAL, "rebalanced": REBALANCED}),
     }
-    made = columns_block(run, Kind.SEND, table.column("partition"), columns)
-    return [made] if table.num_rows else [], TRANSACTIONS if several else 0
+    return _facts(run, Kind.READ, table, columns), 0
 
 
-def _reads(run: int, table: pa.RecordBatch, into: Ingested) -> Made:
-    given = {
-        "op": "op", "seq": "seq", "idx": "idx", "process": "process", "t0": "invoke_us",
-        "t1": "complete_us", "offset": "offset", "value": "value", "count": "count",
-        "epoch": "epoch", "hw": "hw", "leo": "start", "client": "client", "node": "node",
-    }  # fmt: skip
-    columns = {name: table.column(of) for name, of in given.items()}
-    columns |= {
-        "outcome": _codes(table, "outcome"),
-        "flags": _bits(table, {"final": FINAL, "rebalanced": REBALANCED}),
-    }
-    made = columns_block(run, Kind.READ, table.column("partition"), columns)
-    return [made] if table.num_rows else [], 0
+def _assigns(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
+    )
+    columns |= {"value": table.numbers("subscribed"), "count": table.numbers("named")}
+    return _facts(run, Kind.RESET, table, columns), 0
 
 
-def _assigns(run: int, table: pa.RecordBatch, into: Ingested) -> Made:
-    given = {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
-    columns = {name: table.column(of) for name, of in given.items()}
-    columns |= {
-        "value": _bits(table, {"subscribed": 1}), "count": _bits(table, {"named": 1}),
-    }  # fmt: skip
-    made = columns_block(run, Kind.RESET, table.column("partition"), columns)
-    return [made] if table.num_rows else [], 0
+def _facts(run: int, kind: Kind, table: Table, columns: dict[str, Any]) -> list[pa.RecordBatch]:
+    return [columns_block(run, kind, table.rows.column("partition"), columns)]
 
 
-_MAKERS: Final[dict[str, Callable[[int, pa.RecordBatch, Ingested], Made]]] = {
+_MAKERS: Final[dict[str, Callable[[int, Table, Ingested], Made]]] = {
     "ops": _ops, "sends": _sends, "reads": _reads, "assigns": _assigns,
 }  # fmt: skip
 
-
-def _numbers(table: pa.RecordBatch, name: str) -> I64:
-    numbers: I64 = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
-
-
-def _codes(table: pa.RecordBatch, name: str) -> I64:
-    """A column of few different words as numbers."""
-    column, known = table.column(name), _CODES[name]
-    words = column.dictionary.to_pylist()
-    if name == "outcome" and (strange := sorted({*words} - {*known})):
-        raise ValueError(f"an operation cannot end '{strange[0]}'")
-    codes: I64 = np.array([known.get(word, 0) for word in words], np.int64)
-    indices = column.indices.to_numpy(zero_copy_only=False)
-    return codes[indices] if len(codes) else np.zeros(len(indices), np.int64)
-
-
-def _bits(table: pa.RecordBatch, bits: dict[str, int]) -> Any:
-    """Columns of booleans as flags of one number."""
-    made = np.zeros(table.num_rows, np.int8)
-    for name, bit in bits.items():
-        if pc.any(table.column(name)).as_py():
-            made |= table.column(name).to_numpy(zero_copy_only=False).astype(np.int8) * np.int8(bit)
-    return made

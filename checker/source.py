@@ -36,8 +36,9 @@ class Source:
     folder: Path
     kind: str
     path: Path
-    # of a Parquet file the row groups from .. to, of any other the whole
+    # of a Parquet file the row groups from .. to, and their size in memory
     groups: tuple[int, int] = (0, 0)
+    bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -47,12 +48,16 @@ class Source:
 
 @dataclass
 class Ingested:
-    """What one source came to: rows of tables, facts, and sentences."""
+    """What one source came to: rows of tables, facts, and sentences.
+
+    Where no tables are to be written, only those need be made that measures are taken of (ops).
+    """
 
     meta: RunMeta
     facts: list[pa.RecordBatch] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
+    whole_tables: bool = True
 
     def told(self, source: Source) -> list[pa.RecordBatch]:
         """The sentences as facts of the run; `idx` and `node` keep those of a source together."""

@@ -49,10 +49,11 @@ def thin_ops(
 def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
     """The first and the last operation invoked in each stretch of the storm, before and after."""
     begin, end = phases.storm_us, max(phases.heal_us, phases.storm_us)
-    stretch = np.clip((invoke_us - begin) // ((end - begin) // STRETCHES + 1), -1, STRETCHES)
-    stretch[invoke_us > end] = STRETCHES + 1
-    order = np.lexsort((invoke_us, stretch))
-    new = np.flatnonzero(np.diff(stretch[order])) + 1
+    order = np.argsort(invoke_us, kind="stable")
+    sorted_us = invoke_us[order]
+    stretch = np.clip((sorted_us - begin) // ((end - begin) // STRETCHES + 1), -1, STRETCHES)
+    stretch[sorted_us > end] = STRETCHES + 1
+    new = np.flatnonzero(np.diff(stretch)) + 1
     return order[np.concatenate(([0], new - 1, new, [len(order) - 1]))]
 
 

@@ -30,6 +30,9 @@ app = typer.Typer(
 )  # fmt: skip
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders (store/<name>/<time>).")]
+Histories = Annotated[
+    list[Path], typer.Argument(help="Run folders, or histories of other tools (history.edn).")
+]
 NoSpark = Annotated[bool, typer.Option("--no-spark", help="Judge in this process.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -94,10 +97,21 @@ def run(
 
 
 @app.command()
-def check(runs: Runs, no_spark: NoSpark = False, json: Json = False) -> int:
+def check(
+    runs: Histories,
+    no_spark: NoSpark = False,
+    json: Json = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Only say what is wrong on which line.")
+    ] = False,
+) -> int:
     """Judge run folders again: what is there, even of a run that was killed."""
-    from harness.judge import SparkSoon, judge, run_folder, summarise
+    from harness.judge import SparkSoon, judge, run_folder, summarise, wrong_lines
 
+    if validate:
+        sentences = [sentence for path in runs for sentence in wrong_lines(path)]
+        print("\n".join(sentences) if sentences else "Every line is an operation.")
+        return EXIT_UNKNOWN if sentences else 0
     folders = [run_folder(path) for path in runs]
     results = judge(folders, None if no_spark else SparkSoon(), _tell)
     if json:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from checker.errors import CheckerError
+from checker.foreign import foreign_history, run_folder_of, validate
 from checker.inprocess import check_run
 from checker.story_file import write_story
 from checker.verdict import RunResult, Verdict
@@ -106,8 +107,24 @@ def tidy(folder: Path, result: RunResult) -> None:
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
+def wrong_lines(path: Path) -> list[str]:
+    """What is wrong with a history, by line. Raises UsageError where there is none."""
+    file = path / "history.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        file = foreign_history(path) or file
+    try:
+        return validate(file)
+    except OSError as error:
+        raise UsageError(f"{path}: no history to read: {error.strerror}") from None
+
+
 def run_folder(path: Path) -> Path:
-    """`path` as the folder of one run. Raises UsageError when it is none."""
+    """`path` as the folder of one run; of another tool's history one is made beside it.
+
+    Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
+    """
+    if (history := foreign_history(path)) is not None:
+        return run_folder_of(history)
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")
     if not any((path / part).exists() for part in _PARTS):

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from harness.history import VALUES_PER_PROCESS
 from harness.planting import Planted, Plants
@@ -227,13 +226,13 @@ def _with_records(columns: list[I64], length: I64, offset: I64, value: I64) -> P
     """Polls of successive records: `length` records each, the same records for each consumer."""
     poll = np.repeat(np.arange(len(length)), length)
     times = len(poll) // len(offset) if len(offset) else 0
-    return Polls(*columns, poll, np.tile(offset, times), np.tile(value, times))
+    t0, t1, process, start, hw = columns
+    return Polls(
+        t0, t1, process, start, hw, poll, np.tile(offset, times), np.tile(value, times)
+    )
 
 
 def make_history(size: Size, folder: Path) -> Made:
     """Make a run folder that holds a history of this size, as tables only."""
     folder.mkdir(parents=True, exist_ok=True)
     return Maker(size, folder).make()
-
-
-Batch = pa.RecordBatch

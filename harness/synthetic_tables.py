@@ -127,17 +127,17 @@ class TableWriter:
     ) -> None:
         sent = len(sends.t0) if sends else 0
         polled = [np.bincount(p.record_poll, minlength=len(p.t0)) for p in polls.values()]
-        before = [sends] if sends else []
+        every: list[Sends | Polls] = [*([sends] if sends else []), *polls.values()]
         zeros = np.zeros(sent, np.int64)
-        process = np.concatenate([x.process for x in [*before, *polls.values()]])
-        complete = np.concatenate([x.t1 for x in [*before, *polls.values()]])
+        process = np.concatenate([x.process for x in every])
+        complete = np.concatenate([x.t1 for x in every])
         outcome = np.zeros(len(op), np.int64)
         if sends:
             outcome[:sent] = sends.outcome
         is_poll = (np.arange(len(op)) >= sent).astype(np.int64)
         columns = {
             "run": self._run, "op": op,
-            "invoke_us": np.concatenate([x.t0 for x in [*before, *polls.values()]]),
+            "invoke_us": np.concatenate([x.t0 for x in every]),
             "complete_us": complete, "process": process, "client": _clients("x", process),
             "f": (is_poll, _OPERATIONS), "outcome": (outcome, _OUTCOMES), "final": final,
             "error": "", "sent": 1 - is_poll, "polled": np.concatenate([zeros, *polled]),

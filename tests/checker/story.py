@@ -67,6 +67,7 @@ class Story:
         acked: Sequence[Send] | None = None, reads: Sequence[Read] = (), process: int,
         client: str = "", final: bool = False, begin: float | None = None,
         end: float | None = None, partitions: tuple[str, ...] = (),
+        rebalanced: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Any operation; `outcome` None leaves it without completion. Returns its number."""
         number, self.ops = self.ops, self.ops + 1
@@ -81,8 +82,9 @@ class Story:
         if outcome is not None:
             done = tuple(sends if acked is None else acked)
             self.history.append(
-                Op(t_us=int(end * 1000), type=outcome, sends=done, reads=tuple(reads), **common)
-            )
+                Op(t_us=int(end * 1000), type=outcome, sends=done, reads=tuple(reads),
+                   rebalanced=rebalanced, **common)
+            )  # fmt: skip
         return number
 
     def send(
@@ -103,6 +105,23 @@ class Story:
         runs = tuple(Run(*record) for record in records)
         read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
         return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
+
+    def txn(
+        self, *sends: tuple[int, int] | tuple[int, int, str],
+        reads: Sequence[tuple[int, ...] | tuple[str, tuple[int, ...]]] = (), process: int = 1,
+        outcome: OpType = "ok", **how: Any,
+    ) -> int:  # fmt: skip
+        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, run)."""
+        sent, known, polled = [], [], []
+        for value, at, *where in sends:
+            sent.append(Send(partition=where[0] if where else P, value=value))
+            known.append(msgspec.structs.replace(sent[-1], offset=at))
+        for each in reads:
+            partition, run = each if isinstance(each[0], str) else (P, each)
+            polled.append(Read(partition=partition, records=(Run(*run),)))  # type: ignore[misc]
+        return self.op(
+            "txn", outcome, sends=sent, acked=known, reads=polled, process=process, **how
+        )
 
     def final(self, *records: tuple[int, ...], **how: Any) -> int:
         """A final read from offset 0 by a fresh client."""
