@@ -121,9 +121,6 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
 }
 
 
-_NOTHING: Final = (Columns([], lambda: ("",)), None)
-
-
 class Group:
     """One (run, partition): its metadata and its facts by kind; views are made when first used."""
 
@@ -138,6 +135,10 @@ class Group:
         """What is known of the run."""
         about = self.of(Kind.META)
         return _meta(str(about.text[0])) if len(about) else RunMeta()
+
+    def _names(self) -> tuple[str, ...]:
+        """What codes stand for, for facts of all kinds."""
+        return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
         """What `make` gives for this group; made once, however many kernels ask."""
@@ -154,7 +155,7 @@ class Group:
     def of(self, kind: Kind) -> Facts:
         """The facts of one kind, sorted."""
         if kind not in self._views:
-            columns, rows = self._parts.get(kind, _NOTHING)
+            columns, rows = self._parts.get(kind) or (Columns([], self._names), None)
             self._views[kind] = Facts(columns, columns.order(_ORDER.get(kind, _BY_OP), rows))
         return self._views[kind]
 

@@ -14,6 +14,7 @@ from checker import meta, pipeline
 from checker.errors import CheckerError
 from checker.ingest import ingest, sources
 from checker.inprocess import check_run, judge_facts
+from checker.kept import own_name
 from checker.lines import Problems
 from checker.pipeline import check
 from checker.verdict import Verdict
@@ -89,7 +90,9 @@ def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_pat
     folder = badly().write(tmp_path / "run")
     check([folder], session=spark, out=tmp_path / "spark")
     check([folder], session=None, out=tmp_path / "alone")
-    by_spark, alone = tmp_path / "spark" / "0-run", tmp_path / "alone" / "0-run"
+    by_spark, alone = (
+        tmp_path / how / own_name(folder) for how in ("spark", "alone")
+    )
     assert not (folder / "results.json").exists()
     assert (by_spark / "results.json").read_bytes() == (alone / "results.json").read_bytes()
     for table in sorted((alone / "tables").glob("*.parquet")):
@@ -104,12 +107,8 @@ def test_the_result_does_not_depend_on_how_the_work_is_spread(
     for tasks, partitions in ((1, 1), (9, 3)):
         monkeypatch.setattr(pipeline, "_TASKS_PER_CORE", tasks)
         monkeypatch.setattr(pipeline, "_TASK_BYTES", 1 << 40)
-        before = spark.conf.get("spark.sql.shuffle.partitions")
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        try:
-            assert check([folder], session=spark) == [expected]
-        finally:
-            spark.conf.set("spark.sql.shuffle.partitions", str(before))
+        monkeypatch.setattr(pipeline, "_partitions", lambda *_, n=partitions: n)
+        assert check([folder], session=spark) == [expected]
 
 
 @pytest.mark.parametrize("seed", range(3))
