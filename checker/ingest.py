@@ -52,6 +52,11 @@ def sources(run: int, folder: Path) -> list[Source]:
     return found
 
 
+def work_bytes(folders: Sequence[Path]) -> int:
+    """About how many bytes there are to read in all of these run folders."""
+    return sum(source.size for folder in folders for source in sources(0, folder))
+
+
 def ingest(
     source: Source, tables_folder: Path | None, known: meta.RunMeta | None = None
 ) -> Ingested:

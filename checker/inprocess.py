@@ -8,18 +8,37 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.facts import Kind
 from checker.findings import Finding
 from checker.group import groups_of
-from checker.ingest import ingest, sources
+from checker.ingest import ingest, only_tables, sources
 from checker.judge import findings, sentences
+from checker.kept import Place
 from checker.lines import Problems
 from checker.results import write_results
 from checker.strangers import Home, homes, wrote
 from checker.verdict import RunResult
+
+
+def check_runs(
+    paths: Sequence[Path], *, out: Path | None = None, again: bool = True
+) -> list[RunResult]:
+    """Judge run folders one after another and keep their results; see `checker.pipeline.check`.
+
+    OSError if results cannot be written.
+    """
+    made = []
+    for place in [Place(path, out) for path in paths]:
+        known = place.begin()
+        if known is None or again:
+            known = _check(place.folder, place.written)
+            place.finish(known)
+        made.append(known)
+    return made
 
 
 def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> RunResult:
@@ -29,7 +48,14 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
     raises for what the run folder holds; OSError if results cannot be written.
     """
     target = out or path
-    folder = target / "tables" if write else None
+    result = _check(path, target / "tables" if write else None)
+    if write:
+        write_results(target, result)
+    return result
+
+
+def _check(path: Path, folder: Path | None) -> RunResult:
+    """Judge a run folder; its tables go into `folder`."""
     facts: list[pa.RecordBatch] = []
     ops = tables.OPS.empty_table()
     about = meta.load(path, Problems())
@@ -37,6 +63,8 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
         made = ingest(source, folder, about)
         facts.extend(made.facts)
         ops = made.tables.get("ops", ops)
+    if only_tables(path):
+        ops = pq.read_table(path / "tables" / "ops.parquet", schema=tables.OPS)
     run = judge_facts(about, facts)
     seconds = measures.per_second(ops)
     summary = measures.summary(run.meta, seconds, measures.totals(ops), run.faults)
@@ -44,7 +72,6 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
     if folder is not None:
         rows = ((run.meta.run, *second) for second in seconds)
         tables.write(folder, "per_second", "", tables.from_rows("per_second", rows))
-        write_results(target, result)
     return result
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from checker.ingest import sources
-from checker.results import replace_file
+from checker.ingest import only_tables, sources
+from checker.results import replace_file, write_results
 from checker.verdict import RunResult
 
 _MARK: Final = "checked.json"
@@ -50,6 +50,39 @@ def kept_result(target: Path, mark: str) -> RunResult | None:
 def write_mark(target: Path, mark: str) -> None:
     """Say what the results in `target` were made of; written last. Raises OSError."""
     replace_file(target / _MARK, msgspec.json.encode({"mark": mark}) + b"\n")
+
+
+class Place:
+    """A run folder, and where its results go."""
+
+    def __init__(self, folder: Path, out: Path | None) -> None:
+        """Into the folder itself, if it is there, or into a folder of its own under `out`."""
+        self.folder = folder.absolute()
+        self.target: Path | None = self.folder if self.folder.is_dir() else None
+        if out is not None:
+            self.target = out.absolute() / own_name(self.folder)
+        self._mark = ""
+
+    @property
+    def written(self) -> Path | None:
+        """Where its tables are written."""
+        return None if self.target is None else self.target / "tables"
+
+    @property
+    def tables(self) -> Path | None:
+        """Where the tables of its history are read from."""
+        return self.folder / "tables" if only_tables(self.folder) else self.written
+
+    def begin(self) -> RunResult | None:
+        """The result of an earlier check that still holds; None if there is work to do."""
+        self._mark = stamp(self.folder)
+        return None if self.target is None else kept_result(self.target, self._mark)
+
+    def finish(self, result: RunResult) -> None:
+        """Keep a result. Raises OSError."""
+        if self.target is not None:
+            write_results(self.target, result)
+            write_mark(self.target, self._mark)
 
 
 def own_name(folder: Path) -> str:

@@ -22,14 +22,13 @@ from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.errors import CheckerError
 from checker.group import group_of
-from checker.ingest import ingest, only_tables, sources
-from checker.inprocess import check_run, collect
+from checker.ingest import ingest, sources
+from checker.inprocess import check_runs, collect
 from checker.judge import SPARK_ROWS, judge_group
-from checker.kept import kept_result, own_name, stamp, write_mark
+from checker.kept import Place
 from checker.lines import Problems
 from checker.measures_sql import measure, read_tables
 from checker.parcel import SPARK_SCHEMA, packed, parcels, unpacked
-from checker.results import write_results
 from checker.source import Source
 from checker.strangers import Home
 from checker.verdict import RunResult
@@ -56,55 +55,18 @@ def check(
     Raises:
         CheckerError: Spark itself failed, or results cannot be written.
     """
-    runs = [_Run(path.absolute(), out) for path in paths]
     try:
-        known = {} if again else {n: r for n, run in enumerate(runs) if (r := run.known())}
-        new = [run for n, run in enumerate(runs) if n not in known]
-        for run in new:
-            run.mark = stamp(run.folder)
-        judged = iter(_check_all(new, session))
-        return [known[n] if n in known else next(judged) for n in range(len(runs))]
+        if session is None:
+            return check_runs(paths, out=out, again=again)
+        places = [Place(path, out) for path in paths]
+        kept = [place.begin() for place in places]
+        new = [p for p, known in zip(places, kept, strict=True) if again or known is None]
+        judged = iter(_check(new, session) if new else ())
+        return [next(judged) if again or known is None else known for known in kept]
     except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
         raise CheckerError(f"Spark failed: {_first_line(error)}.") from error
     except OSError as error:
         raise CheckerError(f"Results cannot be written: {error}") from error
-
-
-class _Run:
-    """One run folder and where its results go."""
-
-    def __init__(self, folder: Path, out: Path | None) -> None:
-        self.folder = folder
-        self.target: Path | None = folder if folder.is_dir() else None
-        if out is not None:
-            self.target = out.absolute() / own_name(folder)
-        self.mark = ""
-
-    @property
-    def written(self) -> Path | None:
-        """Where its tables are written."""
-        return None if self.target is None else self.target / "tables"
-
-    @property
-    def tables(self) -> Path | None:
-        """Where the tables of its history are read from."""
-        return self.folder / "tables" if only_tables(self.folder) else self.written
-
-    def known(self) -> RunResult | None:
-        """The result of an earlier check that still holds."""
-        return None if self.target is None else kept_result(self.target, stamp(self.folder))
-
-
-def _check_all(runs: Sequence[_Run], session: SparkSession | None) -> list[RunResult]:
-    if session is not None:
-        return _check(runs, session) if runs else []
-    made = []
-    for run in runs:
-        result = check_run(run.folder, write=run.target is not None, out=run.target)
-        if run.target is not None:
-            write_mark(run.target, run.mark)
-        made.append(result)
-    return made
 
 
 def _first_line(error: Exception) -> str:
@@ -116,7 +78,7 @@ def _first_line(error: Exception) -> str:
     return words.split("\n", 1)[0].rstrip(".") or type(error).__name__
 
 
-def _check(runs: Sequence[_Run], session: SparkSession) -> list[RunResult]:
+def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
     work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, work)))
@@ -132,22 +94,21 @@ def _check(runs: Sequence[_Run], session: SparkSession) -> list[RunResult]:
         summary = measures.summary(known.meta, seconds, whole, known.faults)
         result = assemble(known, homes.get(number, {}), summary)
         results.append(result)
-        if run.written is not None and run.target is not None:
+        if run.written is not None:
             rows = ((known.meta.run, *second) for second in sorted(seconds))
             tables.write(run.written, "per_second", "", tables.from_rows("per_second", rows))
-            write_results(run.target, result)
-            write_mark(run.target, run.mark)
+        run.finish(result)
     return results
 
 
-def _tables(runs: Sequence[_Run], name: str) -> dict[Path, int]:
+def _tables(runs: Sequence[Place], name: str) -> dict[Path, int]:
     """The tables of one name that are there, and whose they are."""
     places = {run.tables / f"{name}.parquet": n for n, run in enumerate(runs) if run.tables}
     return {path: number for path, number in places.items() if path.exists()}
 
 
 def _judged(
-    session: SparkSession, runs: Sequence[_Run], work: Sequence[Source]
+    session: SparkSession, runs: Sequence[Place], work: Sequence[Source]
 ) -> Sequence[Mapping[str, Any]]:
     """Findings, problems and notes of all groups, in an order that depends on nothing."""
     bins = _bins(work, session.sparkContext.defaultParallelism)
@@ -171,21 +132,14 @@ def _judged(
 
 def _partitions(session: SparkSession, work: Sequence[Source]) -> int:
     """Into how many partitions to shuffle: a task for each is dear when there is little."""
-    size = sum(map(_size, work))
+    size = sum(source.size for source in work)
     cores = session.sparkContext.defaultParallelism
     return min(max(cores, size // _SHUFFLED_BYTES), _MOST_PARTITIONS)
 
 
-def _size(source: Source) -> int:
-    """About how many bytes a source has to read."""
-    if source.bytes:
-        return source.bytes
-    return source.path.stat().st_size if source.path.is_file() else 0
-
-
 def _bins(work: Sequence[Source], cores: int) -> list[list[Source]]:
     """Sources spread over tasks by size: the largest first, each to the emptiest task."""
-    sizes = {source: _size(source) for source in work}
+    sizes = {source: source.size for source in work}
     tasks = max(cores * _TASKS_PER_CORE, sum(sizes.values()) // _TASK_BYTES)
     bins: list[list[Source]] = [[] for _ in range(min(tasks, len(work)))]
     loads = [0] * len(bins)
@@ -198,7 +152,7 @@ def _bins(work: Sequence[Source], cores: int) -> list[list[Source]]:
 
 
 def _homes(
-    session: SparkSession, found: Sequence[Collected], runs: Sequence[_Run]
+    session: SparkSession, found: Sequence[Collected], runs: Sequence[Place]
 ) -> dict[int, dict[int, Home]]:
     """By run, where the values were sent that were found where nobody sent them; normally none."""
     wanted = {number: known.unclaimed() for number, known in enumerate(found)}

@@ -41,6 +41,13 @@ class Source:
     bytes: int = 0
 
     @property
+    def size(self) -> int:
+        """About how many bytes there are to read."""
+        if self.bytes:
+            return self.bytes
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    @property
     def name(self) -> str:
         """The file as a person calls it: relative to the run folder."""
         return str(self.path.relative_to(self.folder))
