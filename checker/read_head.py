@@ -97,7 +97,8 @@ def _missing_files(folder: Path, into: Ingested) -> None:
     if not folder.is_dir():
         into.problems.add("folder", f"There is no run folder '{folder.name}'.")
         return
-    if not (folder / "history.jsonl").is_file():
+    kept = (folder / "tables" / "ops.parquet").exists()
+    if not kept and not (folder / "history.jsonl").is_file():
         into.problems.add("history", "history.jsonl is missing: there is nothing to judge.")
     for capability, where, nodes in (
         ("trace", "trace", meta.nodes()),

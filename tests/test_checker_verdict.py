@@ -9,7 +9,7 @@ import pytest
 from checker import judge
 from checker.catalogue import CATALOGUE, PROPERTIES, Needs
 from checker.findings import Finding, Kernel
-from checker.group import Columns, Group
+from checker.group import Group, group_of
 from checker.meta import Promise
 from checker.policy import excuse
 from checker.verdict import Verdict
@@ -57,9 +57,7 @@ def test_an_anomaly_outweighs_a_check_that_failed(
 
 @pytest.mark.parametrize("kernel", range(len(judge.PARTITION_KERNELS)))
 def test_no_check_minds_a_partition_nothing_is_known_of(kernel: int) -> None:
-    from checker.facts import SCHEMA
-
-    group = Group("log-0", Columns(SCHEMA.empty_table()))
+    group = group_of("log-0", {})
     assert judge.PARTITION_KERNELS[kernel].judge(group).anomalies == ()
 
 

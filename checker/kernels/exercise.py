@@ -28,10 +28,9 @@ def judge_run(group: Group) -> Finding:
     sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
     found = [*_faults(group, sent), *_operations(group, ops)]
     if not group.meta.scripted:
-        found = [*_acks(group, len(sent)), *_silence(group, ops), *found]
-    return Finding(
-        property=EXERCISE, examined=len(ops) + len(group.meta.faults), anomalies=tuple(found)
-    )
+        found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
+    examined = int(ops.count.sum()) + len(group.meta.faults)
+    return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
 
 
 def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
