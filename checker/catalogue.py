@@ -28,6 +28,7 @@ class Needs(Enum):
     COMMITTED_STAYS = "committed records are never rolled back"
     CLEAN_ELECTION = "only members of ISR or ELR are elected"
     CONTIGUOUS = "offsets have no holes"
+    FENCED_LEAVE = "a broker that is fenced leaves every ISR at once"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "allowed always, told for information"
 
@@ -83,7 +84,7 @@ CATALOGUE: Final = (
     AnomalyKind("two-controllers", LOG, Needs.NOTHING),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
-    AnomalyKind("fenced-in-isr", LOG, Needs.NOTHING),
+    AnomalyKind("fenced-in-isr", LOG, Needs.FENCED_LEAVE),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
     AnomalyKind("no-progress", LIVENESS, Needs.NOTHING),
     AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING),

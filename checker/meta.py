@@ -24,6 +24,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     unclean_election: bool = False
     durable_acks: bool = True
     contiguous_offsets: bool = True
+    fenced_leave_isr: bool = True
 
     @property
     def committed_stays(self) -> bool:

@@ -15,6 +15,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
         return "a new leader may begin with an older high watermark"
     if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
         return "this system does not promise offsets without holes"
+    if needs is Needs.FENCED_LEAVE and not promise.fenced_leave_isr:
+        return "here only a leader takes a silent replica out of its ISR"
     if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
         return "unclean elections are switched on"
     if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):

@@ -175,6 +175,8 @@ def test_a_fenced_member_of_an_isr(tmp_path: Path) -> None:
     change(s, "n1", 0, 2, ["n1", "n2", "n3"])
     found = one(s.check(tmp_path / "in"), "fenced-in-isr")
     assert "n3 in the ISR of log-0" in found.message
+    s.run["promise"]["fenced_leave_isr"] = False
+    assert against(s.check(tmp_path / "stays")) == {}
 
 
 def test_who_may_be_fenced_and_in_the_isr(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
 from node.core.api import CoreTimings, NodeConfig
 from node.core.messages import CreateTopic
-from node.core.protocol import LeaderBy, protocol
+from node.core.protocol import Detection, LeaderBy, protocol
 from node.errors import FloodmarkError
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 from node.trace import TraceEvent
@@ -85,13 +85,14 @@ class RealCluster:
     def promise(self) -> Promise:
         """What these brokers promise under this schedule."""
         cluster, acks = self._schedule.cluster, self._schedule.workload.acks
-        # Leaders that are elected by votes begin with a record of their own.
-        voted = protocol(cluster.protocol).leader_by is LeaderBy.VOTES
+        chosen = protocol(cluster.protocol)
         return Promise(
             acks=acks, flush=cluster.flush, unclean_election=cluster.unclean_election,
             durable_acks=acks == -1 and not cluster.unclean_election
             and not outnumber_copies(self._schedule),
-            contiguous_offsets=not voted,
+            # Leaders that are elected by votes begin with a record of their own.
+            contiguous_offsets=chosen.leader_by is not LeaderBy.VOTES,
+            fenced_leave_isr=chosen.detection is Detection.HEARTBEATS,
         )  # fmt: skip
 
     @property
