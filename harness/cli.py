@@ -125,15 +125,31 @@ def bench(
     batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,
     record_bytes: Annotated[int, typer.Option(help="Bytes a record, at least 16.")] = 100,
     judged: Annotated[float, typer.Option(help="Seconds of the judged storm; 0: none.")] = 30.0,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Instead: failover times, and idle traffic.")
+    ] = False,
+    kills: Annotated[int, typer.Option(help="Leaders killed per protocol (--failover).")] = 10,
+    protocols: Annotated[
+        str | None, typer.Option(help="Protocols, with commas (--failover) [all].")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     json: Json = False,
 ) -> int:
     """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
     import msgspec
 
+    from harness import bench_failover
     from harness.bench import BenchSettings, run_bench, table
     from harness.progress import Progress
 
+    if failover:
+        wanted = bench_failover.FailoverSettings(kills=kills)
+        if protocols is not None:
+            wanted = msgspec.structs.replace(wanted, protocols=tuple(protocols.split(",")))
+        with Progress(quiet=quiet) as progress:
+            measured = bench_failover.run_failover(wanted, progress)
+        print(msgspec.json.encode(measured).decode() if json else bench_failover.table(measured))
+        return 0
     settings = BenchSettings(
         seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged
     )
