@@ -210,6 +210,28 @@ def bench(
     return 0
 
 
+@bench_app.command("failover")
+def bench_failover(
+    kills: Annotated[int, typer.Option(help="Leaders killed per protocol.")] = 10,
+    protocols: Annotated[str | None, typer.Option(help="With commas [all].")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how long writes stop when a leader dies, and what an idle cluster sends."""
+    import msgspec
+
+    from harness.bench_failover import FailoverSettings, run_failover, table
+    from harness.progress import Progress
+
+    wanted = FailoverSettings(kills=kills)
+    if protocols is not None:
+        wanted = msgspec.structs.replace(wanted, protocols=tuple(protocols.split(",")))
+    with Progress(quiet=quiet) as progress:
+        measured = run_failover(wanted, progress)
+    print(msgspec.json.encode(measured).decode() if json else table(measured))
+    return 0
+
+
 @bench_app.command("check")
 def bench_check(
     ops: Annotated[

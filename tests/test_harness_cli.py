@@ -71,6 +71,8 @@ WRONG = [
     ("bench --batch 0 --quiet", "batch must be 1..10000"),
     ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
     ("bench --seconds 0", "--seconds must be positive"),
+    ("bench failover --protocols paxos --quiet", "unknown protocol 'paxos' (known: "),
+    ("bench failover --kills 0 --quiet", "--kills and the time of listening must be positive"),
     ("report nowhere", "nowhere: no such run folder"),
 ]
 
