@@ -20,9 +20,8 @@ from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-    from checker.spark import SessionInBackground
+    from checker.spark import Session, SessionInBackground
 
 APP_NAME: Final = "floodmark"
 SPARK_PATIENCE_S: Final = 180.0
@@ -75,7 +74,7 @@ class SparkSoon:
                 log_file=self._log_file,
             )  # fmt: skip
 
-    def ready(self) -> SparkSession:
+    def ready(self) -> Session:
         """The session, waited for. Raises CheckerError when Spark cannot be had."""
         self.begin()
         assert self._session is not None
