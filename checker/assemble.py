@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checker import policy, strangers
-from checker.catalogue import LOST_WRITES, PROPERTIES, RANK
+from checker import cycles, policy, strangers
+from checker.catalogue import LOST_WRITES, OFFSETS, PROPERTIES, RANK
 from checker.findings import Finding, plural
 from checker.meta import RunMeta
 from checker.strangers import Home
@@ -25,7 +25,13 @@ class Collected:
     faults: int = 0
 
     def unclaimed(self) -> list[int]:
-        """All values, of any partition, that nobody sent to where they were found."""
+        """All values, of any partition, that nobody sent to where they were found.
+
+        None of a Jepsen history: its values are unique in their partition only, so that where else
+        a value was sent says nothing.
+        """
+        if self.meta.is_jepsen:
+            return []
         return [u.value for _, found in self.findings for u in found.unclaimed]
 
 
@@ -40,9 +46,12 @@ def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, A
             *strangers.judge(run.meta, partition, found, homes),
         )
     ]
+    across = _across(run)
+    anomalies += [policy.apply(anomaly, promise) for anomaly in across.anomalies]
     anomalies.sort(key=_importance)
-    properties = [_property(name, run.findings, anomalies) for name in PROPERTIES]
-    errors = [f"{found.error}." for _, found in run.findings if found.error]
+    findings = [*run.findings, ("", across)]
+    properties = [_property(name, findings, anomalies) for name in PROPERTIES]
+    errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
     verdict = worst([p.verdict for p in properties])
     if problems:
@@ -50,6 +59,8 @@ def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, A
     measures = dict(measures)
     if run.notes:
         measures["notes"] = run.notes
+    if run.meta.is_jepsen:
+        measures["jepsen"] = _as_jepsen(anomalies)
     return RunResult(
         run=run.meta.run,
         verdict=verdict,
@@ -59,6 +70,26 @@ def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, A
         measures=measures,
         problems=tuple(problems),
     )
+
+
+def _across(run: Collected) -> Finding:
+    """What only all partitions together show: cycles of transactions."""
+    graphs = [(partition, found.graph) for partition, found in run.findings if found.graph]
+    try:
+        return Finding(property=OFFSETS, anomalies=tuple(cycles.judge(run.meta, graphs)))
+    except Exception as error:  # As for a kernel: one unknown property, not a lost verdict.
+        return Finding(
+            property=OFFSETS,
+            error=f"The check of {OFFSETS} across partitions failed: "
+            f"{type(error).__name__}: {error}",
+        )
+
+
+def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
+    """The classes Jepsen's own checker would name, and those of them that count."""
+    told = {a.jepsen for a in anomalies if a.jepsen}
+    bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
+    return {"error-types": sorted(told), "bad-error-types": sorted(bad)}
 
 
 def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:

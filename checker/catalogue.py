@@ -34,11 +34,12 @@ class Needs(Enum):
 
 
 class AnomalyKind(NamedTuple):
-    """One row of the catalogue."""
+    """One row of the catalogue; `jepsen` is the class of Jepsen's Kafka checker that sees it."""
 
     name: str
     property: str
     needs: Needs
+    jepsen: str = ""
 
 
 # Rest on something not being in the history, so a history with holes cannot show them. (Lost writes
@@ -47,33 +48,41 @@ FROM_ABSENCE: Final = frozenset(
     {
         "phantom", "misrouted", "poll-skip", "nonmonotonic-poll", "no-progress",
         "final-reads-stuck", "few-acks", "clients-stopped", "fault-missed", "few-faults",
+        "operation-missed",
     }
 )  # fmt: skip
 
 CATALOGUE: Final = (
-    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS),
+    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS, "lost-write"),
     AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
-    AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS),
+    AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
-    AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS),
+    AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
     AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
-    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING),
+    AnomalyKind("stale-read", READS, Needs.NOTHING),
+    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a"),
     AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING),
     AnomalyKind("phantom", OFFSETS, Needs.NOTHING),
     AnomalyKind("misrouted", OFFSETS, Needs.NOTHING),
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
-    AnomalyKind("duplicate", OFFSETS, Needs.NOTHING),
-    AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING),
-    AnomalyKind("int-poll-skip", OFFSETS, Needs.NOTHING),
-    AnomalyKind("nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS),
-    AnomalyKind("poll-skip", OFFSETS, Needs.COMMITTED_STAYS),
+    AnomalyKind("duplicate", OFFSETS, Needs.NOTHING, "duplicate"),
+    AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
+    AnomalyKind("int-poll-skip", OFFSETS, Needs.NOTHING, "int-poll-skip"),
+    AnomalyKind("nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS, "nonmonotonic-poll"),
+    AnomalyKind("poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip"),
+    AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime"),
+    AnomalyKind("precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read"),
+    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c"),
+    AnomalyKind("g1c-process", OFFSETS, Needs.NOTHING, "G1c-process"),
+    AnomalyKind("g1c-realtime", OFFSETS, Needs.NOTHING, "G1c-realtime"),
     AnomalyKind("offset-hole", OFFSETS, Needs.CONTIGUOUS),
-    AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS),
-    AnomalyKind("nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS),
-    AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING),
-    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS),
+    AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime"),
+    AnomalyKind("nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send"),
+    AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send"),
+    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
     AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("corrupt-batch", LOG, Needs.NOTHING),
     AnomalyKind("log-hole", LOG, Needs.NOTHING),
@@ -93,7 +102,12 @@ CATALOGUE: Final = (
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION),
+    AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip"),
+    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0"),
+    AnomalyKind("g0-process", OFFSETS, Needs.INFORMATION, "G0-process"),
+    AnomalyKind("g0-realtime", OFFSETS, Needs.INFORMATION, "G0-realtime"),
 )
 
 KINDS: Final = {kind.name: kind for kind in CATALOGUE}

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from checker.facts import FINAL, I64, Kind, Outcome
+from checker.facts import FINAL, I64, PROVED, Kind, Outcome
 from checker.group import Facts, Group, Mask
+from checker.sorting import any_order_of, distinct, is_sorted, order_of
 
 READ_OK: Final = 1
 READ_FINAL: Final = 2
@@ -22,18 +23,21 @@ ACKED: Final = 8
 ACKED_WEAKLY: Final = 16
 SENT_INFO: Final = 32
 
+NEVER: Final = np.iinfo(np.int64).max
 _ALL_ACKS: Final = -1
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1)."""
+    """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1), and when an
+    ok read of it first completed (or NEVER)."""
 
     offset: I64
     value: I64
     epoch: I64
     flags: I64
     node: I64
+    t_us: I64
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -42,7 +46,7 @@ class Records:
         """The records at `index`, in that order."""
         return Records(
             self.offset[index], self.value[index], self.epoch[index], self.flags[index],
-            self.node[index],
+            self.node[index], self.t_us[index],
         )  # fmt: skip
 
 
@@ -54,34 +58,47 @@ def expand(count: I64) -> tuple[I64, I64]:
 
 
 def merge(
-    offset: I64, value: I64, epoch: I64, flags: I64, node: I64, count: I64 | None = None
-) -> Records:
+    offset: I64, value: I64, epoch: I64, flags: I64, node: I64, count: I64 | None = None,
+    t_us: I64 | None = None,
+) -> Records:  # fmt: skip
     """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
     if not len(offset):
         empty = np.zeros(0, np.int64)
-        return Records(empty, empty, empty, empty, empty)
+        return Records(empty, empty, empty, empty, empty, empty)
+    if t_us is None:
+        t_us = np.full(len(offset), NEVER)
     if count is not None:
-        runs = _distinct((offset, value, epoch, node, count), flags)
-        (offset, value, epoch, node, count), flags = runs
+        runs = _distinct((offset, value, epoch, node, count), flags, t_us)
+        (offset, value, epoch, node, count), flags, t_us = runs
+        if (count == 1).all():
+            return Records(offset, value, epoch, flags, node, t_us)
         run, place = expand(count)
         offset, value = offset[run] + place, value[run] + np.where(value[run] >= 0, place, 0)
-        epoch, flags, node = epoch[run], flags[run], node[run]
-    (offset, value, epoch, node), flags = _distinct((offset, value, epoch, node), flags)
-    return Records(offset, value, epoch, flags, node)
+        epoch, flags, node, t_us = epoch[run], flags[run], node[run], t_us[run]
+    (offset, value, epoch, node), flags, t_us = _distinct((offset, value, epoch, node), flags, t_us)
+    return Records(offset, value, epoch, flags, node, t_us)
 
 
-def _distinct(columns: tuple[I64, ...], flags: I64) -> tuple[tuple[I64, ...], I64]:
-    """Rows without repetition, sorted by the columns in turn, with the OR of their flags."""
+def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I64, ...], I64, I64]:
+    """Rows without repetition, sorted by the columns in turn, with the OR of their flags and the
+    earliest of their times."""
     if not len(flags):
-        return columns, flags
-    order = np.lexsort(columns[::-1])
-    columns = tuple(column[order] for column in columns)
+        return columns, flags, t_us
+    order = any_order_of(columns)
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
+    # Columns that are all the same, as most are, need no sorting.
+    varied = [bool((column != column[0]).any()) for column in columns]
+    columns = tuple(c[order] if v else c for c, v in zip(columns, varied, strict=True))
+    for column, varies in zip(columns, varied, strict=True):
+        if varies:
+            new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(new)
-    return tuple(c[starts] for c in columns), np.bitwise_or.reduceat(flags[order], starts)
+    return (
+        tuple(c[starts] for c in columns),
+        np.bitwise_or.reduceat(flags[order], starts),
+        np.minimum.reduceat(t_us[order], starts),
+    )
 
 
 def first_of(keys: I64) -> I64:
@@ -107,10 +124,32 @@ class Values:
     flags: I64
 
 
+@dataclass(frozen=True)
+class Moments:
+    """When a record was known to stand at an offset, in order of time.
+
+    It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
+    not move any more: read, or acknowledged with acks=all.
+    """
+
+    t_us: I64
+    offset: I64
+    value: I64
+    send: I64
+    strong: Mask
+
+    def take(self, index: I64 | Mask) -> Moments:
+        """The moments at `index`, in that order."""
+        return Moments(
+            self.t_us[index], self.offset[index], self.value[index], self.send[index],
+            self.strong[index],
+        )  # fmt: skip
+
+
 def _by_value(records: Records) -> Values:
     """Records that can be understood, one row a value."""
     known = records.take(records.value >= 0)
-    known = known.take(np.lexsort((known.offset, known.value)))
+    known = known.take(any_order_of((known.value, known.offset)))
     starts = first_of(known.value)
     if not len(starts):
         return Values(starts, starts, starts, starts)
@@ -163,9 +202,8 @@ class Evidence:
         if not (starts[1:] < ends[:-1]).any():
             return np.zeros(0, np.int64)
         run, place = expand(self.sends.count)
-        values, times = np.unique(self.sends.value[run] + place, return_counts=True)
-        shared: I64 = values[times > 1]
-        return shared
+        values = np.sort(self.sends.value[run] + place)
+        return distinct(values[1:][values[1:] == values[:-1]])
 
     @cached_property
     def read_records(self) -> Records:
@@ -176,19 +214,22 @@ class Evidence:
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
         nobody = np.full(len(reads), -1, np.int64)
-        return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count)
+        t_us: I64 = np.where(ok, reads.t1, NEVER)
+        return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count, t_us)
 
     @cached_property
     def committed(self) -> Mask:
-        """For each send whether it certainly took effect: ok, or info with a record read by an ok
-        read (one visible record proves its whole operation)."""
+        """For each send whether it certainly took effect: ok, or info with a record of its
+        operation read by an ok read, here or in another partition (`checker.proofs`)."""
         by_reads = np.zeros(len(self.sends), dtype=bool)
         ok = self.read_records.value[(self.read_records.flags & READ_OK) != 0]
         row = self.writer(ok)
         by_reads[row[row >= 0]] = True
-        seen_ops = np.unique(self.sends.op[by_reads])
         info = self.sends.outcome == Outcome.INFO
-        found: Mask = (self.sends.outcome == Outcome.OK) | (info & np.isin(self.sends.op, seen_ops))
+        found: Mask = self.sends.outcome == Outcome.OK
+        if len(rows := np.flatnonzero(info)):
+            seen = np.isin(self.sends.op[rows], self.sends.op[np.flatnonzero(by_reads & info)])
+            found[rows] = seen | ((self.sends.flags[rows] & PROVED) != 0)
         return found
 
     @cached_property
@@ -208,6 +249,7 @@ class Evidence:
             nothing,
             np.concatenate((flags[run], read.flags)),
             nothing,
+            t_us=np.concatenate((np.full(len(run), NEVER), read.t_us)),
         )
 
     @cached_property
@@ -218,6 +260,30 @@ class Evidence:
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset."""
         return np.searchsorted(self.offsets, offsets)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """When the last record of each acknowledged send, and each record read, was known where."""
+        sends, read = self.sends, self.read_records
+        told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
+        acked = np.flatnonzero(told & (sends.count > 0))
+        read = read.take(read.t_us < NEVER)
+        writer = self.writer(read.value)
+        # What was read before it was sent tells nothing of when it was appended.
+        late = writer < 0
+        late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
+        read = read.take(late)
+        last = sends.count[acked] - 1
+        moments = Moments(
+            np.concatenate((sends.t1[acked], read.t_us)),
+            np.concatenate((sends.offset[acked] + last, read.offset)),
+            np.concatenate((sends.value[acked] + last, read.value)),
+            np.concatenate((acked, np.full(len(read), -1))),
+            np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
+        )
+        return moments.take(
+            order_of((moments.t_us, moments.offset, moments.send, moments.value))
+        )
 
     @cached_property
     def values(self) -> Values:
@@ -239,7 +305,14 @@ class Evidence:
     @cached_property
     def logged_values(self) -> I64:
         """The distinct values that some dumped log holds."""
-        return np.unique(self.log_records.value)
+        return distinct(self.log_records.value)
+
+    @cached_property
+    def reads_by_process(self) -> Facts:
+        """All reads in the order of process, and then of operation."""
+        # They are in the order of operation already.
+        columns = (self.reads.process,)
+        return self.reads if is_sorted(columns) else self.reads.take(order_of(columns))
 
     @cached_property
     def final_reads(self) -> Facts:
@@ -254,12 +327,16 @@ class Evidence:
         return int(self.final_reads.end[some].max()) if some.any() else 0
 
     def read_row(self, *, offset: int, value: int) -> int:
-        """Row in `reads` of the earliest read that returned this value at this offset, else -1."""
+        """Row in `reads` of the earliest read that returned this value at this offset, ok reads
+        first; -1 if there is none."""
         reads = self.reads
         inside = (reads.offset <= offset) & (offset < reads.end)
         same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
         rows = np.flatnonzero(inside & (same == value))
-        return int(rows[np.lexsort((rows, reads.t1[rows]))[0]]) if len(rows) else -1
+        if not len(rows):
+            return -1
+        order = np.lexsort((rows, reads.t1[rows], reads.outcome[rows] != Outcome.OK))
+        return int(rows[order[0]])
 
     def holders(self, value: int) -> list[tuple[str, int]]:
         """Which dumped logs hold a value, and at which offset."""

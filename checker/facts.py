@@ -6,8 +6,10 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 
 | kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      |     | invoke | complete | (value: 1 = send, 2 = poll, 0 = other)      |
+| OP         | op   |      | step| invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
+|            |      |      |     |        |          | count: how many operations it stands for    |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
+|            | (flags: 1 = a read of another partition proves its operation)                    |
 | READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
 | RESET      | op   |      |     | invoke | complete | value: 1 = subscribe; count: 1 = named      |
 | LOG_HEAD   | (flags: 1 = dump complete)           | start  |       |       |       | hw | leo |
@@ -15,7 +17,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | LOG        |      |      |     |        |          | base   | records | n   | epoch |    |     |
 | LOG_REC    |      |      |     |        |          | first  | first | n     | epoch |    |     |
 | TRACE_FILE | (flags: 1 = the trace of `node` is whole)                                           |
-| HISTORY    | (flags: 1 = every line of the history was read)                                     |
+| HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
 | ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
@@ -24,13 +26,16 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | FAULT      | fault| line |     | t_us   | done_us  | (text: the line; outcome: see FaultAction)  |
 | EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
 
+Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran. A transaction
+is an operation of more than one send, or of sends and reads.
+
 An empty answer of a read is one READ row with count 0. `hash` is the prefix hash at `offset` (HW),
 `leo` (APPEND) or the batch end (LOG); `hash2` is the hash kept by the replica where it differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -86,6 +91,9 @@ class FaultAction(IntEnum):
 
 
 FINAL: Final = 1
+REBALANCED: Final = 2
+PROVED: Final = 1
+TRANSACTIONS: Final = 2
 LEADER: Final = 1
 COMPLETE: Final = 1
 EXPECTED: Final = 1
@@ -96,7 +104,7 @@ _INT64 = (
     "op", "seq", "idx", "process", "outcome", "flags", "t0", "t1", "offset", "value", "count",
     "epoch", "hw", "leo", "hash", "hash2",
 )  # fmt: skip
-_UNKNOWN: Final[dict[str, int]] = {
+UNKNOWN: Final[dict[str, int]] = {
     **dict.fromkeys(_INT64, -1),
     **dict.fromkeys(("seq", "idx", "flags", "outcome", "count", "hash", "hash2"), 0),
 }
@@ -109,33 +117,43 @@ SCHEMA: Final = pa.schema(
     + [(name, _SMALL.get(name, pa.int64())) for name in _INT64]
     + [(name, pa.string()) for name in _TEXTS]
 )
-SPARK_SCHEMA: Final = ", ".join(
-    f"{field.name} "
-    + {"int8": "tinyint", "int32": "int", "int64": "bigint", "string": "string"}[str(field.type)]
-    for field in SCHEMA
-)
 
 
 def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) -> pa.RecordBatch:
     """Facts of one kind as a record batch; a column is one value for all rows or one a row.
 
-    At least one argument must be a sequence; it gives the number of rows.
+    At least one argument must be a sequence; it gives the number of rows. A column that is not
+    given is left out: nothing is known of it.
     """
-    given = {"partition": partition, **columns}
+    given = {"run": run, "partition": partition, "kind": int(kind), **columns}
     rows = next(len(c) for c in given.values() if not isinstance(c, int | str))
-    arrays = []
+    arrays, fields = [], []
     for field in SCHEMA:
-        if field.name == "run":
-            column: Any = run
-        elif field.name == "kind":
-            column = int(kind)
-        else:
-            column = given.get(field.name, _UNKNOWN.get(field.name, ""))
+        if field.name not in given:
+            continue
+        column = given[field.name]
+        fields.append(field)
         if isinstance(column, int | str):
             arrays.append(pa.repeat(pa.scalar(column, field.type), rows))
         else:
             arrays.append(pa.array(column, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    assert len(fields) == len(given), sorted(given)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def columns_block(
+    run: int, kind: Kind, partition: pa.Array, columns: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Facts of one kind from whole columns, as they are: arrays of Arrow or NumPy."""
+    rows = len(partition)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(run, pa.int32()), rows), partition,
+            pa.repeat(pa.scalar(int(kind), pa.int8()), rows),
+            *(c if isinstance(c, pa.Array) else pa.array(c) for c in columns.values()),
+        ],
+        names=["run", "partition", "kind", *columns],
+    )  # fmt: skip
 
 
 def hash_number(text: str) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from checker.catalogue import KINDS, WITNESS_CAP
 from checker.evidence import Records
-from checker.facts import Kind, Outcome, hash_text
+from checker.facts import FINAL, Kind, Outcome, hash_text
 from checker.group import Facts, Group
 from checker.verdict import Anomaly, Verdict, Witness
 
@@ -22,11 +22,23 @@ class Unclaimed(msgspec.Struct, frozen=True, array_like=True):
     witness: Witness
 
 
+class Graph(msgspec.Struct, frozen=True, array_like=True):
+    """What operations of one partition have to do with each other, where there are transactions.
+
+    `ops`: op, process, client, invoked, completed (or -1), outcome. `ww`: writer, writer of the
+    next record, its offset. `wr`: writer, reader, offset of the record.
+    """
+
+    ops: tuple[tuple[int, int, str, int, int, int], ...] = ()
+    ww: tuple[tuple[int, int, int], ...] = ()
+    wr: tuple[tuple[int, int, int], ...] = ()
+
+
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one kernel found in one group. `unknown` says why it could not judge all of it.
 
     `error` is what made the kernel itself fail. Of `unclaimed` values at most a cap is carried,
-    `unclaimed_count` is exact.
+    `unclaimed_count` is exact. `graph` is handed on to be joined with those of other partitions.
     """
 
     property: str
@@ -36,6 +48,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
     unclaimed: tuple[Unclaimed, ...] = ()
     unclaimed_count: int = 0
+    graph: Graph | None = None
 
 
 class Kernel(NamedTuple):
@@ -61,6 +74,7 @@ def anomaly(
         property=KINDS[name].property,
         name=name,
         run=group.run,
+        jepsen=KINDS[name].jepsen,
         partition=group.partition,
         count=int(count),
         verdict=Verdict.VALID if allowed else Verdict.INVALID,
@@ -93,7 +107,7 @@ def send_witness(sends: Facts, row: int, *, offset: int = -1, value: int = -1) -
 def read_witness(reads: Facts, row: int, *, offset: int = -1, value: int = -1) -> Witness:
     """A run of records returned by a read."""
     return Witness(
-        what="final read" if reads.flags[row] else "read",
+        what="final read" if reads.flags[row] & FINAL else "read",
         op=int(reads.op[row]),
         process=int(reads.process[row]),
         client=reads.name(int(reads.client[row])),

@@ -36,6 +36,7 @@ from checker.kernels import (
     polls,
     reads,
     sends,
+    transactions,
     values,
 )
 
@@ -46,6 +47,7 @@ PARTITION_KERNELS: Final = (
     Kernel(OFFSETS, values.judge),
     Kernel(OFFSETS, polls.judge),
     Kernel(OFFSETS, sends.judge),
+    Kernel(OFFSETS, transactions.judge),
     Kernel(READS, reads.judge),
     Kernel(LOG, logs.judge),
     Kernel(LOG, metadata.judge),
@@ -104,25 +106,33 @@ def _without_absence(found: Finding) -> Finding:
     )
 
 
-def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
+def judge_group(run: int, group: Group) -> pa.Table:
     """Judge one group of facts: one row a finding, problem or note."""
-    group = Group(partition, facts)
     told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
-    for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note")):
-        told.extend((what, str(text)) for text in group.of(kind).text)
-    if not partition:
-        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
+    told += sentences(group)
     columns = list(zip(*told, strict=True)) or [(), ()]
     return pa.table(
         [
             pa.repeat(pa.scalar(run, pa.int32()), len(told)),
-            pa.repeat(pa.scalar(partition), len(told)),
+            pa.repeat(pa.scalar(group.partition), len(told)),
             pa.array(columns[0], pa.string()),
             pa.array(range(len(told)), pa.int32()),
             pa.array(columns[1], pa.string()),
         ],
         schema=ROWS,
     )
+
+
+def sentences(group: Group) -> list[tuple[str, str]]:
+    """What was told of a group beside findings: "problem", "note", "faults", each with its text."""
+    told = [
+        (what, str(text))
+        for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note"))
+        for text in group.of(kind).text
+    ]
+    if not group.partition:
+        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
+    return told
 
 
 def _struck(faults: Facts) -> int:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _TOLD_IN_FULL: Final = 5
+_BLOCK_BYTES: Final = 1 << 20
 
 
 class Line(NamedTuple):
@@ -28,7 +30,8 @@ class Problems:
     Of one kind of problem in one file only the first few are told, the others counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told_in_full: int = _TOLD_IN_FULL) -> None:
+        self._told_in_full = told_in_full
         self._told: dict[str, list[str]] = {}
         self._more: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -36,7 +39,7 @@ class Problems:
     def add(self, kind: str, sentence: str) -> None:
         """Tell a problem; `kind` groups those that are counted together."""
         told = self._told.setdefault(kind, [])
-        if len(told) < _TOLD_IN_FULL:
+        if len(told) < self._told_in_full:
             told.append(sentence)
         else:
             self._more[kind] += 1
@@ -59,10 +62,24 @@ class Problems:
         return bool(self._told)
 
 
+def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """A file in blocks of whole lines, each with the number of its first line. Raises OSError."""
+    number = 1
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES) + file.readline():
+            yield number, block
+            number += block.count(b"\n")
+
+
+def lines_of(number: int, block: bytes) -> Iterator[Line]:
+    """The lines of a block that are not blank; `number` is that of its first line."""
+    for at, raw in enumerate(BytesIO(block), number):
+        data = raw.rstrip(b"\r\n")
+        if data.strip():
+            yield Line(at, data, raw.endswith(b"\n"))
+
+
 def read_lines(path: Path) -> Iterator[Line]:
     """The lines of a file that are not blank, numbered from 1. Raises OSError."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            data = raw.rstrip(b"\r\n")
-            if data.strip():
-                yield Line(number, data, raw.endswith(b"\n"))
+    for number, block in read_blocks(path):
+        yield from lines_of(number, block)

@@ -24,6 +24,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     unclean_election: bool = False
     durable_acks: bool = True
     contiguous_offsets: bool = True
+    # How old an answer may be at most; -1: nothing is promised.
+    staleness_ms: int = -1
     silence_deposes: bool = True
 
     @property
@@ -63,8 +65,21 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     phases: Phases = Phases()
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
     problems: tuple[str, ...] = ()
+    # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
+    source: str = ""
+    # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
+    complete_reads: bool = False
+    history_whole: bool = True
     drawn: bool = False
     faults: tuple[str, ...] = ()
+    scripted: bool = False
+    operations: tuple[tuple[str, str], ...] = ()
+    """What each of the schedule's own operations is, and how it must end ("ok" or "any")."""
+
+    @property
+    def is_jepsen(self) -> bool:
+        """Whether the history is Jepsen's, in which values are unique in their key only."""
+        return self.source in ("edn", "jepsen")
 
     def nodes(self) -> tuple[str, ...]:
         """Every process of the cluster that leaves a trace."""
@@ -85,7 +100,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 _FORMS: Final = {
     field.name: field.type
     for field in msgspec.structs.fields(RunMeta)
-    if field.name not in ("run", "drawn", "faults")
+    if field.name not in ("run", "drawn", "faults", "scripted", "operations")
 }
 
 
@@ -111,6 +126,16 @@ def load(folder: Path, problems: Problems) -> RunMeta:
         fields["faults"] = tuple(
             str(fault.get("what", "?")) if isinstance(fault, dict) else "?" for fault in faults
         )
+    workload = schedule.get("workload")
+    workload = workload if isinstance(workload, dict) else {}
+    operations = workload.get("operations")
+    if isinstance(operations, list):
+        fields["operations"] = tuple(
+            (str(each.get("what", "?")), str(each.get("must", "ok")))
+            for each in operations if isinstance(each, dict)
+        )  # fmt: skip
+    drawn_clients = any(workload.get(name) != 0 for name in ("clients", "consumers"))
+    fields["scripted"] = bool(fields.get("operations")) and not drawn_clients
     return RunMeta(**fields)
 
 

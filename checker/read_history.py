@@ -6,26 +6,41 @@ invocation, a second completion, a clock that goes back: each is a sentence, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from checker import tables
-from checker.facts import COMPLETE, FINAL, POLL_OP, SEND_OP, Kind, Outcome, block
-from checker.lines import Line, read_lines
+from checker.facts import (
+    COMPLETE,
+    FINAL,
+    POLL_OP,
+    PROVED,
+    REBALANCED,
+    SEND_OP,
+    TRANSACTIONS,
+    Kind,
+    Outcome,
+    block,
+)
+from checker.lines import Line, lines_of, read_blocks
+from checker.proofs import proved
 from checker.source import (
     UNREADABLE,
     Count,
     Ingested,
     Number,
     Offset,
+    Partition,
     Source,
     Time,
     Value,
     why,
 )
+from checker.thinning import thin_ops
 from harness.history import Op, Read, Run, Send
 from node.trace import METADATA_PARTITION
 
@@ -38,6 +53,7 @@ class _Run(Run, frozen=True, array_like=True):
 
 
 class _Send(Send, frozen=True, kw_only=True):
+    partition: Partition
     value: Value
     count: Count = 1
     acks: Number = -1
@@ -45,6 +61,7 @@ class _Send(Send, frozen=True, kw_only=True):
 
 
 class _Read(Read, frozen=True, kw_only=True):
+    partition: Partition
     start: Offset = -1
     records: tuple[_Run, ...] = ()
     hw: Offset = -1
@@ -56,6 +73,7 @@ class _Op(Op, frozen=True, kw_only=True):
     process: Number
     sends: tuple[_Send, ...] = ()
     reads: tuple[_Read, ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
 
 class _StrictRun(_Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
@@ -74,6 +92,7 @@ class _StrictOp(_Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _strict = msgspec.json.Decoder(_StrictOp)
+_strict_lines = _strict.decode_lines
 _lenient = msgspec.json.Decoder(_Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
@@ -87,15 +106,22 @@ class _Reader:
         self.into = into
         self.name = source.name
         self.damaged = False
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
         self.open: dict[int, Op] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
-        # partitions a process used, to know which of them an assignment drops
+        # partitions a process ever used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
+        # operations of unknown outcome that sent to several partitions
+        self.unknown: dict[int, list[Send]] = {}
+        self.transactions = False
         self.ops: list[tuple[Any, ...]] = []
+        self.steps: list[int] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
-        self.resets: list[tuple[Any, ...]] = []
+        self.rebalanced: list[bool] = []
+        self.moves: list[tuple[Op, int, int, tuple[str, ...]]] = []
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
@@ -111,6 +137,7 @@ class _Reader:
             try:
                 op = _lenient.decode(line.data)
             except UNREADABLE as error:
+                self.lines_lost = True
                 if line.whole:
                     self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
                 else:
@@ -119,33 +146,56 @@ class _Reader:
             self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
             return op
 
-    def take(self, line: Line, op: Op) -> None:
+    def read(self) -> None:
+        """Take every line of the file, a block at a time if all is well with it."""
+        for first, text in read_blocks(self.source.path):
+            try:
+                ops = _strict_lines(text)
+            except UNREADABLE:
+                ops = []
+            if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
+                for number, op in enumerate(ops, first):
+                    self.take(number, op)
+                continue
+            for line in lines_of(first, text):
+                if (found := self.decode(line)) is not None:
+                    self.take(line.number, found)
+
+    def take(self, number: int, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
             self.problem(
                 "time",
-                f"line {line.number}: time goes back by {last - op.t_us} us within "
+                f"line {number}: time goes back by {last - op.t_us} us within "
                 f"process {op.process}.",
             )
         self.last_us[op.process] = op.t_us
         if op.type == "invoke":
             if op.op in self.open or op.op in self.completed:
-                self.problem("twice", f"line {line.number}: operation {op.op} is invoked twice.")
+                self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
+                self.lines_lost = True
             else:
                 self.open[op.op] = op
             return
         if op.op in self.completed:
             self.problem(
                 "twice",
-                f"line {line.number}: operation {op.op} is completed twice; "
+                f"line {number}: operation {op.op} is completed twice; "
                 "the first completion counts.",
             )
             return
         invoked = self.open.pop(op.op, None)
         if invoked is None:
+            if not self.lines_lost:
+                self.problem(
+                    "orphan", f"line {number}: operation {op.op} ends but was never invoked."
+                )
+        elif (invoked.process, invoked.f) != (op.process, op.f):
             self.problem(
-                "orphan", f"line {line.number}: operation {op.op} ends but was never invoked."
+                "other",
+                f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
+                f"but was invoked as {invoked.f} of process {invoked.process}.",
             )
         self.completed.add(op.op)
         self.add(invoked, op)
@@ -158,45 +208,54 @@ class _Reader:
         ended = done.t_us if done else _NO_TIME
         outcome = done.type if done else "info"
         common = (op.process, op.client)
+        final = op.final or (done is not None and done.final)
         sends = list(_sends(invoked, done))
         reads = done.reads if done else ()
+        self.transactions |= len(sends) > 1 or bool(sends and reads)
+        if outcome == "info" and len({send.partition for send in sends}) > 1:
+            self.unknown[op.op] = sends
         polled = 0
         for seq, send in enumerate(sends):
             self.sends.append(
                 (op.op, seq, send.partition, *common, begun, ended, outcome, send.acks,
                  send.value, send.count, send.offset)
             )  # fmt: skip
+        op_rebalanced = done.rebalanced if done else ()
         for seq, read in enumerate(reads):
             runs: tuple[Run, ...] = read.records or (Run(-1, -1, 0),)
             for index, run in enumerate(runs):
                 polled += run.count
                 self.reads.append(
-                    (op.op, seq, index, read.partition, *common, read.node, op.final, outcome,
+                    (op.op, seq, index, read.partition, *common, read.node, final, outcome,
                      begun, ended, read.start, read.hw, run.offset, run.value, run.count,
                      run.epoch)
                 )  # fmt: skip
+            self.rebalanced += [read.partition in op_rebalanced] * len(runs)
+        self.steps.append(op.step)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
-            (op.op, begun, ended, *common, op.f, outcome, op.final, error,
+            (op.op, begun, ended, *common, op.f, outcome, final, error,
              sum(send.count for send in sends), polled, (when - self.origin_us) // 1_000_000)
         )  # fmt: skip
-        self.note_partitions(op, [*(s.partition for s in sends), *(r.partition for r in reads)],
-                             outcome, begun, ended)  # fmt: skip
-
-    def note_partitions(
-        self, op: Op, touched: list[str], outcome: str, begun: int, ended: int
-    ) -> None:
-        """Remember what a process used, and write down what an assignment does to it."""
         used = self.used.setdefault(op.process, set())
-        used.update(touched)
-        if op.f not in ("assign", "subscribe") or outcome == "fail":
-            return
-        subscribed = int(op.f == "subscribe")
-        for partition in sorted(used.union(op.partitions)):
-            named = int(partition in op.partitions)
-            self.resets.append((op.op, partition, op.process, begun, ended, subscribed, named))
-        used.update(op.partitions)
+        used.update([send.partition for send in sends])
+        used.update([read.partition for read in reads])
+        self.note_move(op, outcome, begun, ended)
+
+    def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
+        """Remember what drops positions: an assignment that may have worked, or a crash."""
+        if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
+            kept = () if op.f == "crash" else op.partitions
+            self.moves.append((op, begun, ended, kept))
+
+    def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
+        """What each move does to every partition that its process ever used."""
+        for op, begun, ended, kept in self.moves:
+            subscribed = int(op.f == "subscribe")
+            for partition in sorted(self.used.get(op.process, set()).union(kept)):
+                named = int(partition in kept)
+                yield op.op, partition, op.process, begun, ended, subscribed, named
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
@@ -221,33 +280,39 @@ def read_history(source: Source, into: Ingested) -> None:
     """Read a history into `into`: tables ops, sends and reads, and their facts."""
     reader = _Reader(source, into)
     try:
-        for line in read_lines(source.path):
-            if (op := reader.decode(line)) is not None:
-                reader.take(line, op)
+        reader.read()
     except OSError as error:
         reader.problem("file", f"cannot be read to its end: {error.strerror}.")
     for invoked in reader.open.values():
         reader.add(invoked, None)
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
-    run = into.meta.run
-    for name in ("ops", "sends", "reads"):
-        rows = getattr(reader, name)
+    run, certain = into.meta.run, _proved(reader)
+    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops}
+    if into.whole_tables:
+        made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+        rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
+        made["reads"] = ((*row, flag) for row, flag in rebalanced)
+        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
+    for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
-    into.facts.extend(_facts(source.run, reader))
+    into.facts.extend(_facts(source.run, reader, certain))
 
 
-def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
+def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
-    yield block(run, Kind.HISTORY, partitions, flags=0 if reader.damaged else COMPLETE)
+    whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
+    several = TRANSACTIONS if reader.transactions else 0
+    yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:
-        op, t0, t1, process, client, f, outcome, final, *_ = zip(*reader.ops, strict=True)
+        _, t0, t1, _, _, f, outcome, *_ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
-        yield block(
-            run, Kind.OP, "", op=op, t0=t0, t1=t1, process=process, client=client,
-            value=[code.get(x, 0) for x in f], outcome=_codes(outcome), flags=_final(final),
+        yield from thin_ops(
+            run, reader.into.meta.phases, invoke_us=np.array(t0), complete_us=np.array(t1),
+            kind=np.array([code.get(x, 0) for x in f]), outcome=np.array(_codes(outcome)),
+            step=np.array(reader.steps),
         )  # fmt: skip
     if reader.sends:
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
@@ -256,17 +321,18 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         yield block(
             run, Kind.SEND, partition, op=op, seq=seq, idx=acks, process=process, client=client,
             t0=t0, t1=t1, outcome=_codes(outcome), value=value, count=count, offset=offset,
+            flags=[PROVED if number in certain else 0 for number in op] if certain else 0,
         )  # fmt: skip
     if reader.reads:
         (op, seq, idx, partition, process, client, node, final, outcome, t0, t1, start, hw,
          offset, value, count, epoch) = zip(*reader.reads, strict=True)  # fmt: skip
         yield block(
             run, Kind.READ, partition, op=op, seq=seq, idx=idx, process=process, client=client,
-            node=node, flags=_final(final), outcome=_codes(outcome), t0=t0, t1=t1, leo=start,
-            hw=hw, offset=offset, value=value, count=count, epoch=epoch,
+            node=node, flags=_flags(final, reader.rebalanced), outcome=_codes(outcome), t0=t0,
+            t1=t1, leo=start, hw=hw, offset=offset, value=value, count=count, epoch=epoch,
         )  # fmt: skip
-    if reader.resets:
-        op, partition, process, t0, t1, subscribed, named = zip(*reader.resets, strict=True)
+    if resets := list(reader.resets()):
+        op, partition, process, t0, t1, subscribed, named = zip(*resets, strict=True)
         yield block(
             run, Kind.RESET, partition, op=op, process=process, t0=t0, t1=t1, value=subscribed,
             count=named,
@@ -277,5 +343,17 @@ def _codes(outcomes: tuple[str, ...]) -> list[int]:
     return [_OUTCOMES[o] for o in outcomes]
 
 
-def _final(flags: tuple[bool, ...]) -> list[int]:
-    return [FINAL if flag else 0 for flag in flags]
+def _proved(reader: _Reader) -> set[int]:
+    """Operations of unknown outcome that a read of any of their partitions proves."""
+    if not reader.unknown:
+        return set()
+    # Columns of a row of reads: partition 3, outcome 8, value 14, count 15.
+    runs = ((row[3], row[14], row[15]) for row in reader.reads if row[8] == "ok")
+    return proved(reader.unknown, runs)
+
+
+def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:
+    return [
+        (FINAL if f else 0) | (REBALANCED if r else 0)
+        for f, r in zip(final, rebalanced, strict=True)
+    ]

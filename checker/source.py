@@ -17,13 +17,15 @@ from checker.meta import RunMeta
 Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
 Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+# "" is the run as a whole.
+Partition = Annotated[str, msgspec.Meta(min_length=1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 # All that decoding a line of an arbitrary file can raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-KINDS: Final = ("head", "history", "trace", "log")
+KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class Source:
     folder: Path
     kind: str
     path: Path
+    # of a Parquet file the row groups from .. to, and their size in memory
+    groups: tuple[int, int] = (0, 0)
+    bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes there are to read."""
+        if self.bytes:
+            return self.bytes
+        return self.path.stat().st_size if self.path.is_file() else 0
 
     @property
     def name(self) -> str:
@@ -43,12 +55,16 @@ class Source:
 
 @dataclass
 class Ingested:
-    """What one source came to: rows of tables, facts, and sentences."""
+    """What one source came to: rows of tables, facts, and sentences.
+
+    Where no tables are to be written, only those need be made that measures are taken of (ops).
+    """
 
     meta: RunMeta
     facts: list[pa.RecordBatch] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
+    whole_tables: bool = True
 
     def told(self, source: Source) -> list[pa.RecordBatch]:
         """The sentences as facts of the run; `idx` and `node` keep those of a source together."""

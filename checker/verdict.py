@@ -52,12 +52,14 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `name` is the anomaly's name in docs/checks.md, `property` the property it breaks. `verdict`
     is what policy made of it: invalid, or valid when the run's promise allows it (`allowed` then
-    says why). `offset` and `t_us` point at the first occurrence, for the window of the page.
+    says why). `jepsen` is the class that Jepsen's Kafka checker would report it under, "" where it
+    has none. `offset` and `t_us` point at the first occurrence, for the window of the page.
     """
 
     property: str
     name: str
     run: str = ""
+    jepsen: str = ""
     partition: str = ""
     count: int = 1
     verdict: Verdict = Verdict.INVALID

@@ -23,7 +23,9 @@ VALUES_PER_PROCESS: Final = 1 << 32
 """Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
 
 OpType = Literal["invoke", "ok", "fail", "info"]
-OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash"]
+OpKind = Literal[
+    "send", "poll", "txn", "assign", "subscribe", "crash", "debug-topic-partitions"
+]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -68,8 +70,11 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of a history. `op` numbers operations from 0; `t_us` is monotonic microseconds.
 
-    `final` marks the reads after the last fault was healed, made by fresh clients from offset 0.
-    `partitions` belongs to assign and subscribe. `error` names why a fail or info happened.
+    A transaction (`txn`) has all its sends and reads in one operation, each list in the order of
+    its steps. `final` marks the reads after the last fault was healed, made by fresh clients from
+    offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
+    partitions that were taken or given while it ran. `error` names why a fail or info happened.
+    `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
     """
 
     op: int
@@ -81,8 +86,10 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sends: tuple[Send, ...] = ()
     reads: tuple[Read, ...] = ()
     partitions: tuple[str, ...] = ()
+    rebalanced: tuple[str, ...] = ()
     final: bool = False
     error: str = ""
+    step: int = -1
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -62,6 +62,7 @@ def judge(group: Group) -> Finding:
     acknowledged = known.sends.outcome[owed.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & acknowledged
     finals = group.meta.phases.final_us > 0 or len(known.final_reads) > 0
+    finals |= group.meta.complete_reads
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
         found += _each_promise(group, known, owed.where(mask), name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from checker.catalogue import OFFSETS, WITNESS_CAP
 from checker.evidence import Evidence, evidence, first_of
-from checker.facts import I64, Kind, Outcome
+from checker.facts import I64, REBALANCED, Kind, Outcome
 from checker.findings import Finding, anomaly, plural, read_witness, who
 from checker.group import Facts, Group, Mask
 from checker.verdict import Anomaly
@@ -37,10 +37,9 @@ class _Polls:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    reads = known.reads.take(known.reads.count > 0)
+    reads = known.reads_by_process.take(known.reads_by_process.count > 0)
     if not len(reads):
         return Finding(property=OFFSETS)
-    reads = reads.take(np.lexsort((reads.idx, reads.seq, reads.op, reads.process)))
     first = known.dense(reads.offset)
     # Every offset of a run has evidence, the run itself: dense indices rise by one inside it.
     last = first + reads.count - 1
@@ -62,8 +61,9 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
 
 
 def _inside(group: Group, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
-    """Between successive runs of records of one poll."""
-    later = np.flatnonzero(reads.op[1:] == reads.op[:-1]) + 1
+    """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
+    settled = (reads.flags & REBALANCED) == 0
+    later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & settled[1:]) + 1
     delta = first[later] - last[later - 1]
     found = []
     for name, rows in (

@@ -1,5 +1,5 @@
-"""Reads never reach beyond the high watermark: neither the one the answer states, nor the highest
-one that any replica had established when the answer arrived."""
+"""Reads never reach beyond the high watermark (neither the one the answer states, nor the highest
+one that any replica had established when the answer arrived), and are as fresh as promised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from checker.catalogue import READS, WITNESS_CAP
-from checker.evidence import evidence
+from checker.evidence import Evidence, evidence
 from checker.facts import I64, Kind, Outcome
 from checker.findings import Finding, anomaly, node_witness, plural, read_witness, who
 from checker.group import Facts, Group
@@ -21,7 +21,7 @@ def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
     reads = known.reads.take(known.reads.outcome == Outcome.OK)
-    found = [*_beyond(group, reads), *_regressions(group, reads)]
+    found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
     return Finding(property=READS, examined=int((reads.count > 0).sum()), anomalies=tuple(found))
 
 
@@ -85,10 +85,47 @@ def _established(group: Group, reads: Facts) -> I64:
     return found
 
 
-def _regressions(group: Group, reads: Facts) -> list[Anomaly]:
+def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
+    """Answers that end below what was known longer ago than the promise allows.
+
+    The end of the log as an answer knows it is the HW it states, or, where it states none and has
+    no records, where it was asked to start.
+    """
+    bound_us = group.meta.promise.staleness_ms * 1000
+    moments = known.moments.take(known.moments.strong)
+    if bound_us < 0 or not len(moments.t_us):
+        return []
+    end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
+    farthest = np.maximum.accumulate(moments.offset)
+    before = np.searchsorted(moments.t_us, reads.t0 - bound_us, side="left")
+    behind = farthest[np.maximum(before - 1, 0)] + 1 - end
+    late = (end >= 0) & (before > 0) & (behind > 0)
+    # One row an answer: all its runs state the same end.
+    rows = np.flatnonzero(late & (reads.idx == 0))
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    told = read_witness(reads, first, offset=int(end[first]))
+    at = int(np.argmax(farthest > end[first]))
+    message = (
+        f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
+        f"{who(told)} was told by {told.node or 'a broker'} {group.seconds(told.t_us)} into the "
+        f"storm that the log ends at {told.offset}, though offset {moments.offset[at]} was known "
+        f"{group.seconds(moments.t_us[at])} into it."
+    )
+    witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
+    return [
+        anomaly(
+            group, "stale-read", message, count=len(rows), offset=told.offset, witnesses=witnesses
+        )
+    ]
+
+
+def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
     """A client saw the HW go back: a new leader may begin with an older one."""
-    reads = reads.take(reads.hw >= 0)
-    reads = reads.take(np.lexsort((reads.idx, reads.seq, reads.op, reads.process)))
+    reads = known.reads_by_process
+    reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     if len(reads) < 2:
         return []
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])

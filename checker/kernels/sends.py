@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from checker.catalogue import OFFSETS, WITNESS_CAP
-from checker.evidence import READ_OK, Evidence, evidence, expand, find
+from checker.evidence import READ_OK, Evidence, Moments, evidence, expand, find
 from checker.facts import I64, Outcome
-from checker.findings import Finding, anomaly, plural, send_witness, who
+from checker.findings import Finding, anomaly, plural, read_witness, send_witness, who
 from checker.group import Facts, Group, Mask
 from checker.verdict import Anomaly
 from harness.history import show_value
@@ -47,14 +47,12 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
     for mask, allowed in ((wrong & ~weak, ""), (wrong & weak, _WEAK)):
         if mask.any():
             rows = after[mask]
-            found.append(
-                _tell(group, sends, base, last, "nonmonotonic-send", rows - 1, rows, allowed)
-            )
+            found.append(_tell(group, sends, base, last, rows - 1, rows, allowed))
     return found
 
 
 def _inside(group: Group, known: Evidence) -> list[Anomaly]:
-    """int-nonmonotonic-send: two records of one operation land out of the order they were sent."""
+    """Successive records of one operation: out of order, or with others between them."""
     sends = known.sends.take(known.sends.count > 0)
     run, place = expand(sends.count)
     values = known.values
@@ -65,47 +63,55 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     read = (at >= 0) & ((values.flags[at] & READ_OK) != 0) if len(values.value) else at >= 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
     run, value, offset = run[known_at], value[known_at], offset[known_at]
-    wrong = np.flatnonzero((sends.op[run[1:]] == sends.op[run[:-1]]) & (offset[1:] <= offset[:-1]))
-    if not len(wrong):
-        return []
+    delta = np.diff(known.dense(offset))
+    same = sends.op[run[1:]] == sends.op[run[:-1]]
+    found = []
+    for name, wrong in (("int-nonmonotonic-send", delta < 1), ("int-send-skip", delta > 1)):
+        if len(rows := np.flatnonzero(same & wrong)):
+            found.append(_tell_inside(group, sends, name, rows, run, value, offset))
+    return found
+
+
+def _tell_inside(
+    group: Group, sends: Facts, name: str, rows: I64, run: I64, value: I64, offset: I64
+) -> Anomaly:
+    """Pairs of records (`rows` and the one after) of one operation, as one anomaly."""
     witnesses = []
-    for i in wrong[: WITNESS_CAP // 2]:
+    for i in rows[: WITNESS_CAP // 2]:
         witnesses += [
             send_witness(sends, int(run[j]), offset=int(offset[j]), value=int(value[j]))
             for j in (i + 1, i)
         ]
     late, early = witnesses[:2]
-    return [
-        anomaly(
-            group,
-            "int-nonmonotonic-send",
-            f"{plural(len(wrong), 'record')} of {group.partition} out of order inside their own "
-            f"operation: {who(late)} sent value {show_value(early.value)} before "
-            f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
-            count=len(wrong),
-            offset=late.offset,
-            witnesses=witnesses,
-        )
-    ]
+    opening = (
+        f"{plural(len(rows), 'record')} of {group.partition} out of order inside their own "
+        "operation"
+        if name == "int-nonmonotonic-send"
+        else f"{plural(len(rows), 'time')} other records of {group.partition} stand between those "
+        "of one operation"
+    )
+    return anomaly(
+        group, name,
+        f"{opening}: {who(late)} sent value {show_value(early.value)} before "
+        f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
+        count=len(rows), offset=late.offset, witnesses=witnesses,
+    )  # fmt: skip
 
 
 def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
-    """A was acknowledged before B was invoked, yet A stands behind B."""
+    """A was acknowledged or read before B was invoked, yet A stands behind B."""
     sends = known.sends.take(known.committed & (known.sends.count > 0))
     base = _bases(known, sends)
     sends, base = sends.take(base >= 0), base[base >= 0]
-    last = base + sends.count - 1
-    acknowledged = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
     certain = (sends.idx == _ALL_ACKS) | _was_read(known, sends)
+    moments = known.moments
     found = []
-    strong = _inversions(sends, base, last, acknowledged & (sends.idx == _ALL_ACKS), certain)
-    every = _inversions(sends, base, last, acknowledged, np.ones(len(sends), dtype=bool))
-    weak = {b: a for b, a in every.items() if b not in strong}
-    for pairs, allowed in ((strong, ""), (weak, _WEAK)):
-        if pairs:
-            after = np.array(list(pairs))
-            before = np.array(list(pairs.values()))
-            found.append(_tell(group, sends, base, last, "realtime-order", before, after, allowed))
+    strong = _inversions(sends, base, moments.take(moments.strong), certain)
+    every = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
+    weak = ~np.isin(every[0], strong[0])
+    for late, early, allowed in ((*strong, ""), (every[0][weak], every[1].take(weak), _WEAK)):
+        if len(late):
+            found.append(_tell_realtime(group, known, sends, base, late, early, allowed))
     return found
 
 
@@ -119,28 +125,57 @@ def _was_read(known: Evidence, sends: Facts) -> Mask:
     return found
 
 
-def _inversions(sends: Facts, base: I64, last: I64, earlier: Mask, later: Mask) -> dict[int, int]:
-    """For each `later` send that stands before an `earlier` one acknowledged before it was
-    invoked: the one that stands farthest behind."""
-    a = np.flatnonzero(earlier)
+def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple[I64, Moments]:
+    """The `later` sends that stand before a record known before they were invoked; for each the
+    record that stands farthest behind."""
     b = np.flatnonzero(later & (sends.t0 >= 0))
-    if not len(a) or not len(b):
-        return {}
-    a = a[np.lexsort((sends.op[a], sends.t1[a]))]
-    farthest = np.maximum.accumulate(last[a])
-    # Where the running maximum was last raised: the send it belongs to.
+    if not len(moments.t_us) or not len(b):
+        nothing = np.zeros(0, np.int64)
+        return nothing, moments.take(nothing)
+    farthest = np.maximum.accumulate(moments.offset)
+    # Where the running maximum was last raised: the moment it belongs to.
     raised = np.concatenate(([True], farthest[1:] > farthest[:-1]))
-    owner = a[np.maximum.accumulate(np.where(raised, np.arange(len(a)), 0))]
-    before = np.searchsorted(sends.t1[a], sends.t0[b], side="left")
+    owner = np.maximum.accumulate(np.where(raised, np.arange(len(raised)), 0))
+    before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
     wrong = (before > 0) & (farthest[np.maximum(before - 1, 0)] > base[b])
-    return dict(zip(b[wrong].tolist(), owner[before[wrong] - 1].tolist(), strict=True))
+    return b[wrong], moments.take(owner[before[wrong] - 1])
+
+
+def _tell_realtime(
+    group: Group, known: Evidence, sends: Facts, base: I64, late: I64, early: Moments, allowed: str
+) -> Anomaly:
+    """Sends in front of records that were there before they began, as one anomaly."""
+    order = np.lexsort((sends.op[late], base[late]))
+    late, early = late[order], early.take(order)
+    witnesses = []
+    for i, row in enumerate(late[: WITNESS_CAP // 2].tolist()):
+        witnesses.append(send_witness(sends, row, offset=int(base[row])))
+        send, at = (
+            int(early.send[i]),
+            {"offset": int(early.offset[i]), "value": int(early.value[i])},
+        )
+        witnesses.append(
+            send_witness(known.sends, send, **at)
+            if send >= 0
+            else read_witness(known.reads, known.read_row(**at), **at)
+        )
+    after, before = witnesses[:2]
+    was = "was acknowledged" if early.send[0] >= 0 else "had read it"
+    message = (
+        f"{plural(len(late), 'send')} to {group.partition} out of order: {who(after)} landed at "
+        f"offset {after.offset}, in front of offset {before.offset} of {who(before)}, which {was} "
+        f"{group.seconds(before.t_us)} into the storm, before the other was invoked."
+    )
+    return anomaly(
+        group, "realtime-order", message, count=len(late), offset=after.offset,
+        witnesses=witnesses, allowed=allowed,
+    )  # fmt: skip
 
 
 def _tell(
-    group: Group, sends: Facts, base: I64, last: I64, name: str, before: I64, after: I64,
-    allowed: str,
-) -> Anomaly:  # fmt: skip
-    """Pairs of sends in the wrong order as one anomaly."""
+    group: Group, sends: Facts, base: I64, last: I64, before: I64, after: I64, allowed: str
+) -> Anomaly:
+    """Pairs of sends of one process in the wrong order as one anomaly."""
     order = np.lexsort((sends.op[after], base[after]))
     before, after = before[order], after[order]
     witnesses = []
@@ -153,18 +188,12 @@ def _tell(
             )
         )  # fmt: skip
     late, early = witnesses[:2]
-    relation = (
-        "the same process had sent before"
-        if name == "nonmonotonic-send"
-        else f"was acknowledged {group.seconds(early.t_us)} into the storm, before"
-        " the other was invoked"
-    )
     message = (
         f"{plural(len(after), 'send')} to {group.partition} out of order: {who(late)} landed at "
-        f"offset {late.offset}, in front of offset {early.offset} of {who(early)}, which "
-        f"{relation}."
+        f"offset {late.offset}, in front of offset {early.offset} of {who(early)}, which the same "
+        "process had sent before."
     )
     return anomaly(
-        group, name, message, count=len(after), offset=late.offset, witnesses=witnesses,
-        allowed=allowed,
+        group, "nonmonotonic-send", message, count=len(after), offset=late.offset,
+        witnesses=witnesses, allowed=allowed,
     )  # fmt: skip

@@ -67,6 +67,7 @@ class Story:
         acked: Sequence[Send] | None = None, reads: Sequence[Read] = (), process: int,
         client: str = "", final: bool = False, begin: float | None = None,
         end: float | None = None, partitions: tuple[str, ...] = (),
+        rebalanced: tuple[str, ...] = (), step: int = -1,
     ) -> int:  # fmt: skip
         """Any operation; `outcome` None leaves it without completion. Returns its number."""
         number, self.ops = self.ops, self.ops + 1
@@ -75,24 +76,28 @@ class Story:
         self.now_ms = int(max(self.now_ms, end)) + 1
         common: dict[str, Any] = {
             "op": number, "process": process, "client": client or f"c{process}", "f": f,
-            "final": final, "partitions": partitions,
+            "final": final, "partitions": partitions, "step": step,
         }  # fmt: skip
         self.history.append(Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common))
         if outcome is not None:
             done = tuple(sends if acked is None else acked)
             self.history.append(
-                Op(t_us=int(end * 1000), type=outcome, sends=done, reads=tuple(reads), **common)
-            )
+                Op(t_us=int(end * 1000), type=outcome, sends=done, reads=tuple(reads),
+                   rebalanced=rebalanced, **common)
+            )  # fmt: skip
         return number
 
     def send(
         self, value: int, count: int = 1, *, at: int = -1, outcome: OpType | None = "ok",
-        partition: str = P, process: int = 1, acks: int = -1, **when: float | None,
+        partition: str = P, process: int = 1, acks: int = -1, step: int = -1, **when: float | None,
     ) -> int:  # fmt: skip
         """A batch sent; `at` is the offset the acknowledgement names."""
         sent = Send(partition=partition, value=value, count=count, acks=acks)
         known = Send(partition=partition, value=value, count=count, acks=acks, offset=at)
-        return self.op("send", outcome, sends=[sent], acked=[known], process=process, **when)  # type: ignore[arg-type]
+        return self.op(
+            "send", outcome, sends=[sent], acked=[known], process=process, step=step,
+            **when,  # type: ignore[arg-type]
+        )  # fmt: skip
 
     def poll(
         self, *records: tuple[int, ...], start: int = -1, process: int = 9, hw: int = -1,
@@ -103,6 +108,23 @@ class Story:
         runs = tuple(Run(*record) for record in records)
         read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
         return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
+
+    def txn(
+        self, *sends: tuple[int, int] | tuple[int, int, str],
+        reads: Sequence[tuple[int, ...] | tuple[str, tuple[int, ...]]] = (), process: int = 1,
+        outcome: OpType = "ok", **how: Any,
+    ) -> int:  # fmt: skip
+        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, run)."""
+        sent, known, polled = [], [], []
+        for value, at, *where in sends:
+            sent.append(Send(partition=where[0] if where else P, value=value))
+            known.append(msgspec.structs.replace(sent[-1], offset=at))
+        for each in reads:
+            partition, run = each if isinstance(each[0], str) else (P, each)
+            polled.append(Read(partition=partition, records=(Run(*run),)))  # type: ignore[misc]
+        return self.op(
+            "txn", outcome, sends=sent, acked=known, reads=polled, process=process, **how
+        )
 
     def final(self, *records: tuple[int, ...], **how: Any) -> int:
         """A final read from offset 0 by a fresh client."""

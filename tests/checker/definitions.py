@@ -1,0 +1,446 @@
+"""Slow definitions of everything clients can show, word by word after docs/checks.md.
+
+Every record stands alone, every pair is compared: nothing here is fast, sorted or clever. Counts
+are by anomaly, those that are allowed included. Replicas' logs are judged in `log_definitions`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.history import Op, Read, Send, pairs
+
+Place = tuple[int, int]
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What replicas' dumped logs hold: (offset, value) of every record; are all replicas there?"""
+
+    records: frozenset[Place] = frozenset()
+    complete: bool = False
+    dumped: bool = False
+
+
+NO_LOGS = Logs()
+
+
+@dataclass(frozen=True)
+class Done:
+    """One operation, invocation and completion together."""
+
+    number: int
+    process: int
+    f: str
+    outcome: str
+    t0: int
+    t1: int | None
+    sends: tuple[Send, ...]
+    reads: tuple[Read, ...]
+    partitions: tuple[str, ...]
+    rebalanced: tuple[str, ...]
+    final: bool
+
+    def sent(self, partition: str) -> list[Send]:
+        return [s for s in self.sends if s.partition == partition]
+
+    def values(self, partition: str) -> list[int]:
+        return [v for s in self.sent(partition) for v in values(s)]
+
+    def polled(self, partition: str) -> list[Place]:
+        return [p for r in self.reads if r.partition == partition for p in places(r)]
+
+
+def values(send: Send) -> range:
+    return range(send.value, send.value + send.count)
+
+
+def places(read: Read) -> list[Place]:
+    """The records of one read, one by one; an unreadable one stays what it is."""
+    return [
+        (run.offset + k, run.value + k if run.value >= 0 else run.value)
+        for run in read.records
+        for k in range(run.count)
+    ]
+
+
+def joined(history: Iterable[Op]) -> list[Done]:
+    """Operations in the order of their numbers."""
+    made = []
+    for begun, ended in pairs(history):
+        known = {(s.partition, s.value): s.offset for s in ended.sends} if ended else {}
+        sends = tuple(
+            Send(partition=s.partition, value=s.value, count=s.count, acks=s.acks,
+                 offset=known.get((s.partition, s.value), -1))
+            for s in begun.sends
+        )  # fmt: skip
+        made.append(
+            Done(
+                begun.op, begun.process, begun.f, ended.type if ended else "info", begun.t_us,
+                ended.t_us if ended else None, sends, ended.reads if ended else (),
+                begun.partitions, ended.rebalanced if ended else (), begun.final,
+            )
+        )  # fmt: skip
+    return sorted(made, key=lambda op: op.number)
+
+
+@dataclass
+class Definitions:
+    """All anomalies of one history that its clients could see."""
+
+    ops: list[Done]
+    logs: dict[str, Logs] = field(default_factory=dict)
+    staleness_us: int = -1
+    final_reads_due: bool = False
+
+    def __post_init__(self) -> None:
+        touched = {s.partition for op in self.ops for s in op.sends}
+        touched |= {r.partition for op in self.ops for r in op.reads}
+        self.partitions = sorted(touched | set(self.logs))
+
+    def counts(self) -> Counter[str]:
+        """Every anomaly with its count."""
+        found: Counter[str] = Counter()
+        for partition in self.partitions:
+            one = OnePartition(self, partition)
+            for name, count in one.counts():
+                found[name] += count
+        found.update(self.knots())
+        return +found
+
+    def committed(self, op: Done) -> bool:
+        if op.outcome != "info":
+            return op.outcome == "ok"
+        return any(
+            v in op.values(partition)
+            for other in self.ops
+            if other.outcome == "ok"
+            for partition in self.partitions
+            for _, v in other.polled(partition)
+        )
+
+    def places(self, partition: str) -> set[Place]:
+        """What is placed: reads whatever their outcome, and committed sends at known offsets."""
+        found = {place for op in self.ops for place in op.polled(partition)}
+        for op in self.ops:
+            if self.committed(op):
+                for send in op.sent(partition):
+                    if send.offset >= 0:
+                        found |= {(send.offset + k, v) for k, v in enumerate(values(send))}
+        return found
+
+    # -- cycles of transactions
+
+    def knots(self) -> Counter[str]:
+        """Knots by name, each told once, under the first name that fits."""
+        found: Counter[str] = Counter()
+        if not any(len(op.sends) > 1 or (op.sends and op.reads) for op in self.ops):
+            return found
+        ww, wr = self._ww(), self._wr()
+        bound = [op for op in self.ops if any(op.number in edge for edge in ww | wr)]
+        process, time = set(), set()
+        for a, b in itertools.permutations(bound, 2):
+            between = any(a.number < c.number < b.number and c.process == a.process for c in bound)
+            if a.process == b.process and a.number < b.number and not between:
+                process.add((a.number, b.number))
+            if a.outcome != "info" and a.t1 is not None and a.t1 < b.t0:
+                time.add((a.number, b.number))
+        told: set[int] = set()
+        for name, *kinds in (
+            ("g1c", wr), ("g1c-process", wr, process), ("g1c-realtime", wr, time),
+            ("g0", ww), ("g1c", ww, wr), ("g0-process", ww, process),
+            ("g1c-process", ww, wr, process), ("g0-realtime", ww, time),
+            ("g1c-realtime", ww, wr, time),
+        ):  # fmt: skip
+            # Of ww and wr together only wr must be there: ww alone has been told before.
+            musts = kinds[1:] if kinds[:2] == [ww, wr] else kinds
+            for knot in _knots({op.number for op in bound}, set().union(*kinds)):
+                if not knot & told and all(any({a, b} <= knot for a, b in m) for m in musts):
+                    told |= knot
+                    found[name] += 1
+        return found
+
+    def _writer(self, partition: str, value: int) -> int | None:
+        return next((op.number for op in self.ops if value in op.values(partition)), None)
+
+    def _ww(self) -> set[Edge]:
+        found = set()
+        for partition in self.partitions:
+            lowest: dict[int, int] = {}
+            for offset, value in self.places(partition):
+                if value >= 0:
+                    lowest[offset] = min(value, lowest.get(offset, value))
+            writers = [self._writer(partition, lowest[offset]) for offset in sorted(lowest)]
+            known = [writer for writer in writers if writer is not None]
+            found |= {(a, b) for a, b in itertools.pairwise(known) if a != b}
+        return found
+
+    def _wr(self) -> set[Edge]:
+        found = set()
+        for op in self.ops:
+            for partition in self.partitions:
+                for _, value in op.polled(partition):
+                    writer = self._writer(partition, value)
+                    if writer is not None and writer != op.number:
+                        found.add((writer, op.number))
+        return found
+
+
+def _knots(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
+    """Sets of nodes that lead to each other, by closing the relation step by step."""
+    leads = set(edges)
+    while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
+        leads |= more
+    knots = {
+        frozenset(b for b in nodes if (a, b) in leads and (b, a) in leads) | {a} for a in nodes
+    }
+    return [set(knot) for knot in knots if len(knot) > 1]
+
+
+class OnePartition:
+    """The anomalies of one partition."""
+
+    def __init__(self, all_of: Definitions, partition: str) -> None:
+        self.all, self.partition = all_of, partition
+        self.ops = all_of.ops
+        self.logs = all_of.logs.get(partition, NO_LOGS)
+        self.ok = [op for op in self.ops if op.outcome == "ok"]
+        self.placed = all_of.places(partition)
+        self.offsets = sorted({offset for offset, _ in self.placed})
+        self.dense = {offset: n for n, offset in enumerate(self.offsets)}
+        self.at: dict[int, list[int]] = defaultdict(list)
+        for offset, value in sorted(self.placed):
+            if value >= 0:
+                self.at[value].append(offset)
+        self.read = {v for op in self.ok for _, v in op.polled(partition) if v >= 0}
+        self.sent = {v for op in self.ops for v in op.values(partition)}
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        yield from self.missing().items()
+        yield "vanished", len(self.vanished())
+        yield from self.contents().items()
+        yield from self.polls().items()
+        yield "offset-hole", self.holes()
+        yield from self.sends_inside().items()
+        yield "nonmonotonic-send", self.sends_of_processes()
+        yield "realtime-order", self.realtime()
+        yield "future-read", len(self.future())
+        yield "precommitted-read", self.precommitted()
+        yield from self.watermarks().items()
+
+    def owed(self) -> Iterator[tuple[Done, int, int]]:
+        """Every record of a committed send: its operation, value and acknowledged offset."""
+        for op in self.ops:
+            if self.all.committed(op):
+                for send in op.sent(self.partition):
+                    for k, value in enumerate(values(send)):
+                        yield op, value, send.offset + k if send.offset >= 0 else -1
+
+    def absent(self, value: int) -> bool:
+        return self.logs.complete and all(value != v for _, v in self.logs.records)
+
+    def missing(self) -> Counter[str]:
+        highest = max((self.at[v][0] for v in self.read), default=-1)
+        found: Counter[str] = Counter()
+        logged = {offset for offset, _ in self.logs.records}
+        finals = self.all.final_reads_due or any(self.finals())
+        for op, value, offset in self.owed():
+            if value in self.read:
+                continue
+            below = bool(self.at[value]) and self.at[value][-1] <= highest
+            if below or (self.absent(value) and offset in logged):
+                found["lost"] += 1
+            elif self.absent(value):
+                found["tail-lost"] += 1
+            elif finals and op.outcome == "ok":
+                found["unseen"] += 1
+        return found
+
+    def finals(self) -> Iterator[Read]:
+        for op in self.ok:
+            if op.final:
+                yield from (r for r in op.reads if r.partition == self.partition)
+
+    def vanished(self) -> set[int]:
+        """Read by an ok read, by no final one, and either passed over by those or in no log."""
+        finals = list(self.finals())
+        again = {v for r in finals for _, v in places(r)}
+        end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        stated = max((r.hw for r in finals), default=-1)
+        gone = set()
+        for value in self.read & self.sent - again:
+            first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
+            beyond = stated >= 0 and first >= stated and not self.logs.dumped
+            if self.absent(value) or first < end or beyond:
+                gone.add(value)
+        return gone
+
+    def contents(self) -> Counter[str]:
+        """What stands where it should not."""
+        found: Counter[str] = Counter()
+        readable = {(o, v) for o, v in self.placed if v >= 0}
+        for offset in self.offsets:
+            found["inconsistent-offsets"] += sum(o == offset for o, _ in readable) > 1
+        found["duplicate"] = sum(len(offsets) > 1 for offsets in self.at.values())
+        seen = {p for op in self.ops for p in op.polled(self.partition)}
+        for offset in {o for o, _ in seen}:
+            # Of reads only; epochs and replicas' logs are in `log_definitions`.
+            found["divergence"] += sum(o == offset and v >= 0 for o, v in seen) > 1
+        for offset in {o for o, v in seen | self.logs.records if v < 0}:
+            found["unreadable-record"] += 1
+            assert offset >= 0
+        failed = {v for op in self.ops if op.outcome == "fail" for v in op.values(self.partition)}
+        was_read = {v for _, v in seen}
+        logged = {v for _, v in self.logs.records}
+        found["aborted-read"] = len(failed & was_read)
+        found["aborted-write"] = len(failed & logged - was_read)
+        elsewhere = {v for op in self.ops for s in op.sends for v in values(s)}
+        for value in (was_read | logged) - self.sent:
+            if value >= 0:
+                found["misrouted" if value in elsewhere else "phantom"] += 1
+        return found
+
+    def polls(self) -> Counter[str]:
+        """Skips and steps back, inside an operation and between those of a process."""
+        found: Counter[str] = Counter()
+        position: dict[int, int] = {}
+        for op in self.ops:
+            if op.f == "crash":
+                position.pop(op.process, None)
+            if op.f in ("assign", "subscribe") and op.outcome != "fail":
+                if self.partition not in op.partitions:
+                    position.pop(op.process, None)
+                continue
+            offsets = [offset for offset, _ in op.polled(self.partition)]
+            if self.partition not in op.rebalanced:
+                for a, b in itertools.pairwise(offsets):
+                    found["int-poll-skip"] += self.dense[b] - self.dense[a] > 1
+                    found["int-nonmonotonic-poll"] += self.dense[b] - self.dense[a] < 1
+            if offsets and op.process in position:
+                delta = self.dense[offsets[0]] - self.dense[position[op.process]]
+                found["poll-skip"] += delta > 1
+                found["nonmonotonic-poll"] += delta < 1
+            if offsets and op.outcome == "ok":
+                position[op.process] = offsets[-1]
+        return found
+
+    def holes(self) -> int:
+        """Distinct stretches of offsets that reads passed over, in offsets."""
+        found = set()
+        for op in self.ops:
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                due = read.start
+                for offset, _ in places(read):
+                    if 0 <= due < offset:
+                        found.add((due, offset))
+                    due = offset + 1
+        return sum(offset - due for due, offset in found)
+
+    # -- order of sends
+
+    def base(self, send: Send) -> int:
+        """Offset of a send's first record: as acknowledged, else the lowest it is placed at."""
+        return send.offset if send.offset >= 0 else min(self.at[send.value], default=-1)
+
+    def sends_inside(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for op in self.ops:
+            where = [
+                self.at[v][0]
+                for v in op.values(self.partition)
+                if self.at[v] and (op.outcome != "fail" or v in self.read)
+            ]
+            for a, b in itertools.pairwise(where):
+                found["int-nonmonotonic-send"] += self.dense[b] - self.dense[a] < 1
+                found["int-send-skip"] += self.dense[b] - self.dense[a] > 1
+        return found
+
+    def sends_of_processes(self) -> int:
+        """Operations whose first send lands at or before the last one of the operation before."""
+        found = 0
+        last: dict[int, int] = {}
+        for op in self.ops:
+            sent = [s for s in op.sent(self.partition) if self.base(s) >= 0]
+            if op.outcome == "fail" or not sent:
+                continue
+            found += op.process in last and self.base(sent[0]) <= last[op.process]
+            last[op.process] = self.base(sent[-1]) + sent[-1].count - 1
+        return found
+
+    def known_at(self) -> list[tuple[int, int, int]]:
+        """(time, offset, acks) at which a record was known: acknowledged, or (acks -1) read."""
+        found = [
+            (op.t1, send.offset + send.count - 1, send.acks)
+            for op in self.ok
+            for send in op.sent(self.partition)
+            if send.offset >= 0 and op.t1 is not None
+        ]
+        begun = {v: op.t0 for op in self.ops for v in op.values(self.partition)}
+        earliest: dict[Place, int] = {}
+        for op in self.ok:
+            assert op.t1 is not None
+            for place in op.polled(self.partition):
+                earliest[place] = min(op.t1, earliest.get(place, op.t1))
+        found += [(t, offset, -1) for (offset, v), t in earliest.items() if begun.get(v, t) <= t]
+        return found
+
+    def realtime(self) -> int:
+        return sum(
+            any(t < op.t0 and offset > self.base(send) for t, offset, _ in self.known_at())
+            for op in self.ops
+            if self.all.committed(op)
+            for send in op.sent(self.partition)
+            if self.base(send) >= 0
+        )
+
+    def future(self) -> set[int]:
+        return {
+            v
+            for writer in self.ops
+            for v in writer.values(self.partition)
+            for reader in self.ok
+            if reader.t1 is not None and reader.t1 < writer.t0
+            and any(v == other for _, other in reader.polled(self.partition))
+        }  # fmt: skip
+
+    def precommitted(self) -> int:
+        return sum(
+            bool({v for _, v in op.polled(self.partition)} & set(op.values(self.partition)))
+            for op in self.ops
+        )
+
+    # -- what answers state
+
+    def watermarks(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        before: dict[int, int] = {}
+        for op in self.ok:
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                if read.hw >= 0:
+                    found["read-beyond-hw"] += sum(o >= read.hw for o, _ in places(read))
+                    found["hw-regression"] += read.hw < before.get(op.process, 0)
+                    before[op.process] = read.hw
+                found["stale-read"] += self._stale(op, read)
+        return found
+
+    def _stale(self, op: Done, read: Read) -> bool:
+        if self.all.staleness_us < 0:
+            return False
+        end = read.hw if read.hw >= 0 or places(read) else read.start
+        return end >= 0 and any(
+            t < op.t0 - self.all.staleness_us and offset >= end and acks == -1
+            for t, offset, acks in self.known_at()
+        )
+
+
+def define(history: Sequence[Op], **about: object) -> Counter[str]:
+    """Every anomaly of a history with its count."""
+    return Definitions(joined(history), **about).counts()  # type: ignore[arg-type]
