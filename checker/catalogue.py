@@ -27,6 +27,7 @@ class Needs(Enum):
     DURABLE_ACKS = "an acknowledgement promises durability"
     COMMITTED_STAYS = "committed records are never rolled back"
     CLEAN_ELECTION = "only members of ISR or ELR are elected"
+    SILENCE_DEPOSES = "a broker that is silent too long leaves every ISR"
     CONTIGUOUS = "offsets have no holes"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "allowed always, told for information"
@@ -47,6 +48,7 @@ FROM_ABSENCE: Final = frozenset(
     {
         "phantom", "misrouted", "poll-skip", "nonmonotonic-poll", "no-progress",
         "final-reads-stuck", "few-acks", "clients-stopped", "fault-missed", "few-faults",
+        "operation-missed",
     }
 )  # fmt: skip
 
@@ -55,6 +57,7 @@ CATALOGUE: Final = (
     AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
     AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
@@ -90,6 +93,7 @@ CATALOGUE: Final = (
     AnomalyKind("two-controllers", LOG, Needs.NOTHING),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
+    AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
     AnomalyKind("no-progress", LIVENESS, Needs.NOTHING),
     AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING),
@@ -98,6 +102,7 @@ CATALOGUE: Final = (
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION),
     AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip"),
     AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0"),

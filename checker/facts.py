@@ -6,7 +6,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 
 | kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      |     | invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
+| OP         | op   |      | step| invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
 |            |      |      |     |        |          | count: how many operations it stands for    |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
 |            | (flags: 1 = a read of another partition proves its operation)                    |

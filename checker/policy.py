@@ -22,6 +22,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
         return _INTERLEAVED
     if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
         return "this system does not promise offsets without holes"
+    if needs is Needs.SILENCE_DEPOSES and not promise.silence_deposes:
+        return "here followers, not the controller, say that a leader failed"
     if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
         return "unclean elections are switched on"
     if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):

@@ -111,16 +111,17 @@ class _Reader:
         self.open: dict[int, Op] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
-        # partitions a process used, to know which of them an assignment drops
+        # partitions a process ever used, to know which of them an assignment drops
         self.used: dict[int, set[str]] = {}
         # operations of unknown outcome that sent to several partitions
         self.unknown: dict[int, list[Send]] = {}
         self.transactions = False
         self.ops: list[tuple[Any, ...]] = []
+        self.steps: list[int] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
         self.rebalanced: list[bool] = []
-        self.resets: list[tuple[Any, ...]] = []
+        self.moves: list[tuple[Op, int, int, tuple[str, ...]]] = []
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
@@ -230,29 +231,31 @@ class _Reader:
                      run.epoch)
                 )  # fmt: skip
             self.rebalanced += [read.partition in op_rebalanced] * len(runs)
+        self.steps.append(op.step)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
             (op.op, begun, ended, *common, op.f, outcome, final, error,
              sum(send.count for send in sends), polled, (when - self.origin_us) // 1_000_000)
         )  # fmt: skip
-        self.note_partitions(op, [*(s.partition for s in sends), *(r.partition for r in reads)],
-                             outcome, begun, ended)  # fmt: skip
-
-    def note_partitions(
-        self, op: Op, touched: list[str], outcome: str, begun: int, ended: int
-    ) -> None:
-        """Remember what a process used, and write down what an assignment or crash does to it."""
         used = self.used.setdefault(op.process, set())
-        used.update(touched)
-        if op.f not in ("assign", "subscribe", "crash") or (op.f != "crash" and outcome == "fail"):
-            return
-        kept = () if op.f == "crash" else op.partitions
-        subscribed = int(op.f == "subscribe")
-        for partition in sorted(used.union(kept)):
-            named = int(partition in kept)
-            self.resets.append((op.op, partition, op.process, begun, ended, subscribed, named))
-        used.update(kept)
+        used.update([send.partition for send in sends])
+        used.update([read.partition for read in reads])
+        self.note_move(op, outcome, begun, ended)
+
+    def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
+        """Remember what drops positions: an assignment that may have worked, or a crash."""
+        if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
+            kept = () if op.f == "crash" else op.partitions
+            self.moves.append((op, begun, ended, kept))
+
+    def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
+        """What each move does to every partition that its process ever used."""
+        for op, begun, ended, kept in self.moves:
+            subscribed = int(op.f == "subscribe")
+            for partition in sorted(self.used.get(op.process, set()).union(kept)):
+                named = int(partition in kept)
+                yield op.op, partition, op.process, begun, ended, subscribed, named
 
 
 def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
@@ -290,7 +293,7 @@ def read_history(source: Source, into: Ingested) -> None:
         made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
         rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
         made["reads"] = ((*row, flag) for row, flag in rebalanced)
-        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets)
+        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
     into.facts.extend(_facts(source.run, reader, certain))
@@ -309,6 +312,7 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
         yield from thin_ops(
             run, reader.into.meta.phases, invoke_us=np.array(t0), complete_us=np.array(t1),
             kind=np.array([code.get(x, 0) for x in f]), outcome=np.array(_codes(outcome)),
+            step=np.array(reader.steps),
         )  # fmt: skip
     if reader.sends:
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
@@ -327,8 +331,8 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
             node=node, flags=_flags(final, reader.rebalanced), outcome=_codes(outcome), t0=t0,
             t1=t1, leo=start, hw=hw, offset=offset, value=value, count=count, epoch=epoch,
         )  # fmt: skip
-    if reader.resets:
-        op, partition, process, t0, t1, subscribed, named = zip(*reader.resets, strict=True)
+    if resets := list(reader.resets()):
+        op, partition, process, t0, t1, subscribed, named = zip(*resets, strict=True)
         yield block(
             run, Kind.RESET, partition, op=op, process=process, t0=t0, t1=t1, value=subscribed,
             count=named,

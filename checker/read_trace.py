@@ -42,8 +42,11 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     elr: tuple[str, ...] = ()
     last_known_elr: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
     state: str = ""
     term: Number = -1
+    broker: str = ""
+    fenced: tuple[str, ...] = ()
 
 
 class _Membership(msgspec.Struct, frozen=True):
@@ -54,6 +57,8 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    removing: tuple[str, ...]
+    fenced: tuple[str, ...]
 
 
 _decoder = msgspec.json.Decoder(_Event)
@@ -72,6 +77,7 @@ class _Reader:
         self.last_us = -1
         self.rows: list[tuple[int, _Event, str | None]] = []
         self.torn: int | None = None
+        self.fenced: dict[str, None] = {}
 
     def problem(self, kind: str, sentence: str) -> None:
         self.whole = False
@@ -104,7 +110,22 @@ class _Reader:
             self.problem("line", f"line {line.number}: {why(error)}.")
             return
         kept = None if event.event in _IN_BULK else text.decode(errors="replace")
-        self.rows.append((line.number, event, kept))
+        self.rows.append((line.number, self._with_fenced(event), kept))
+
+    def _with_fenced(self, event: _Event) -> _Event:
+        """A committed change of a partition, with the brokers that were fenced then.
+
+        Only as far as this very controller has told: what another one did in between is not here.
+        """
+        if event.event in (trace.CONTROLLER, trace.STARTED):
+            self.fenced.clear()
+        elif event.event == trace.BROKER and event.state == "fenced":
+            self.fenced[event.broker] = None
+        elif event.event == trace.BROKER:
+            self.fenced.pop(event.broker, None)
+        elif event.event == trace.PARTITION and self.fenced:
+            return msgspec.structs.replace(event, fenced=tuple(self.fenced))
+        return event
 
     def settle(self, following: _Event | None, *, at_end: bool = False) -> None:
         """Decide about a torn line once it is known what stands behind it."""
@@ -176,8 +197,11 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
 
 def _membership(event: _Event) -> str:
     return msgspec.json.encode(
-        _Membership(event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas)
-    ).decode()
+        _Membership(
+            event.leader or "", event.isr, event.elr, event.last_known_elr, event.replicas,
+            event.removing, event.fenced,
+        )
+    ).decode()  # fmt: skip
 
 
 _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {

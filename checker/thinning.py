@@ -21,13 +21,26 @@ STRETCHES: Final = 256
 
 
 def thin_ops(
-    run: int, phases: Phases, *, invoke_us: I64, complete_us: I64, kind: I64, outcome: I64
+    run: int,
+    phases: Phases,
+    *,
+    invoke_us: I64,
+    complete_us: I64,
+    kind: I64,
+    outcome: I64,
+    step: I64 | None = None,
 ) -> list[pa.RecordBatch]:
-    """The OP facts of these operations; few, whatever their number."""
+    """The OP facts of these operations; few, whatever their number.
+
+    `step` is the number of the schedule's own operation that each is, -1 for drawn ones: the
+    schedule's own are all kept.
+    """
     if not len(invoke_us):
         return []
     acked = (kind == SEND_OP) & (outcome == Outcome.OK)
-    kept = np.unique(np.concatenate((_of_stretches(phases, invoke_us), _ends(complete_us, acked))))
+    steps = np.full(len(invoke_us), -1, np.int64) if step is None else step
+    wanted = (_of_stretches(phases, invoke_us), _ends(complete_us, acked))
+    kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
     count = np.ones(len(kept), np.int64)
     # Those not kept are counted with one that is like them as far as anybody asks.
     for like in (True, False):
@@ -41,7 +54,7 @@ def thin_ops(
     return [
         block(
             run, Kind.OP, "", op=kept, t0=invoke_us[kept], t1=complete_us[kept],
-            value=kind[kept], outcome=outcome[kept], count=count,
+            value=kind[kept], outcome=outcome[kept], count=count, idx=steps[kept],
         )
     ]  # fmt: skip
 

@@ -146,6 +146,39 @@ def report(runs: Runs) -> int:
     return 0
 
 
+@app.command()
+def replay(
+    file: Annotated[
+        Path, typer.Argument(help="A schedule file, a ready-made one's name, or a run folder.")
+    ],
+    world: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
+    times: Annotated[int, typer.Option(help="How often; each time with the next seed.")] = 1,
+    least: Annotated[
+        int | None, typer.Option(help="How many must be as expected [invalid: 1; valid: all].")
+    ] = None,
+    expect: Annotated[
+        str, typer.Option(help="valid, invalid or invalid:PROPERTY [what the schedule says].")
+    ] = "",
+    protocol: Annotated[str | None, typer.Option(help="Under another protocol.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first run [the workload's].")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="List every step in words.")] = False,
+    keep: Annotated[
+        Path | None, typer.Option(help="Leave the run folders there [simulated: none].")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Run a schedule again; exit 0 when the runs are what it expects, 1 when not."""
+    from harness.cli_replay import Replay, replay_command
+
+    return replay_command(
+        Replay(
+            file=file, world=world, times=times, least=least, expect=expect, protocol=protocol,
+            seed=seed, trace=trace, keep=keep, quiet=quiet, json=json,
+        )
+    )  # fmt: skip
+
+
 bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 app.add_typer(bench_app, name="bench")
 
@@ -174,6 +207,28 @@ def bench(
     with Progress(quiet=quiet) as progress:
         figures = run_bench(settings, progress)
     print(msgspec.json.encode(figures).decode() if json else table(figures))
+    return 0
+
+
+@bench_app.command("failover")
+def bench_failover(
+    kills: Annotated[int, typer.Option(help="Leaders killed per protocol.")] = 10,
+    protocols: Annotated[str | None, typer.Option(help="With commas [all].")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how long writes stop when a leader dies, and what an idle cluster sends."""
+    import msgspec
+
+    from harness.bench_failover import FailoverSettings, run_failover, table
+    from harness.progress import Progress
+
+    wanted = FailoverSettings(kills=kills)
+    if protocols is not None:
+        wanted = msgspec.structs.replace(wanted, protocols=tuple(protocols.split(",")))
+    with Progress(quiet=quiet) as progress:
+        measured = run_failover(wanted, progress)
+    print(msgspec.json.encode(measured).decode() if json else table(measured))
     return 0
 
 

@@ -46,8 +46,7 @@ HOPELESS: Final = frozenset({Error.CORRUPT_BATCH, Error.INVALID_REQUEST})
 DEFAULT_RETRY_US: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A message that arrived for a client."""
 
     source: str
@@ -55,8 +54,7 @@ class Answer:
     body: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToSend:
+class ToSend(msgspec.Struct, frozen=True):
     """A message that a client wants to go to the broker `to`."""
 
     to: str

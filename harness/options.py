@@ -13,7 +13,7 @@ from nemesis import schedule as schedules
 from nemesis.draw import draw
 from nemesis.link_faults import is_link_fault
 from nemesis.schedule import Cluster, Expectation, Schedule, Workload
-from node.core import protocol, switches
+from node.core import idle, protocol, switches
 from node.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
@@ -57,7 +57,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     if wishes.schedule is not None:
         if wishes.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
-        base = _load(wishes.schedule)
+        base = load_schedule(wishes.schedule)
         source = str(wishes.schedule)
     else:
         base, source = Schedule(), "options"
@@ -81,7 +81,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
     return made
 
 
-def _load(path: Path) -> Schedule:
+def load_schedule(path: Path) -> Schedule:
     """A schedule by its file or run folder, or else by the name of a ready-made one."""
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)
@@ -120,7 +120,10 @@ def _cluster(wishes: Wishes, base: Cluster) -> Cluster:
         given.setdefault("min_isr", min(DEFAULT_MIN_ISR, factor))
     if wishes.flush is not None:
         given |= _flush(wishes.flush)
-    given["protocol"] = protocol.protocol(wishes.protocol or base.protocol).name
+    chosen = protocol.protocol(wishes.protocol or base.protocol)
+    timings = base.timings
+    idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
+    given["protocol"] = chosen.name
     wanted = wishes.switches or base.switches
     given["switches"] = tuple(sorted({switches.canonical(name) for name in wanted}))
     return msgspec.structs.replace(base, **given)

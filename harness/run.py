@@ -61,7 +61,7 @@ class Run:
         self._progress = progress
         self._interrupts = interrupts
         self.folder = rundir.create(settings.store, settings.name)
-        self.info = _first_info(schedule, settings, self.folder)
+        self.info = _info_of_a_process(schedule, settings, self.folder)
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
         self._faults = self.folder.appender("faults.jsonl")
@@ -165,19 +165,30 @@ def recovery_limit_ms(timings: Timings) -> int:
     return 3 * timings.session_ms + timings.lag_ms + _SETTLE_MS
 
 
-def _first_info(schedule: Schedule, settings: RunSettings, folder: RunDir) -> RunInfo:
-    """What can be said about a run before it begins."""
+def first_info(
+    schedule: Schedule, seed: int, *, world: str, now_us: int, name: str = "", run: str = ""
+) -> RunInfo:
+    """What can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
     crew = Crew(cluster=cluster, workload=schedule.workload)
     return RunInfo(
-        run=folder.run, name=settings.name, seed=settings.seed,
-        schedule_digest=schedule.digest(), command=list(settings.command),
-        replay=f"floodmark run --schedule {folder.path}",
+        run=run, name=name, seed=seed, schedule_digest=schedule.digest(), replay="", world=world,
         protocol=cluster.protocol, switches=cluster.switches,
         brokers=cluster.broker_names(), voters=cluster.voter_names(), clients=crew.roles,
-        epoch_us=time.time_ns() // 1000, monotonic_us=now_us(),
-        recovery_limit_ms=recovery_limit_ms(cluster.timings), versions=_versions(), host=_host(),
+        epoch_us=0, monotonic_us=now_us, recovery_limit_ms=recovery_limit_ms(cluster.timings),
     )  # fmt: skip
+
+
+def _info_of_a_process(schedule: Schedule, settings: RunSettings, folder: RunDir) -> RunInfo:
+    """The same of a run of real processes, which has a host and a moment in history."""
+    info = first_info(
+        schedule, settings.seed, world="real", now_us=now_us(), name=settings.name, run=folder.run
+    )
+    info.command = list(settings.command)
+    info.replay = f"floodmark run --schedule {folder.path}"
+    info.epoch_us = time.time_ns() // 1000
+    info.versions, info.host = _versions(), _host()
+    return info
 
 
 def _versions() -> dict[str, str]:

@@ -29,6 +29,7 @@ class Promise(msgspec.Struct, kw_only=True):
     unclean_election: bool = False
     durable_acks: bool = True
     contiguous_offsets: bool = True
+    silence_deposes: bool = True
 
 
 class Phases(msgspec.Struct, kw_only=True):

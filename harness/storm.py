@@ -5,25 +5,35 @@ Nobody sleeps for effect here: each phase ends when what it waits for is seen, o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from harness.clock import now_us
+from harness.clock import Pace, RealPace
 from harness.cluster import ClusterUnderTest, RunClients
 from harness.interrupts import Interrupts
-from harness.progress import Moment, Progress
+from harness.progress import Moment
 from harness.rundir import RunInfo
 from nemesis.inject import Injector
 from nemesis.schedule import Schedule
 
-LOOK_S: Final = 0.004
 SHOW_EVERY_S: Final = 0.25
 LEAST_RECOVERY_S: Final = 2.0
 STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
+
+
+class Shows(Protocol):
+    """What the phases tell a person; `harness.progress.Progress` for one."""
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        ...
+
+    def show(self, moment: Moment) -> None:
+        """How things stand."""
+        ...
 
 
 class Storm:
@@ -40,10 +50,12 @@ class Storm:
         clients: RunClients,
         injector: Injector,
         *,
-        progress: Progress,
+        progress: Shows,
         interrupts: Interrupts,
+        pace: Pace | None = None,
     ) -> None:
-        """All parts must be ready; nothing happens before `rage`."""
+        """All parts must be ready; nothing happens before `rage`. `pace` is how time passes:
+        real time unless told otherwise."""
         self._schedule = schedule
         self._info = info
         self._cluster = cluster
@@ -51,8 +63,9 @@ class Storm:
         self._injector = injector
         self._progress = progress
         self._interrupts = interrupts
+        self._pace = RealPace() if pace is None else pace
         self._next_step_ms: int | None = 0
-        self._shown_s = 0.0
+        self._shown_us = 0
 
     def phases(self) -> tuple[Callable[[], None], ...]:
         """All phases in their order."""
@@ -64,40 +77,51 @@ class Storm:
         self._until(lambda: self._clients.status.t_us > 0, CLIENTS_START_S)
         duration_s = self._schedule.workload.duration_ms / 1000
         self._progress.phase("storm", duration_s)
-        self._info.phases.storm_us = now_us()
+        self._info.phases.storm_us = self._pace.now_us()
         self._clients.go()
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
-        self._until(lambda: self._interrupts.asked, duration_s, faults=True)
+        self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
+
+    def _played(self) -> bool:
+        """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
+        status = self._clients.status
+        return (
+            self._schedule.workload.scripted
+            and self._injector.exhausted
+            and status.operated == self._injector.operated
+            and status.writers_idle
+        )
 
     def heal(self) -> None:
         """End all faults; from here on the cluster owes progress."""
         if not self._info.phases.storm_us:
             return
         self._injector.heal_all()
-        self._info.phases.heal_us = now_us()
+        self._info.phases.heal_us = self._pace.now_us()
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Writing goes on until every partition acknowledged something and has all its replicas
-        in sync again, and a little longer."""
+        """Writing goes on until every partition acknowledged something (where anybody writes) and
+        has all its replicas in sync again, and a little longer."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             return
         self._progress.phase("recovery", limit_s)
-        began_s = time.monotonic()
-        wanted = set(self._schedule.cluster.partition_names())
+        enough_us = self._pace.now_us() + round(LEAST_RECOVERY_S * 1e6)
+        writes = self._schedule.workload.clients > 0
+        wanted = set(self._schedule.cluster.partition_names()) if writes else set()
 
         def recovered() -> bool:
             if not self._info.phases.in_sync_us and self._all_in_sync():
-                self._info.phases.in_sync_us = now_us()
-            long_enough = time.monotonic() - began_s >= LEAST_RECOVERY_S
+                self._info.phases.in_sync_us = self._pace.now_us()
+            long_enough = self._pace.now_us() >= enough_us
             acked = self._clients.status.progress.keys() >= wanted
             return long_enough and acked and self._info.phases.in_sync_us > 0
 
         self._until(lambda: recovered() or self._interrupts.asked, limit_s)
         progress = self._clients.status.progress
-        if progress.keys() >= wanted:
+        if wanted and progress.keys() >= wanted:
             self._info.phases.recovered_us = max(progress.values(), default=0)
 
     def _all_in_sync(self) -> bool:
@@ -112,7 +136,7 @@ class Storm:
     def stop_writing(self) -> None:
         """Producers finish what they have begun."""
         self._progress.phase("letting writers finish")
-        asked_us = now_us()
+        asked_us = self._pace.now_us()
         self._clients.stop_writing()
 
         def finished() -> bool:
@@ -120,40 +144,42 @@ class Storm:
             return status.t_us > asked_us and status.writers_idle
 
         self._until(finished, self._schedule.workload.timeout_ms / 1000 + STOP_MARGIN_S)
-        self._info.phases.stop_writing_us = now_us()
+        self._info.phases.stop_writing_us = self._pace.now_us()
 
     def read_everything(self) -> None:
         """Fresh clients read every partition to its end, as long as they get on with it."""
         self._progress.phase("final reads")
-        began_s = progressed_s = time.monotonic()
-        self._info.phases.final_us = now_us()
-        patience_s = self._info.recovery_limit_ms / 1000
+        began_us = progressed_us = self._info.phases.final_us = self._pace.now_us()
+        patience_us = self._info.recovery_limit_ms * 1000
         self._clients.read_everything()
         seen = self._clients.status.read_records
 
         def over() -> bool:
-            nonlocal seen, progressed_s
-            status, now_s = self._clients.status, time.monotonic()
+            nonlocal seen, progressed_us
+            status, now_us = self._clients.status, self._pace.now_us()
             if status.read_records > seen:
-                seen, progressed_s = status.read_records, now_s
+                seen, progressed_us = status.read_records, now_us
             # A replica that was behind at the last moment is given time to catch up.
-            done = status.final == "done" and now_s - began_s >= CATCH_UP_S
-            return done or now_s - progressed_s >= patience_s
+            done = status.final == "done" and now_us - began_us >= CATCH_UP_S * 1e6
+            return done or now_us - progressed_us >= patience_us
 
         self._until(over, PATIENCE_S)
 
     def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
         """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""
-        deadline_s = time.monotonic() + limit_s
+        deadline_us = self._pace.now_us() + round(limit_s * 1e6)
         while not is_over():
             status = self._clients.status
             if status.problem or self._cluster.problems:
                 return False
-            if time.monotonic() >= deadline_s:
+            if self._pace.now_us() >= deadline_us:
                 return False
             self._watch(faults)
             self._show()
-            time.sleep(LOOK_S)
+            wake_us = deadline_us
+            if faults and self._next_step_ms is not None:
+                wake_us = min(wake_us, self._info.phases.storm_us + self._next_step_ms * 1000)
+            self._pace.wait(wake_us)
         return True
 
     def _watch(self, faults: bool) -> None:
@@ -166,13 +192,13 @@ class Storm:
             self._next_step_ms = self._injector.step(self._storm_ms())
 
     def _storm_ms(self) -> int:
-        return (now_us() - self._info.phases.storm_us) // 1000
+        return (self._pace.now_us() - self._info.phases.storm_us) // 1000
 
     def _show(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._shown_s < SHOW_EVERY_S:
+        now_us = self._pace.now_us()
+        if now_us - self._shown_us < SHOW_EVERY_S * 1e6:
             return
-        self._shown_s = now_s
+        self._shown_us = now_us
         status, view = self._clients.status, self._cluster.view
         partitions = self._schedule.cluster.partition_names()
         self._progress.show(

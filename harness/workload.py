@@ -80,20 +80,33 @@ def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
     """
     if data.control:
         return ()
-    payload = data.payload
+    payload, base, epoch = data.payload, data.base_offset, data.epoch
+    if len(payload) <= _LONGEST_REMEMBERED:
+        found = _remembered(payload, data.count)
+    else:
+        found = _decode_payload(payload, data.count)
+    return tuple([Run(base + start, value, count, epoch) for start, value, count in found])
+
+
+_LONGEST_REMEMBERED: Final = 4096
+_Runs = list[tuple[int, int, int]]
+
+
+def _decode_payload(payload: bytes, count: int) -> _Runs:
+    """(place of the first record, its value, how many) of each run of consecutive values."""
     if len(payload) >= _SIZE.size + MIN_RECORD_BYTES:
         (size,) = _SIZE.unpack_from(payload)
         value, tag, _ = _RECORD.unpack_from(payload, _SIZE.size)
         # Nearly always the batch is what one producer wrote: writing it again is the quickest test.
         if (
             size >= MIN_RECORD_BYTES
-            and len(payload) == _SIZE.size + data.count * size
+            and len(payload) == _SIZE.size + count * size
             and 0 <= value < _HIGHEST
-            and payload == _payload(tag, value, data.count, size)
+            and payload == _payload(tag, value, count, size)
         ):
-            return (Run(data.base_offset, value, data.count, data.epoch),)
-    values = _values(payload, data.count)
-    runs: list[Run] = []
+            return [(0, value, count)]
+    values = _values(payload, count)
+    runs: _Runs = []
     start = 0
     for index in range(1, len(values) + 1):
         joined = (
@@ -102,9 +115,13 @@ def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
             and values[index - 1] != UNREADABLE
         )
         if not joined:
-            runs.append(Run(data.base_offset + start, values[start], index - start, data.epoch))
+            runs.append((start, values[start], index - start))
             start = index
-    return tuple(runs)
+    return runs
+
+
+# Each batch is read by several consumers and lies on several replicas: decoded once it is enough.
+_remembered = functools.lru_cache(maxsize=2048)(_decode_payload)
 
 
 def misrouted(payload: bytes, partition: str) -> int:

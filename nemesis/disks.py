@@ -9,11 +9,11 @@ from nemesis.schedule import Cluster, PowerCut, Schedule
 _ONE: Final = ("leader", "follower", "lagging", "controller", "any")
 
 
-def outnumber_copies(schedule: Schedule) -> bool:
+def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
     """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
 
-    Under flush=sync none is unsynced. Else min_isr brokers have it, so that as many must lose
-    their power; a role counts as another broker each time.
+    Under flush=sync none is unsynced. Else `copies` brokers must lose their power; min_isr, for so
+    many have it, unless told otherwise. A role counts as another broker each time.
     """
     cluster = schedule.cluster
     if cluster.flush == "sync":
@@ -27,7 +27,7 @@ def outnumber_copies(schedule: Schedule) -> bool:
                 named.update(name for name in fault.on.split(",") if name[0] == "n")
             else:
                 others += size
-    return len(named) + others >= cluster.min_isr
+    return len(named) + others >= (cluster.min_isr if copies is None else copies)
 
 
 def _size(target: str, cluster: Cluster) -> int | None:

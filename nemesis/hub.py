@@ -24,11 +24,13 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 import zmq
 
+from nemesis.carrier import Carrier
 from nemesis.hub_commands import (
     AddRule,
     Answer,
@@ -40,8 +42,7 @@ from nemesis.hub_commands import (
     SetRules,
     Stop,
 )
-from nemesis.links import LinkTable
-from nemesis.transit import Kept, Transit
+from nemesis.links import Counts
 from node import wire
 from node.errors import FloodmarkError
 
@@ -89,7 +90,7 @@ def main(config: HubConfig) -> None:
 
 
 class Hub:
-    """Sockets and loop; the decisions are `LinkTable`'s, the keeping is `Transit`'s."""
+    """Sockets and loop; the decisions and the keeping are `Carrier`'s."""
 
     def __init__(self, config: HubConfig) -> None:
         """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
@@ -102,9 +103,7 @@ class Hub:
         self._outboxes: dict[bytes, Socket] = {}
         for name, address in config.nodes.items():
             self._outboxes[name.encode()] = self._connected(address)
-        self._table = LinkTable()
-        self._transit: Transit[Frames] = Transit()
-        self._rng = random.Random(config.seed)
+        self._carrier: Carrier[Frames] = Carrier(_peek, random.Random(config.seed))
         self._forwarded = 0
         self._garbage = 0
         self._unreachable: dict[bytes, int] = {}
@@ -123,11 +122,11 @@ class Hub:
 
     def _patience_ms(self) -> int | None:
         """How long the loop may sleep: until the next delayed message, rounded up."""
-        due = self._transit.next_due()
+        due = self._carrier.transit.next_due()
         return None if due is None else max(0, -((_now_us() - due) // 1000))
 
     def _flush(self, now_us: int) -> None:
-        for kept in self._transit.due(now_us):
+        for kept in self._carrier.due(now_us):
             self._forward(kept.load)
 
     def _drain(self) -> None:
@@ -136,7 +135,7 @@ class Hub:
         # One reading of the clock for all of them; `_flush` before it, or order would be lost.
         now_us = _now_us()
         self._flush(now_us)
-        idle = self._table.is_idle(now_us)
+        idle = self._carrier.is_idle(now_us)
         try:
             for _ in range(DRAIN_MESSAGES):
                 frame = receive(_NOW, False)
@@ -160,18 +159,9 @@ class Hub:
             self._garbage += 1
             return
         receiver, sender = _name(frames[0]), _name(frames[1])
-        fields: dict[str, Any] = {}
-        if self._table.needs_fields(sender, receiver):
-            fields = _peek(frames)
-        decision = self._table.decide(sender, receiver, fields, now_us, self._rng)
-        kept = Kept(sender, receiver, frames, sum(map(len, frames)))
-        if decision.held_by is not None:
-            self._transit.hold(decision.held_by, kept)
-        for time_us in decision.times:
-            if time_us <= now_us:
-                self._forward(frames)
-            else:
-                self._transit.delay(time_us, kept)
+        size = sum(map(len, frames))
+        for _ in range(self._carrier.carry(sender, receiver, frames, size, now_us)):
+            self._forward(frames)
 
     def _forward(self, frames: Frames) -> None:
         """Send a message on, or drop it when its receiver does not take it."""
@@ -202,20 +192,16 @@ class Hub:
     def _answer(self, command: Command) -> Answer:
         match command:
             case AddRule(rule=rule):
-                return Answer(numbers=(self._table.add(rule),))
+                return Answer(numbers=(self._carrier.add(rule),))
             case RemoveRule(number=number):
-                counts = self._table.remove(number)
-                self._release(number)
+                counts = self._remove([number])[0]
                 if counts is None:
                     return Answer(error=f"there is no link rule {number}")
                 return Answer(counts=counts)
             case SetRules(rules=rules):
-                old = tuple(self._table.counts())
-                for number in old:
-                    self._table.remove(number)
-                numbers = tuple(map(self._table.add, rules))
-                for number in old:
-                    self._release(number)
+                old = tuple(self._carrier.table.counts())
+                numbers = tuple(map(self._carrier.add, rules))
+                self._remove(old)
                 return Answer(numbers=numbers)
             case SetNode(name=name, address=address):
                 outbox = self._connected(address)
@@ -229,22 +215,25 @@ class Hub:
                 self._stopping = True
         return Answer()
 
-    def _release(self, number: int) -> None:
-        """What a rule held is decided again, as if it were sent now."""
+    def _remove(self, numbers: Sequence[int]) -> list[Counts | None]:
+        """End rules; what they held is decided again when all are gone, as if it were sent now."""
         now_us = _now_us()
         self._flush(now_us)
-        for kept in self._transit.release(number):
-            self._carry(kept.load, now_us)
+        ended = [self._carrier.remove(number) for number in numbers]
+        for _, released in ended:
+            for kept in released:
+                self._carry(kept.load, now_us)
+        return [counts for counts, _ in ended]
 
     def _stats(self) -> HubStats:
         return HubStats(
             forwarded=self._forwarded,
             garbage=self._garbage,
-            overflow=self._transit.overflow,
-            delayed=len(self._transit) - self._transit.held,
-            held=self._transit.held,
+            overflow=self._carrier.transit.overflow,
+            delayed=len(self._carrier.transit) - self._carrier.transit.held,
+            held=self._carrier.transit.held,
             unreachable={name.decode(): count for name, count in self._unreachable.items()},
-            rules=self._table.counts(),
+            rules=self._carrier.table.counts(),
         )
 
     def _bound(self, kind: int, address: str) -> Socket:

@@ -9,6 +9,7 @@ prefix hash as 16 hexadecimal digits, "" where a log is empty.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 STARTED: Final = "started"
@@ -27,6 +28,9 @@ CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PARTITION: Final = "partition"
 PROPOSED: Final = "proposed"
+BREAK: Final = "break"
+REPORTED: Final = "reported"
+WITNESSED: Final = "witnessed"
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # a process began; switches are the historical bugs turned on
@@ -41,6 +45,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
     # the leader asked the controller for another in-sync set
     PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    # a follower told the controller that its leader does not answer
+    REPORTED: ("leader", "leader_epoch", "partition_epoch"),
+    # the controller counted such a report; `witnesses` are all that count now
+    WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),
     # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
     APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
     # the tail was cut from `from_leo` down to `leo`
@@ -59,17 +67,22 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     CONTROLLER: ("state", "term"),
     # the controller committed a change of a broker: "unfenced" | "fenced" | "stopping"
     BROKER: ("broker", "broker_epoch", "state"),
-    # the controller committed a change of a partition
+    # the controller committed a change of a partition; `unclean`: its leader was elected from
+    # outside ISR and ELR and has not confirmed yet; `adding`, `removing`: a move is under way
     PARTITION: (
         "leader", "leader_epoch", "partition_epoch", "isr", "elr", "last_known_elr", "replicas",
-        "unclean",
+        "unclean", "adding", "removing", "min_isr",
     ),
+    # the process stops here, `before` the "send" or "commit" of the turn that emitted `at`, until
+    # it is released; `number` names the breakpoint
+    BREAK: ("number", "before", "at"),
 }  # fmt: skip
 
 MESSAGE_KINDS: Final = (
-    "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "epoch-end",
-    "epoch-ended", "fetch", "fetched", "heartbeat", "metadata", "metadata-is", "produce",
-    "produced", "register", "registered", "vote", "voted",
+    "admin-done", "alter", "altered", "beaten", "begin-epoch", "create-topic", "elect-leader",
+    "epoch-end", "epoch-ended", "fetch", "fetched", "heartbeat", "log-info", "log-info-is",
+    "metadata", "metadata-is", "new-data", "produce", "produced", "reassign", "register",
+    "registered", "report-leader", "set-min-isr", "vote", "voted",
 )  # fmt: skip
 """Kinds of messages on the wire, for faults that strike only some of them."""
 
@@ -86,6 +99,7 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "beaten": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
     "begin-epoch": ("corr", "partition", "term"),
     "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
+    "elect-leader": ("corr", "partition", "unclean"),
     "epoch-end": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
     "epoch-ended": (
         "asked", "corr", "end_offset", "epoch", "error", "leader", "partition",
@@ -103,12 +117,22 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
         "broker", "broker_epoch", "corr", "metadata_offset", "want_fence",
         "want_shutdown",
     ),
+    "log-info": ("corr", "partition", "partition_epoch"),
+    "log-info-is": (
+        "broker_epoch", "corr", "end_offset", "last_epoch", "partition", "partition_epoch",
+    ),
     "metadata": ("corr",),
     "metadata-is": ("corr", "leaders"),
+    "new-data": ("corr", "partition"),
     "produce": ("acks", "corr", "partition", "timeout_ms"),
     "produced": ("appended", "base_offset", "corr", "error", "leader", "leader_epoch", "partition"),
+    "reassign": ("corr", "partition", "replicas"),
     "register": ("broker", "corr", "incarnation", "intact_since"),
     "registered": ("broker_epoch", "corr", "error", "incarnation", "leader"),
+    "report-leader": (
+        "corr", "leader", "leader_epoch", "partition", "partition_epoch", "replica",
+    ),
+    "set-min-isr": ("corr", "min_isr", "topic"),
     "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
     "voted": ("corr", "granted", "partition", "pre", "request_term", "term"),
 }  # fmt: skip
@@ -119,6 +143,9 @@ METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]
 
+BOUNDS: Final = frozenset({"at_least", "at_most"})
+_MISSING: Final = object()
+
 
 def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
     """Make one trace event; asserts that its fields are those of the vocabulary."""
@@ -128,3 +155,31 @@ def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
         made["partition"] = partition
     made.update(fields)
     return made
+
+
+def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    """Does a record of fields (a trace event, the header of a message) fit a pattern?
+
+    A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
+    or {"at_most": n}, which compare numbers; both bounds may be given together. A field that is
+    not there fits nothing; an empty pattern fits all.
+    """
+    return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
+
+
+def is_bound(wanted: object) -> bool:
+    """Whether `wanted` compares numbers instead of asking for one value."""
+    return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
+
+
+def _fits(value: object, wanted: object) -> bool:
+    if not is_bound(wanted):
+        # Fields that were tuples in a process are lists in a file.
+        return (list(value) if isinstance(value, tuple) else value) == (
+            list(wanted) if isinstance(wanted, tuple) else wanted
+        )
+    assert isinstance(wanted, dict)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    at_least, at_most = wanted.get("at_least"), wanted.get("at_most")
+    return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)

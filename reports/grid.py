@@ -66,6 +66,7 @@ class Grid:
     lines: tuple[Line, ...]
     lineage: tuple[Lineage, ...]
     epochs: tuple[int, ...]
+    window_low: int = 0
     prefix: str = ""
     has_reads: bool = field(default=True)
 
@@ -103,7 +104,7 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
                        and a.verdict is Verdict.INVALID)  # fmt: skip
     broken = [o for o in offsets if any("bad" in x.cells[o - offsets[0]].classes for x in lines)]
     return Grid(
-        partition=focus.partition,
+        partition=focus.partition, window_low=focus.low,
         title=f"{focus.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
         story=_story(offsets, broken), offsets=offsets, marked=marked, lines=tuple(lines),
         lineage=_lineage(list(heads.values())), epochs=tuple(sorted(shown)), prefix=prefix,
@@ -131,11 +132,11 @@ def _reference(focus: Focus, held: dict[str, dict[int, Held]], offset: int) -> i
 
 def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
     """Leading digits that all values of the window share, when values are too long to show."""
-    stored = (c.value for cells in held.values() for c in cells.values())
-    values = [str(value) for value in stored if value is not None]
+    stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
     for seen in (focus.acked, focus.read, focus.final):
-        values += [str(s.value) for cell in seen.values() for s in cell if s.value >= 0]
-    if not values or max(map(len, values)) <= LONGEST_VALUE or len(set(map(len, values))) > 1:
+        stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
+    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_VALUE]
+    if not values or len(set(map(len, values))) > 1:
         return ""
     low, high = min(values), max(values)
     same = next((i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b), len(low))
@@ -143,9 +144,13 @@ def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
 
 
 def _short(value: int | None, prefix: str) -> str:
-    """A value as it fits a cell: without the window's common prefix, else its last digits."""
+    """A value as it fits a cell: "6:215" if it fits, else without the window's common prefix, else
+    its last digits."""
     if value is None or value < 0:
         return "?"
+    named = show_value(value)
+    if len(named) <= LONGEST_VALUE:
+        return named
     text = str(value).removeprefix(prefix)
     return text if len(text) <= LONGEST_VALUE else "…" + text[1 - LONGEST_VALUE :]
 

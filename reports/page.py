@@ -18,7 +18,7 @@ from markupsafe import Markup
 from checker.verdict import Anomaly, Verdict, Witness
 from harness.history import show_value
 from node.errors import FloodmarkError
-from reports import faults, grid, head, model, opsview, timeline, words
+from reports import faults, grid, head, model, opsview, steps, timeline, words
 from reports.model import ReportError, RunFolder
 
 PAGE: Final = "report.html"
@@ -118,6 +118,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
             f"{len(folder.anomalies):,} findings; the {most} that matter most are shown, "
             "all are in results.json."
         )
+    replays = {} if lean else steps.replays(folder)
     fault_rows = _fault_rows(folder)
     info = folder.info
     problems = [*info.problems, *(folder.result.problems if folder.result else ())]
@@ -128,12 +129,19 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
         commands=head.commands(folder), properties=head.properties(folder), findings=findings,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
+        replays={key: _as_data(replay) for key, replay in replays.items()},
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
         notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=head.MARKS,
         FIRST_WITNESSES=FIRST_WITNESSES,
         more_files=max(0, len(folder.files) - MOST_FILES), environment=_environment(folder),
         css=Markup(_asset("page.css")), script=Markup(script), script_hash=digest,
     )  # fmt: skip
+
+
+def _as_data(replay: steps.Replay) -> Markup:
+    """JSON for a script element: nothing in it can end the element."""
+    text = msgspec.json.encode(replay).decode()
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _finding(

@@ -64,7 +64,8 @@ def _times(anomaly: Anomaly) -> list[int]:
 
 
 def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
-    """From the last good moment to the finding, a quarter more on both sides, at most 12 s.
+    """From the last good moment to the finding, a quarter more on both sides, at most 12 s. Where
+    there is a story, its steps that broke something are in it, however early a witness was.
 
     None when nothing was found, or when the window would be most of the run anyway.
     """
@@ -75,6 +76,9 @@ def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
     if not times:
         return None
     at = found.t_us if whole.covers(found.t_us) and found.t_us >= 0 else max(times)
+    told = folder.story.sentences if folder.story is not None else ()
+    broke = [s.t_us for s in told if s.breaks and whole.covers(s.t_us)]
+    at, times = max(at, *broke, at), [*times, *broke]
     start = max(min(times), at - LONGEST_CLOSE_UP_US)
     pad = max(SHORTEST_PAD_US, (at - start) // 4)
     axis = svg.Axis(max(whole.start_us, start - pad), min(whole.end_us, at + pad), folder.zero_us)

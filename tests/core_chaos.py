@@ -1,7 +1,6 @@
 """A rougher world than `cores_world`: links that lose, double and delay; pauses; power cuts.
 
-Also an all-knowing watcher that checks the white-box invariants after every step, so that a breach
-is found in the step that makes it and not at the end of a storm. Reference: protocols 1.13.
+`core_watcher` looks at every step of every node.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from core_watcher import Watcher
 from cores_world import MemoryStorage, World
 
 from node.core import batch as batches
-from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Tick
+from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Shutdown, Tick
 from node.core.broker import Broker
-from node.core.image import Image, decode_records
+from node.core.image import decode_records
 from node.core.messages import AnyMessage
 from node.core.storage import StoredBatch
 from node.trace import METADATA_PARTITION
@@ -40,6 +40,10 @@ class LossyDisk(MemoryStorage):
     def truncate(self, partition: str, from_offset: int, *, durable: bool) -> None:
         self._note("log", partition, durable)
         super().truncate(partition, from_offset, durable=durable)
+
+    def delete(self, partition: str, *, durable: bool) -> None:
+        self._note("log", partition, durable)
+        super().delete(partition, durable=durable)
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
         self._note("key", key, durable)
@@ -92,8 +96,9 @@ class ChaosWorld(World):
         self, seed: int = 0, *, brokers: int = 3, voters: int = 1,
         latency_us: tuple[int, int] = (100, 2000), timings: CoreTimings | None = None,
         weather: Weather | None = None, flush_interval_ms: int = 0, watch: bool = True,
-        switches: tuple[str, ...] = (), protocol: str = "kafka",
+        switches: tuple[str, ...] = (), protocol: str = "kafka", unclean_election: bool = False,
     ) -> None:  # fmt: skip
+        self.unclean_election = unclean_election
         self.timings = timings or CoreTimings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
@@ -101,7 +106,7 @@ class ChaosWorld(World):
         self.hold: Rule = lambda *_: False
         self.drop: Rule = lambda *_: False
         self.held: list[tuple[str, str, AnyMessage, bytes | None]] = []
-        self.watcher = Watcher(self) if watch else None
+        self.watcher = Watcher(self, protocol) if watch else None
         self.lossy: dict[str, LossyDisk] = {}
         super().__init__(
             seed=seed, brokers=brokers, voters=voters, switches=switches, latency_us=latency_us,
@@ -113,24 +118,36 @@ class ChaosWorld(World):
         if not isinstance(disk, LossyDisk):
             disk = self.disks[name] = self.lossy[name] = LossyDisk()
         self.incarnations[name] += 1
-        config = NodeConfig(
+        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
+        self.nodes[name] = Broker(self.config(name), disk, jitter, self.now_us)
+        self._tick_at(name, self.now_us)
+
+    def config(self, name: str) -> NodeConfig:
+        return NodeConfig(
             node=name, voters=self.voter_names, brokers=self.broker_names,
             incarnation=self.incarnations[name], switches=self.switches, timings=self.timings,
             flush_interval_ms=self.flush_interval_ms, protocol=self.protocol,
+            unclean_election=self.unclean_election,
         )  # fmt: skip
-        jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
-        self.nodes[name] = Broker(config, disk, jitter, self.now_us)
-        self._tick_at(name, self.now_us)
 
     def kill(self, name: str) -> None:
         super().kill(name)
         self.paused.pop(name, None)
+        if self.watcher is not None:
+            self.watcher.somebody_has_it()
 
     def power_cut(self, name: str) -> None:
         """Kill, and lose a drawn part of what was not flushed."""
         self.kill(name)
         disk = self.lossy[name]
         disk.power_cut(self.rng.randint(0, len(disk._undo)))
+        if self.watcher is not None:
+            self.watcher.somebody_has_it()
+
+    def stop(self, name: str) -> None:
+        """Ask a node to stop cleanly; it is gone when it says so."""
+        self.resume(name)
+        self._steps(name, [Shutdown(), Tick()])
 
     def pause(self, name: str) -> None:
         self.paused.setdefault(name, [])
@@ -164,8 +181,10 @@ class ChaosWorld(World):
 
     def _steps(self, name: str, events: list[Any]) -> None:
         node = self.nodes[name]
-        outgoing, effects = [], Effects()
+        outgoing, effects, told = [], Effects(), len(self.trace)
         for event in events:
+            if effects.stopped:
+                break
             effects = node.step(self.now_us, event)
             for one in effects.trace:
                 self.trace.append({"t_us": self.now_us, "node": name, **one})
@@ -173,11 +192,14 @@ class ChaosWorld(World):
             if effects.flush:
                 self.lossy[name].flush()
         self.lossy[name].clean = True
-        if self.watcher is not None:
-            self.watcher.look(node)
+        if self.watcher is not None and not effects.stopped:
+            self.watcher.turn(node, self.trace[told:])
         for m in outgoing:
             self._post(name, m.to, m.message, m.body)
-        self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
+        if effects.stopped:
+            self.kill(name)
+        else:
+            self._tick_at(name, max(effects.deadline_us, self.now_us + 1))
 
     def _post(self, source: str, to: str, message: AnyMessage, body: bytes | None) -> None:
         self.sent += 1
@@ -196,104 +218,6 @@ class ChaosWorld(World):
             if weather.late and rng.random() < weather.late:
                 delay += rng.randint(0, weather.late_us)
             self._push(self.now_us + delay, "mail", to, (source, message, body))
-
-
-class Watcher:
-    """Invariants that hold at every moment, whoever knows what.
-
-    Keeps the true high watermark of each partition: the highest that a leader of the newest epoch
-    ever set, with the prefix hash there.
-    """
-
-    def __init__(self, world: ChaosWorld) -> None:
-        self.world = world
-        self.prefix: dict[tuple[str, int], bytes] = {}
-        self.true_hw: dict[str, int] = {}
-        self.leaders: dict[tuple[str, int], str] = {}
-        self.votes: dict[tuple[str, int], str] = {}
-        self.terms: dict[str, int] = {}
-        self.promises = True
-        """Whether committed records must survive: off when more was lost than is promised."""
-
-    def look(self, node: Broker) -> None:
-        """Check what this node's last step may have broken."""
-        name = node.ctx.node
-        for r in (*node.replicas.values(), node.quorum.r):
-            p = r.partition
-            assert 0 <= r.hw <= r.leo, (name, p, r.hw, r.leo)
-            if r.role == "leader":
-                first = self.leaders.setdefault((p, r.leader_epoch), name)
-                assert first == name, f"{p}: {first} and {name} lead epoch {r.leader_epoch}"
-                assert set(r.isr) <= set(r.maximal_isr), (name, p, r.isr, r.maximal_isr)
-            end, chain = r.log.hash_at(r.hw)
-            assert end == r.hw, f"{name}: {p}: high watermark {r.hw} inside a batch"
-            if end > r.log.start and self.promises:
-                known = self.prefix.setdefault((p, end), chain)
-                assert known == chain, f"{name}: {p}: another prefix is committed at {end}"
-            if r.role == "leader":
-                self.true_hw[p] = max(self.true_hw.get(p, 0), r.hw)
-        self._voter(node)
-        self._controller(node)
-
-    def _voter(self, node: Broker) -> None:
-        name, q = node.ctx.node, node.quorum
-        if not q.is_voter:
-            return
-        term = q.r.leader_epoch
-        assert term >= self.terms.get(name, 0), f"{name}: term fell to {term}"
-        self.terms[name] = term
-        if q.voted_for:
-            voted = self.votes.setdefault((name, term), q.voted_for)
-            assert voted == q.voted_for, f"{name} voted for {voted} and {q.voted_for} in {term}"
-
-    def _controller(self, node: Broker) -> None:
-        """What the newest controller has committed, against the brokers' logs."""
-        world = self.world
-        r = node.quorum.r
-        if r.role != "leader" or r.hw <= r.leso:
-            return
-        newest = max(
-            n.quorum.r.leader_epoch for n in world.nodes.values() if n.quorum.r.role == "leader"
-        )
-        if r.leader_epoch < newest:
-            return
-        for state in node.ctx.image.partitions.values():
-            p = state.partition
-            assert not set(state.isr) & set(state.elr), state
-            assert set(state.isr) | set(state.elr) <= set(state.replicas), state
-            if len(state.isr) >= min(state.min_isr, len(state.replicas)):
-                assert not state.elr, state
-            if self.promises:
-                self._candidates_complete(p, (*state.isr, *state.elr), node.ctx.image)
-            self._quorum_superset(state, node)
-
-    def _candidates_complete(self, p: str, candidates: tuple[str, ...], image: Image) -> None:
-        """Whoever may be elected has every committed record (a running, registered process)."""
-        for name in candidates:
-            broker = self.world.nodes.get(name)
-            if broker is None or broker.ctx.broker_epoch != image.broker_epoch(name):
-                continue
-            r = broker.replicas.get(p)
-            if r is None:
-                continue
-            true = self.true_hw.get(p, 0)
-            assert r.leo >= true, f"{p}: {name} may lead but ends at {r.leo}, committed is {true}"
-            end, chain = r.log.hash_at(true)
-            if true:
-                assert end == true, f"{p}: {name} has no batch end at {true}"
-                assert self.prefix.get((p, true), chain) == chain, f"{p}: {name} differs at {true}"
-
-    def _quorum_superset(self, state: Any, node: Broker) -> None:
-        """The leader waits for everyone the controller might elect."""
-        broker = self.world.nodes.get(state.leader)
-        r = broker.replicas.get(state.partition) if broker else None
-        if r is None or r.role != "leader" or r.leader_epoch != state.leader_epoch:
-            return
-        if r.pending_alter is None:
-            assert set(r.maximal_isr) == set(r.isr), (state, r.isr, r.maximal_isr)
-        if len(r.isr) >= r.min_isr:
-            electable = set(state.isr) | set(state.elr)
-            assert electable <= set(r.maximal_isr), (state, r.isr, r.maximal_isr)
 
 
 def metadata_records(world: World, name: str) -> list[Any]:

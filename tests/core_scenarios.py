@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from core_bench import PARTITION, Bench, name_of, parse, records, show
 
 from node.core import batch as batches
-from node.core import follower, leader, partitions, produce, truncation
+from node.core import follower, idle, leader, partitions, produce, truncation
 from node.core.image import PartitionRecord
 from node.core.messages import (
     UNDEFINED,
@@ -33,10 +34,20 @@ from node.core.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    PartitionNotification,
     ProduceRequest,
     ProduceResponse,
 )
 from node.core.protocol import Protocol
+from node.core.switches import spoil
+
+
+class Variant(NamedTuple):
+    """What a history is played under."""
+
+    protocol: Protocol
+    switches: tuple[str, ...] = ()
+
 
 Disk = tuple[str, int]
 """What a disk holds: a log, and the high watermark as of its last checkpoint."""
@@ -47,10 +58,10 @@ Mail = tuple[str, str, AnyMessage, bytes | None]
 class Node(Bench):
     """One broker's replica; a new process is loaded from the disk."""
 
-    def __init__(self, name: str, protocol: Protocol, disk: Disk) -> None:
+    def __init__(self, name: str, variant: Variant, disk: Disk) -> None:
         log, hw = disk
-        super().__init__(name, log)
-        self.protocol = protocol
+        super().__init__(name, log, switched=variant.switches)
+        self.protocol = spoil(variant.protocol, self.ctx.switches)
         self.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
 
     def hears(self, record: PartitionRecord) -> None:
@@ -67,6 +78,9 @@ class Node(Bench):
             follower.on_epoch_end(self.ctx, self.r, source, message)
         elif isinstance(message, FetchResponse):
             follower.on_response(self.ctx, self.r, source, message, body)
+        elif isinstance(message, PartitionNotification):
+            idle.on_notification(self.ctx, self.r, source)
+            self.sleep(0)
 
     def refused(self) -> str:
         """Why the last answer could not be used."""
@@ -77,8 +91,8 @@ class Node(Bench):
 class Cluster:
     """Replicas, the mail between them, and what was promised. MinISR is 1."""
 
-    def __init__(self, protocol: Protocol, **disks: Disk) -> None:
-        self.nodes = {name: Node(name, protocol, disk) for name, disk in disks.items()}
+    def __init__(self, variant: Variant, **disks: Disk) -> None:
+        self.nodes = {name: Node(name, variant, disk) for name, disk in disks.items()}
         self.up = list(self.nodes)
         self.mail: list[Mail] = []
         self.record = PartitionRecord(
@@ -197,6 +211,11 @@ class Cluster:
             self.say(line)
         self._collect(to)
 
+    def questions(self) -> None:
+        """Until what is under way is a fetch: the first one has to wait."""
+        while self.mail and isinstance(self.mail[0][2], EpochEndRequest | EpochEndResponse):
+            self.deliver()
+
     def run(self, *, idle: bool = False) -> None:
         """Until no mail is left; then, `idle`, once more after held fetches were answered."""
         while self.mail:
@@ -215,6 +234,7 @@ class Cluster:
         """Whether every follower waits at the end of its leader's log."""
         lead = self.nodes[self.record.leader].r
         waiting = {name: wait.request.offset for name, wait in lead.follower_waits.items()}
+        waiting |= {name: lead.peers[name].leo for name in lead.data_waiters}
         return all(
             self.nodes[name].r.leo == lead.leo == waiting.get(name)
             for name in self.up if name != self.record.leader
@@ -264,66 +284,12 @@ class Cluster:
         return f"{asked}: {came}" if came else ""
 
 
-# -- only the rules -------------------------------------------------------------------------------
-
-
-class Mending:
-    """What a protocol leaves of a follower's log before any record is fetched: transitions and
-    questions alone, for very many pairs of logs."""
-
-    def __init__(self, protocol: Protocol, leader_epoch: int) -> None:
-        self.protocol = protocol
-        self.record = PartitionRecord(
-            partition=PARTITION, replicas=("n1", "n2"), isr=("n1",), leader="n1",
-            leader_epoch=leader_epoch, partition_epoch=1, min_isr=1,
-        )  # fmt: skip
-        self._leaders: dict[str, Node] = {}
-        self._disks: dict[str, dict[int, tuple[bytes, bytes]]] = {}
-        self._follower = Node("n2", protocol, ("", 0))
-
-    def left(self, leads: str, follows: str, hw: int) -> int:
-        """Where the follower's log ends when it begins to fetch what the leader has."""
-        leader_, mine = self._leader(leads), self._start(follows, hw)
-        for _ in range(10):
-            ((to, request, _),) = mine.sent()
-            assert to == "n1"
-            leader_.takes("n2", request, None)
-            answers = [m for m in leader_.sent() if m[0] == "n2"]
-            if not answers:
-                return mine.r.leo  # the leader holds the fetch: it has nothing to say
-            ((_, answer, body),) = answers
-            if isinstance(answer, FetchResponse) and answer.diverging is None:
-                return mine.r.leo
-            mine.takes("n1", answer, body)
-        raise AssertionError(f"{leads} against {follows}: no end of it")
-
-    def _leader(self, log: str) -> Node:
-        if log not in self._leaders:
-            self._leaders[log] = Node("n1", self.protocol, (log, 0))
-            self._leaders[log].hears(self.record)
-            self._leaders[log].sent()
-        return self._leaders[log]
-
-    def _start(self, log: str, hw: int) -> Node:
-        """A new process of the follower on a disk with this."""
-        if log not in self._disks:
-            node = Node("n2", self.protocol, (log, 0))
-            self._disks[log] = node.ctx.storage.logs.get(PARTITION, {})
-        node = self._follower
-        node.replicas.clear()
-        node.ctx.storage.logs[PARTITION] = dict(self._disks[log])
-        node.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
-        node.ctx.effects.trace.clear()
-        node.hears(self.record)
-        return node
-
-
 # -- histories ------------------------------------------------------------------------------------
 
 
-def kip_101_scenario_1(protocol: Protocol, first: int = 1, second: int = 1) -> Cluster:
+def kip_101_scenario_1(variant: Variant, first: int = 1, second: int = 1) -> Cluster:
     """A follower restarts before it hears that its last record is committed, and leads next."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0))
     c.elect("n2", 1, "n1 n2")
     c.run()
     c.write("n2", first)
@@ -338,9 +304,9 @@ def kip_101_scenario_1(protocol: Protocol, first: int = 1, second: int = 1) -> C
     return c
 
 
-def stale_high_watermark(protocol: Protocol, *, saved: bool = False) -> Cluster:
+def stale_high_watermark(variant: Variant, *, saved: bool = False) -> Cluster:
     """A leader restarts as a follower before it saved its high watermark, and leads next."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0))
     c.elect("n1", 1, "n1 n2")
     c.write("n1")
     c.run()
@@ -349,15 +315,16 @@ def stale_high_watermark(protocol: Protocol, *, saved: bool = False) -> Cluster:
     c.crash("n1")
     c.elect("n2", 2, "n1 n2")
     c.start("n1")
+    c.questions()
     c.crash("n2")
     c.elect("n1", 3, "n1")
     c.start("n2")
     return c
 
 
-def kip_101_scenario_2(protocol: Protocol, count: int) -> Cluster:
+def kip_101_scenario_2(variant: Variant, count: int) -> Cluster:
     """Power fails everywhere; who lost a record leads, and writes `count` records in its place."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0))
     c.elect("n1", 0, "n1 n2")
     for _ in range(2):
         c.write("n1")
@@ -375,9 +342,9 @@ def kip_101_scenario_2(protocol: Protocol, count: int) -> Cluster:
     return c
 
 
-def second_successor(protocol: Protocol) -> Cluster:
+def second_successor(variant: Variant) -> Cluster:
     """A deposed leader with a record of its own follows the successor of its successor."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0), n3=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0), n3=("", 0))
     c.elect("n1", 1, "n1 n2 n3")
     c.write("n1", 5)
     c.run(idle=True)
@@ -394,9 +361,9 @@ def second_successor(protocol: Protocol) -> Cluster:
     return c
 
 
-def kip_279_scenario_1(protocol: Protocol, n: int) -> Cluster:
+def kip_279_scenario_1(variant: Variant, n: int) -> Cluster:
     """Two quick elections: n1 leads again before it heard that n2 did. n2 wrote 11..n meanwhile."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0))
     c.elect("n1", 1, "n1 n2")
     c.write("n1", 11)
     c.run(idle=True)
@@ -412,9 +379,12 @@ def kip_279_scenario_1(protocol: Protocol, n: int) -> Cluster:
     return c
 
 
-def two_logs(protocol: Protocol, leads: str, epoch: int, follows: str, hw: int) -> Cluster:
-    """n1 leads `epoch` with its log; n2 starts with its own log and high watermark."""
-    c = Cluster(protocol, n1=(leads, 0), n2=(follows, hw))
+def two_logs(
+    variant: Variant, leads: str, epoch: int, follows: str, hw: int, isr: str = "n1",
+) -> Cluster:
+    """n1 leads `epoch` with its log; n2 starts with its own log and high watermark. Alone in its
+    ISR n1 has everything committed at once; else its high watermark is n2's."""
+    c = Cluster(variant, n1=(leads, hw), n2=(follows, hw))
     common = 0
     for one, other in zip(parse(leads), parse(follows), strict=False):
         if one != other:
@@ -423,30 +393,32 @@ def two_logs(protocol: Protocol, leads: str, epoch: int, follows: str, hw: int) 
     c.owed = {
         base: name_of(base, end, of) for base, end, of in parse(leads) if end <= common
     }
-    c.elect("n1", epoch, "n1")
+    c.elect("n1", epoch, isr)
     return c
 
 
-def kafka_7415(protocol: Protocol, hw: int) -> Cluster:
+def kafka_7415(variant: Variant, hw: int) -> Cluster:
     """The leader has written nothing in its epoch when it is asked, and writes before the fetch."""
-    c = two_logs(protocol, "0e1 1e1", 3, "0e1 1e1 2e2", hw)
-    if isinstance(c.mail[0][2], EpochEndRequest):
-        c.deliver()
-        c.deliver()
+    c = two_logs(variant, "0e1 1e1", 3, "0e1 1e1 2e2", hw)
+    c.questions()
     c.write("n1")
     return c
 
 
-Scenario = Callable[[Protocol], Cluster]
+Scenario = Callable[[Variant], Cluster]
 
 
-def _pair(leads: str, epoch: int, follows: str, hw: int) -> Scenario:
-    return partial(two_logs, leads=leads, epoch=epoch, follows=follows, hw=hw)
+def _pair(leads: str, epoch: int, follows: str, hw: int, isr: str = "n1") -> Scenario:
+    return partial(two_logs, leads=leads, epoch=epoch, follows=follows, hw=hw, isr=isr)
+
+
+def _case(leads: str, epoch: int, follows: str, hw: int) -> Scenario:
+    return _pair(leads, epoch, follows, hw, isr="n1 n2")
 
 
 SCENARIOS: dict[str, Scenario] = {
     "KIP-101 scenario 1": kip_101_scenario_1,
-    "KIP-279 scenario 2 (the same in batches)": partial(kip_101_scenario_1, first=11, second=10),
+    "KIP-279 scenario 2 (batches)": partial(kip_101_scenario_1, first=11, second=10),
     "stale high watermark of a leader": stale_high_watermark,
     "KIP-101 scenario 2, single records": partial(kip_101_scenario_2, count=1),
     "KIP-101 scenario 2, a batch of three": partial(kip_101_scenario_2, count=3),
@@ -459,12 +431,12 @@ SCENARIOS: dict[str, Scenario] = {
     "KAFKA-7415, HW at the cut": partial(kafka_7415, hw=2),
     "KAFKA-7415, HW above the cut": partial(kafka_7415, hw=3),
     "alternating epochs 0 2 4 and 1 3 5": _pair("0e1 1e3 2e5", 5, "0e0 1e2 2e4", 0),
-    "case A": _pair("0e1 1e1 2e1 3e1", 2, "0e1 1e1", 2),
-    "case B": _pair("0e1 1e1 2e2 3e2", 3, "0e1 1e1", 2),
-    "case C": _pair("0e1 1e1", 2, "0e1 1e1 2e1 3e1", 2),
-    "case D": _pair("0e1 1e1", 3, "0e1 1e1 2e2 3e2", 2),
-    "case E": _pair("0e1 1e1 2e3 3e3", 4, "0e1 1e1 2e2 3e2", 2),
-    "case F": _pair("0e1 1e1", 3, "0e1 1e2 2e2", 1),
-    "case G": _pair("0e1 1e3", 4, "0e2", 0),
+    "case A": _case("0e1 1e1 2e1 3e1", 2, "0e1 1e1", 2),
+    "case B": _case("0e1 1e1 2e2 3e2", 3, "0e1 1e1", 2),
+    "case C": _case("0e1 1e1", 2, "0e1 1e1 2e1 3e1", 2),
+    "case D": _case("0e1 1e1", 3, "0e1 1e1 2e2 3e2", 2),
+    "case E": _case("0e1 1e1 2e3 3e3", 4, "0e1 1e1 2e2 3e2", 2),
+    "case F": _case("0e1 1e1", 3, "0e1 1e2 2e2", 1),
+    "case G": _case("0e1 1e3", 4, "0e2", 0),
 }
 """In the cases A to G the follower's HW is the end of the common prefix, the best it can be."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from core_chaos import ChaosWorld, Weather
 
 from node.core.api import CoreTimings
+from node.core.messages import AdminRequest, ElectLeader, ReassignReplicas, SetMinIsr
 
 PARTITIONS = ("log-0", "log-1")
 SHORT = CoreTimings(
@@ -30,8 +31,11 @@ class Climate:
     timings: CoreTimings = field(default_factory=CoreTimings)
     flush_interval_ms: int = 0
     protocol: str = "kafka"
+    commands: tuple[str, ...] = ()
+    lose_all: bool = False
 
 
+MOVES = ("move", "move", "cancel", "prefer", "stop")
 STORMY = Weather(lose=0.05, double=0.1, late=0.05, late_us=2_000_000)
 CLIMATES = {
     "loss": Climate(weather=Weather(lose=0.1)),
@@ -53,6 +57,16 @@ CLIMATES = {
         protocol="quorum", brokers=5, rf=5, voters=3, weather=Weather(double=0.1, late=0.05)
     ),
     "power cuts": Climate(flush_interval_ms=200),
+    "moves": Climate(brokers=5, commands=MOVES),
+    "moves in a storm": Climate(brokers=5, voters=3, commands=MOVES, weather=STORMY),
+    "moves and power cuts": Climate(
+        brokers=4, commands=MOVES, flush_interval_ms=200, weather=Weather(late=0.05)
+    ),
+    "moves and min_isr": Climate(brokers=4, commands=(*MOVES, "min_isr"), weather=STORMY),
+    "moves before KIP-966": Climate(brokers=5, commands=MOVES, protocol="kip-279"),
+    "all power fails": Climate(
+        flush_interval_ms=500, commands=("stop", "elect unclean"), lose_all=True
+    ),
     "power cuts, five copies": Climate(
         brokers=5, rf=5, min_isr=3, voters=3, flush_interval_ms=200, weather=STORMY
     ),
@@ -102,7 +116,7 @@ class ChaosStorm:
         kinds = ["kill", "kill", "isolate", "cut", "cut", "heal", "heal", "bounce", "bounce twice"]
         kinds += ["pause", "pause", "resume"]
         if self.climate.flush_interval_ms:
-            kinds.append("power")
+            kinds += ["power"] * (4 if self.climate.lose_all else 1)
         kind = rng.choice(kinds)
         if kind == "heal":
             world.heal()
@@ -117,6 +131,30 @@ class ChaosStorm:
         elif victim in world.nodes:
             self._strike(kind, victim)
 
+    def command(self, kind: str) -> None:
+        """Ask for something, and do not wait for the answer. Each voter is asked."""
+        rng, world = self.rng, self.world
+        if kind == "stop":
+            victim = rng.choice(world.broker_names)
+            if victim in world.nodes:
+                world.stop(victim)
+            return
+        partition = rng.choice(PARTITIONS)
+        size = rng.randint(self.climate.min_isr, len(world.broker_names))
+        command: AdminRequest = ElectLeader(partition=partition, unclean=kind == "elect unclean")
+        if kind in ("move", "cancel"):
+            target = tuple(rng.sample(world.broker_names, size)) if kind == "move" else ()
+            command = ReassignReplicas(partition=partition, replicas=target)
+        elif kind == "min_isr":
+            command = SetMinIsr(topic="log", min_isr=rng.randint(1, 3))
+        assert world.watcher is not None
+        if kind in ("move", "min_isr"):
+            world.watcher.steady = False
+        if kind == "elect unclean":
+            world.watcher.promises = False
+        for voter in world.voter_names:
+            world.send(voter, command)
+
     def _cut(self, a: str, b: str) -> None:
         if a != b:
             self.world.cut |= {(a, b)} if self.rng.random() < 0.5 else {(a, b), (b, a)}
@@ -126,9 +164,7 @@ class ChaosStorm:
         if kind == "pause":
             world.pause(victim)
         elif kind == "power":
-            if self.power_cuts < self.climate.min_isr - 1 and victim in world.broker_names:
-                self.power_cuts += 1
-                world.power_cut(victim)
+            self._power_cut(victim)
         else:
             world.kill(victim)
         if kind.startswith("bounce"):
@@ -139,17 +175,38 @@ class ChaosStorm:
                 world.kill(victim)
                 world.start(victim)
 
+    def _power_cut(self, victim: str) -> None:
+        world = self.world
+        if victim not in world.broker_names:
+            return
+        too_many = self.power_cuts >= self.climate.min_isr - 1
+        if too_many and not self.climate.lose_all:
+            return
+        self.power_cuts += 1
+        if too_many:
+            assert world.watcher is not None
+            world.watcher.promises = False
+            for name in world.broker_names:
+                if name in world.nodes and self.rng.random() < 0.7:
+                    world.power_cut(name)
+        if victim in world.nodes:
+            world.power_cut(victim)
+
     def run(self, steps: int = 40) -> None:
         rng, world = self.rng, self.world
         for _ in range(steps):
             if rng.random() < 0.5:
                 self.break_something()
+            if self.climate.commands and rng.random() < 0.5:
+                self.command(rng.choice(self.climate.commands))
             for _ in range(rng.randint(1, 10)):
                 self.produce()
                 world.run_for(rng.randint(1, 60))
             world.run_for(rng.choice([0, 50, 500, 2000]))
         world.heal()
-        world.run_for(12_000)
+        world.run_for(2_000)
+        world.heal()  # who was taking leave at the first heal is gone now
+        world.run_for(10_000)
 
     def problems(self) -> list[str]:
         """What the calm after the storm did not mend."""
@@ -159,6 +216,8 @@ class ChaosStorm:
             found.append(f"still fenced: {' '.join(away)}")
         for partition in PARTITIONS:
             found += self._problems_of(partition)
+            if world.nodes["n1"].ctx.image.partitions[partition].target:
+                found.append(f"{partition}: is still on the move")
         return found
 
     def _problems_of(self, partition: str) -> list[str]:
@@ -177,7 +236,8 @@ class ChaosStorm:
             if where != partition:
                 continue
             at = answer.base_offset
-            if not answer.error and acks == -1 and log[at : at + 1] != [payload]:
+            kept = self.world.watcher is None or self.world.watcher.promises
+            if kept and not answer.error and acks == -1 and log[at : at + 1] != [payload]:
                 found.append(f"{partition}: acknowledged {payload!r} is lost")
             if answer.error and not answer.appended and payload in log:
                 found.append(f"{partition}: refused {payload!r} is in the log")

@@ -20,8 +20,8 @@ from tests.checker.story import Story
 
 CLIENT_SEES = frozenset(
     {
-        "lost", "vanished", "unseen", "inconsistent-offsets", "read-beyond-hw", "stale-read",
-        "aborted-read", "phantom", "misrouted", "unreadable-record", "duplicate",
+        "lost", "vanished", "unseen", "divergence", "inconsistent-offsets", "read-beyond-hw",
+        "stale-read", "aborted-read", "phantom", "misrouted", "unreadable-record", "duplicate",
         "int-nonmonotonic-poll", "int-poll-skip", "nonmonotonic-poll", "poll-skip", "future-read",
         "precommitted-read", "g1c", "g1c-process", "g1c-realtime", "offset-hole", "realtime-order",
         "nonmonotonic-send", "int-nonmonotonic-send", "hw-regression", "int-send-skip", "g0",
@@ -30,7 +30,7 @@ CLIENT_SEES = frozenset(
 )  # fmt: skip
 
 slow_but_sure = settings(
-    max_examples=int(__import__('os').environ.get('EX','150')), derandomize=True, deadline=None,
+    max_examples=150, derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 

@@ -107,9 +107,10 @@ def test_two_controllers_in_one_term(tmp_path: Path) -> None:
 
 def change(s: Story, leader: str | None, epoch: int, number: int, isr: list[str],
            elr: tuple[str, ...] = (), **more: object) -> None:  # fmt: skip
+    fields = {"elr": list(elr), "replicas": ["n1", "n2", "n3"]} | more
     s.event(
         "v1", "partition", leader=leader, leader_epoch=epoch, partition_epoch=number, isr=isr,
-        elr=list(elr), replicas=["n1", "n2", "n3"], **more,
+        **fields,
     )  # fmt: skip
 
 
@@ -134,7 +135,56 @@ def test_a_leader_from_outside(tmp_path: Path) -> None:
     assert against(s.check(tmp_path / "unclean")) == {}
 
 
+def test_the_record_that_completes_a_move_may_elect_whom_it_takes_in(tmp_path: Path) -> None:
+    """n1 proposed n3, was to leave when n3 is in sync, and so is succeeded by it."""
+    s = Story()
+    change(s, "n1", 0, 0, ["n1"], replicas=["n1", "n3"], removing=["n1"])
+    change(s, "n3", 1, 1, ["n3"], replicas=["n3"], removing=[])
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_a_move_under_way_excuses_no_other_election(tmp_path: Path) -> None:
+    s = Story()
+    change(s, "n1", 0, 0, ["n1", "n2"], replicas=["n1", "n2", "n3"], removing=["n1"])
+    change(s, "n3", 1, 1, ["n3"], replicas=["n1", "n2", "n3"], removing=["n1"])
+    assert against(s.check(tmp_path / "not complete")) == {"leader-outside-isr": 1}
+    s = Story()
+    change(s, "n2", 0, 0, ["n1", "n2"], replicas=["n1", "n2", "n3"], removing=["n1"])
+    change(s, "n3", 1, 1, ["n3"], replicas=["n2", "n3"], removing=[])
+    assert against(s.check(tmp_path / "of a leader that stays")) == {"leader-outside-isr": 1}
+
+
 def test_an_isr_with_a_stranger_in_it(tmp_path: Path) -> None:
     s = Story()
     change(s, "n1", 0, 0, ["n1", "n9"])
     assert against(s.check(tmp_path)) == {"isr-outside-replicas": 1}
+
+
+def fence(s: Story, broker: str, state: str) -> None:
+    s.event("v1", "broker", None, broker=broker, broker_epoch=7, state=state)
+
+
+def test_a_fenced_member_of_an_isr(tmp_path: Path) -> None:
+    """KIP-841."""
+    s = Story()
+    fence(s, "n3", "unfenced")
+    change(s, "n1", 0, 0, ["n1", "n2", "n3"])
+    fence(s, "n3", "fenced")
+    change(s, "n1", 0, 1, ["n1", "n2"])
+    assert against(s.check(tmp_path / "left")) == {}
+    change(s, "n1", 0, 2, ["n1", "n2", "n3"])
+    found = one(s.check(tmp_path / "in"), "fenced-in-isr")
+    assert "n3 in the ISR of log-0" in found.message
+    s.run["promise"]["silence_deposes"] = False
+    assert against(s.check(tmp_path / "silence")) == {}, "as in Liftbridge"
+
+
+def test_who_may_be_fenced_and_in_the_isr(tmp_path: Path) -> None:
+    """The last member, where there is no ELR; and nobody can tell of another controller's time."""
+    s = Story()
+    fence(s, "n1", "fenced")
+    change(s, None, 0, 0, ["n1"])
+    s.event("v1", "controller", None, state="resigned", term=1)
+    s.event("v1", "controller", None, state="active", term=3)
+    change(s, "n1", 1, 2, ["n1", "n2"])
+    assert against(s.check(tmp_path)) == {}

@@ -151,10 +151,9 @@ def test_a_store_stands_for_its_runs(tmp_path: Path) -> None:
     st.integers(0, 2),
 )
 def test_sorting_is_by_all_columns(rows: list[tuple[int, ...]], small: int) -> None:
-    columns = [
-        np.array(c, np.int64) % (5 if n < small else 2**62) for n, c in enumerate(zip(*rows))
-    ]
-    columns = [np.tile(c, 600) for c in columns]
+    ranges = [5] * small + [2**62] * (3 - small)
+    made = (np.array(c, np.int64) for c in zip(*rows, strict=True))
+    columns = [np.tile(c % most, 600) for c, most in zip(made, ranges, strict=True)]
     order = sorting.order_of(columns)
     assert order.tolist() == np.lexsort(columns[::-1]).tolist()
     ordered = [c[order] for c in columns]

@@ -60,7 +60,8 @@ def kip_101_scenario_1() -> Tape:
     t("n2", "truncated", from_leo=2, leo=1, hw=1, reason="own-high-watermark", hash="")
     t.fault("kill", "n1")
     t("v1", "partition", leader="n2", leader_epoch=2, partition_epoch=2, isr=["n2"], elr=[],
-      last_known_elr=[], replicas=["n1", "n2"], unclean=False)  # fmt: skip
+      last_known_elr=[], replicas=["n1", "n2"], unclean=False, adding=[],
+      removing=[], min_isr=1)  # fmt: skip
     t.role("n2", "leader", "n2", 2, leo=1, hw=1)
     t.append("n2", 2, 1, 2, role="leader")
     return t

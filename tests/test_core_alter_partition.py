@@ -195,7 +195,9 @@ def test_a_late_copy_of_a_refused_proposal_is_not_accepted() -> None:
     world.run_for(1700)
     world.held = copies[:1]
     world.release()
-    world.hold = lambda source, to, message: isinstance(message, FetchRequest) and source == "n3"
+    world.hold = lambda source, to, message: (
+        isinstance(message, FetchRequest) and source == "n3" and message.partition == "log-0"
+    )
     world.run_for(100)
     r1 = world.nodes["n1"].replicas["log-0"]
     assert r1.maximal_isr == ("n1", "n2"), "refused for good"

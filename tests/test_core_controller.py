@@ -1,9 +1,6 @@
 """The controller: what it decides when brokers come, go and restart, and when leaders propose.
 
-A story is told to one voter that is its own majority, and printed as a table with a row for each
-thing that happened:
-
-    event            leader  le  pe  isr      elr  last known
+A story is told to one voter that is its own majority, and printed as a table (`core_desk`).
 """
 
 from __future__ import annotations
@@ -12,136 +9,11 @@ import random
 
 import pytest
 from core_bench import PARTITION
-from cores_world import MemoryStorage
+from core_desk import MS, Desk
 
-from node.core.api import Deliver, NodeConfig, Tick
+from node.core.api import NodeConfig, Tick
 from node.core.broker import Broker
-from node.core.image import PartitionRecord
-from node.core.messages import (
-    AdminResponse,
-    AlterPartition,
-    AlterPartitionResponse,
-    AnyMessage,
-    CreateTopic,
-    Error,
-    Heartbeat,
-    HeartbeatResponse,
-    RegisterBroker,
-    RegisterBrokerResponse,
-)
-
-MS = 1000
-
-
-class Desk:
-    """Voter v1 as the controller of n1, n2 and n3; all asked of it by hand.
-
-    A broker that was started keeps sending heartbeats until it is stopped.
-    """
-
-    def __init__(
-        self, min_isr: int = 2, *, start: str = "n1 n2 n3", protocol: str = "kafka",
-        unclean_election: bool = False,
-    ) -> None:  # fmt: skip
-        self.now_us = 0
-        brokers = ("n1", "n2", "n3")
-        self.disk = MemoryStorage()
-        config = NodeConfig(
-            node="v1", voters=("v1",), brokers=brokers, protocol=protocol,
-            unclean_election=unclean_election,
-        )  # fmt: skip
-        self.node = Broker(config, self.disk, random.Random(0), 0)
-        self.alive: list[str] = []
-        self.incarnations: dict[str, int] = {}
-        self.epochs: dict[str, int] = {}
-        self.rows: list[str] = []
-        self._step(Tick())
-        for name in start.split():
-            self.start(name)
-        if start:
-            self.ask(CreateTopic(topic="log", partitions=1, replication_factor=3, min_isr=min_isr))
-            self.row("topic made")
-
-    def _step(self, event: Deliver | Tick) -> list[AnyMessage]:
-        return [m.message for m in self.node.step(self.now_us, event).messages]
-
-    def ask(self, message: AnyMessage, source: str = "c1") -> AnyMessage | None:
-        """The answer, if there is one at once."""
-        answers = self._step(Deliver(source, message))
-        return answers[-1] if answers else None
-
-    def register(
-        self, name: str, incarnation: int, *, lost_data: bool = False
-    ) -> RegisterBrokerResponse:
-        answer = self.ask(RegisterBroker(
-            broker=name, incarnation=incarnation, intact_since=incarnation if lost_data else 1
-        ), name)  # fmt: skip
-        assert isinstance(answer, RegisterBrokerResponse)
-        return answer
-
-    def beat(
-        self, name: str, *, epoch: int | None = None, offset: int = 1 << 40
-    ) -> HeartbeatResponse:
-        beat = Heartbeat(
-            broker=name, broker_epoch=self.epochs[name] if epoch is None else epoch,
-            metadata_offset=offset,
-        )  # fmt: skip
-        answer = self.ask(beat, name)
-        assert isinstance(answer, HeartbeatResponse)
-        return answer
-
-    def start(self, name: str, *, lost_data: bool = False) -> None:
-        """A new process registers, catches up with the metadata and is unfenced."""
-        self.enroll(name, lost_data=lost_data)
-        self.beat(name)
-        self.alive.append(name)
-
-    def enroll(self, name: str, *, lost_data: bool = False) -> None:
-        """A new process registers, and is not unfenced yet."""
-        self.incarnations[name] = self.incarnations.get(name, 0) + 1
-        answer = self.register(name, self.incarnations[name], lost_data=lost_data)
-        assert answer.error is Error.NONE
-        self.epochs[name] = answer.broker_epoch
-
-    def fence(self, name: str) -> None:
-        """The broker falls silent until its session is over; the others do not."""
-        self.alive.remove(name)
-        for _ in range(16):
-            self.now_us += 100 * MS
-            for other in self.alive:
-                self.beat(other)
-            self._step(Tick())
-
-    def alter(self, isr: str, **fields: object) -> AlterPartitionResponse:
-        """The leader proposes; a member is `n1`, or `n1@5` with a broker epoch."""
-        state = self.state
-        members = [m.partition("@") for m in isr.split()]
-        proposal = {
-            "partition": PARTITION, "broker": state.leader, "leader_epoch": state.leader_epoch,
-            "broker_epoch": self.epochs.get(state.leader, -1),
-            "partition_epoch": state.partition_epoch,
-            "isr": tuple((name, int(epoch or -1)) for name, _, epoch in members),
-        } | fields  # fmt: skip
-        answer = self.ask(AlterPartition(**proposal), state.leader)  # type: ignore[arg-type]
-        assert isinstance(answer, AlterPartitionResponse)
-        return answer
-
-    @property
-    def state(self) -> PartitionRecord:
-        return self.node.ctx.image.partitions[PARTITION]
-
-    def row(self, event: str) -> None:
-        s = self.state
-        isr, elr, last = ("".join(m[1:] for m in of) for of in (s.isr, s.elr, s.last_known_elr))
-        leader = s.leader or "-"
-        self.rows.append(
-            f"{event:<26} {leader:<3} {s.leader_epoch:>2} {s.partition_epoch:>2}"
-            f"  isr {isr:<3}  elr {elr:<3}  lost {last}".rstrip()
-        )
-
-    def table(self) -> str:
-        return "\n" + "\n".join(self.rows) + "\n"
-
+from node.core.messages import AdminResponse, CreateTopic, Error
 
 # -- stories --------------------------------------------------------------------------------------
 
@@ -257,9 +129,9 @@ def test_an_unclean_election_takes_whoever_lives_and_says_so() -> None:
     assert d.table() == """
 topic made                 n1   1  1  isr 123  elr      lost
 fence 2                    n1   1  3  isr 1    elr 2    lost
-fence 1                    n3   2  4  isr 3    elr      lost
-fence 3                    -    3  5  isr      elr 3    lost
-3 is back                  n3   4  6  isr 3    elr      lost
+fence 1                    n3   2  4  isr 3    elr      lost 12
+fence 3                    -    3  5  isr      elr 3    lost 12
+3 is back                  n3   4  6  isr 3    elr      lost 12
 """
 
 

@@ -272,11 +272,11 @@ def test_a_broker_survives_every_kind_of_message_from_anybody() -> None:
     world.run_for(500)
     world.create_topic()
     fill = {
-        "partition": PARTITION, "broker": "n9", "replica": "n9", "epoch": 0, "asked": 0,
-            "incarnation": 1, "broker_epoch": 9, "term": 0,
+        "partition": PARTITION, "broker": "n9", "replica": "n9", "leader": "n9",
+        "epoch": 0, "asked": 0, "incarnation": 1, "broker_epoch": 9, "term": 0,
         "leader_epoch": 0, "partition_epoch": 0, "isr": (), "last_epoch": 0, "last_offset": 0,
         "request_term": 0, "granted": True, "topic": "t", "partitions": 1, "intact_since": 0,
-        "replication_factor": 1, "min_isr": 1,
+        "replication_factor": 1, "min_isr": 1, "end_offset": 0,
     }  # fmt: skip
     kinds: list[type[AnyMessage]] = list(messages.AnyMessage.__args__)  # type: ignore[attr-defined]
     for kind in kinds:

@@ -44,7 +44,8 @@ def committed(
     return happened(
         "v1", trace.PARTITION, partition,
         leader=leader, leader_epoch=epoch, partition_epoch=change, isr=isr.split(), elr=[],
-        last_known_elr=[], replicas=["n1", "n2", "n3"], unclean=False,
+        last_known_elr=[], replicas=["n1", "n2", "n3"], unclean=False, adding=[],
+        removing=[], min_isr=2,
     )  # fmt: skip
 
 

@@ -44,6 +44,13 @@ addEventListener("load", async () => {
   const box = view.querySelector(".axis .track").getBoundingClientRect();
   view.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + box.width / 2}));
   say.push("cursor " + view.querySelector(".cursor").hidden);
+  const block = document.querySelector(".replay");
+  const step = (how) => {
+    block.querySelector(`[data-step=${how}]`).click();
+    return block.querySelector(".said").textContent;
+  };
+  say.push(step("broke"), step("back"), step("first"), step("on"), step("last"));
+  say.push("rows " + block.querySelectorAll("tbody tr").length);
   const cut = ".scroll, code, .track, .skip, .sr";
   const wide = [...document.querySelectorAll("body *")].filter((x) =>
     x.getBoundingClientRect().right > innerWidth + 1 && !x.closest(cut));
@@ -119,7 +126,16 @@ def test_zoom_copy_cursor_and_no_overflow(
     assert said is not None
     assert said[1].split("; ")[:3] == ["whole 10000", "half 5000", "again 10000"]
     assert said[1].split("; ")[3] in ("copied", "selected")
-    assert said[1].split("; ")[4:] == ["cursor false", "overflow "]
+    cursor, broke, back, first, on, last, rows, overflow = said[1].split("; ")[4:]
+    assert cursor == "cursor false"
+    assert broke.startswith("step ")
+    assert broke.split(" of ")[0] != back.split(" of ")[0]
+    assert first.startswith("step 1 of ")
+    assert on.startswith("step 2 of ")
+    steps = int(last.split(",")[0].rpartition(" ")[2])
+    assert last.startswith(f"step {steps} of {steps},")
+    assert rows == "rows 4", "what was acknowledged, and three replicas"
+    assert overflow == "overflow "
 
 
 def test_only_its_own_script_may_run(folders: dict[str, Path], tmp_path: Path) -> None:

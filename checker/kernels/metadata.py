@@ -84,6 +84,22 @@ class _Membership(msgspec.Struct, frozen=True):
     elr: tuple[str, ...]
     last_known_elr: tuple[str, ...]
     replicas: tuple[str, ...]
+    removing: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+
+
+def _may_lead(was: _Membership, now: _Membership) -> set[str]:
+    """Whom a clean election, or a recovery, between these two records can choose.
+
+    The record that completes a reassignment takes in what its leader proposed with it: if that
+    leader is among those removed, its successor comes from the ISR of this very record.
+    """
+    found = {*was.isr, *was.elr} or {*was.last_known_elr}
+    stays = {*was.replicas} - {*was.removing}
+    completed = bool(was.removing) and not now.removing and {*now.replicas} == stays
+    if completed and was.leader in was.removing:
+        found |= {*now.isr}
+    return found
 
 
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
@@ -93,6 +109,7 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []
     strangers: list[tuple[str, Witness]] = []
+    away: list[tuple[str, Witness]] = []
     before: tuple[int, int, _Membership] | None = None
     for row in first.tolist():
         now, number = decoder.decode(changes.text[row]), int(changes.value[row])
@@ -107,11 +124,19 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
                     witness,
                 )
             )
+        # The last member may stay where there is no ELR: it alone can lead again.
+        silent = [m for m in now.isr if m in now.fenced] if len(now.isr) > 1 else []
+        if silent:
+            away.append(
+                (
+                    f"{listing(silent)} in the ISR of {group.partition}, {when}, and fenced.",
+                    witness,
+                )
+            )
         if before is not None and before[0] + 1 == number:
             was, epoch = before[2], before[1]
-            may_lead = {*was.isr, *was.elr} or {*was.last_known_elr}
             elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
-            if elected and now.leader not in may_lead:
+            if elected and now.leader not in _may_lead(was, now):
                 outside.append(
                     (
                         f"{now.leader} was elected leader of {group.partition} in epoch "
@@ -122,7 +147,10 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
                     )
                 )
         before = (number, int(changes.epoch[row]), now)
-    for name, found in (("leader-outside-isr", outside), ("isr-outside-replicas", strangers)):
+    for name, found in (
+        ("leader-outside-isr", outside), ("isr-outside-replicas", strangers),
+        ("fenced-in-isr", away),
+    ):  # fmt: skip
         if found:
             yield anomaly(
                 group, name, found[0][0], count=len(found), witnesses=[w for _, w in found]

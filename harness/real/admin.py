@@ -1,58 +1,64 @@
-"""The harness's own voice in the cluster: asks the controller to make the topic."""
+"""The harness's own voice in the cluster: sends commands to the controller over ZeroMQ."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
+from harness.admin import ADMIN, AdminCall
 from harness.clock import now_us
 from harness.real.mail import Mail
 from node import wire
-from node.core.messages import AdminResponse, CreateTopic, Error
+from node.core.messages import AdminRequest, AdminResponse
 from node.errors import FloodmarkError, WireError
 
-ADMIN: Final = "admin"
-"""The node name under which the harness speaks."""
-
-_ASK_EVERY_US: Final = 1_000_000
+_LOOK_S: Final = 0.005
 
 
-class TopicMaker:
-    """Asks for a topic until a controller says that it is made. Asking twice does no harm."""
+class Admin:
+    """One command after the other; who begins another gives up the one before."""
 
-    def __init__(self, mail: Mail, voters: Sequence[str], request: CreateTopic) -> None:
-        """`request` is sent to one voter after the other, or to the one a refusal names."""
+    def __init__(self, mail: Mail, voters: Sequence[str]) -> None:
         self._mail = mail
-        self._voters = list(voters)
-        self._request = request
-        self._next_us = 0
-        self.refused = ""
-        self.done = False
+        self._voters = tuple(voters)
+        self._number = 0
+        self._call: AdminCall | None = None
 
-    def step(self) -> None:
-        """Read answers; ask (again) when it is time. Raises FloodmarkError for a final refusal."""
+    def begin(self, request: AdminRequest, *, first: str = "") -> None:
+        """Begin to ask, the voter `first` before the others; `step` goes on with it."""
+        self._number += 1
+        voters = sorted(self._voters, key=lambda voter: voter != first)
+        self._call = AdminCall(voters, replace(request, corr=self._number))
+
+    def step(self) -> AdminResponse | None:
+        """Read answers, and ask (again) when it is time. Returns the answer once it is there."""
+        call = self._call
+        assert call is not None, "begin first"
+        answers: list[AdminResponse | None] = [None]
         for frames in self._mail.drain():
             try:
                 _, _, message, _ = wire.decode(frames)
             except WireError:
                 continue
             if isinstance(message, AdminResponse):
-                self._take(message)
-        moment_us = now_us()
-        if not self.done and moment_us >= self._next_us:
-            self._mail.send(ADMIN, self._voters[0], self._request, None)
-            self._voters.append(self._voters.pop(0))
-            self._next_us = moment_us + _ASK_EVERY_US
+                answers.append(message)
+        for answer in answers:
+            to = call.step(now_us(), answer)
+            if to:
+                self._mail.send(ADMIN, to, call.request, None)
+        return call.answer
 
-    def _take(self, answer: AdminResponse) -> None:
-        if answer.error is Error.NONE:
-            self.done = True
-        elif answer.error is Error.NOT_CONTROLLER:
-            if answer.leader in self._voters:
-                self._voters.remove(answer.leader)
-                self._voters.insert(0, answer.leader)
-                self._next_us = 0
-        else:
-            raise FloodmarkError(
-                f"the topic could not be made: {answer.detail or answer.error}"
-            )
+    def ask(self, request: AdminRequest, timeout_s: float) -> AdminResponse:
+        """Ask and wait. Raises FloodmarkError when no controller answers in time: what becomes of
+        the command is not known then."""
+        self.begin(request)
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.step()) is None:
+            if time.monotonic() > deadline:
+                kind = request.__struct_config__.tag
+                raise FloodmarkError(f"no controller answered '{kind}' in {timeout_s:g} s")
+            time.sleep(_LOOK_S)
+        return answer

@@ -14,32 +14,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from harness.admin import ADMIN
+from harness.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.crew import Crew
+from harness.observed import Observed
 from harness.real import children
-from harness.real.admin import ADMIN, TopicMaker
+from harness.real.admin import Admin
 from harness.real.clients import Clients
 from harness.real.logs import write_logs
 from harness.real.mail import EVERYONE_ELSE, Mail
 from harness.real.nodes import Nodes
-from harness.real.observed import Observed
 from harness.real.ports import PortLease
 from harness.real.traces import TraceTail
 from harness.real.world import RealWorld
 from harness.rundir import Promise, RunDir
 from nemesis import hub
-from nemesis.disks import outnumber_copies
 from nemesis.hub_control import HubControl
 from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
-from node.core.api import CoreTimings, NodeConfig
-from node.core.messages import CreateTopic
-from node.core.protocol import LeaderBy, protocol
 from node.errors import FloodmarkError
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 from node.trace import TraceEvent
 
 READY_TIMEOUT_S: Final = 30.0
-TOPIC: Final = "log"
 _LOOK_S: Final = 0.005
 _FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
 
@@ -65,6 +62,8 @@ class RealCluster:
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
+        self._clients: Clients | None = None
+        self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._closed = False
 
@@ -73,25 +72,17 @@ class RealCluster:
     @property
     def capabilities(self) -> tuple[str, ...]:
         """Everything that a check can ask for."""
-        return ("trace", "logs", "hw", "epochs")
+        return CAPABILITIES
 
     @property
     def world(self) -> RealWorld:
         """Signals and link rules."""
-        return RealWorld(self.nodes, self.hub, self._data)
+        return RealWorld(self.nodes, self.hub, self._data, self._operate)
 
     @property
     def promise(self) -> Promise:
         """What these brokers promise under this schedule."""
-        cluster, acks = self._schedule.cluster, self._schedule.workload.acks
-        # Leaders that are elected by votes begin with a record of their own.
-        voted = protocol(cluster.protocol).leader_by is LeaderBy.VOTES
-        return Promise(
-            acks=acks, flush=cluster.flush, unclean_election=cluster.unclean_election,
-            durable_acks=acks == -1 and not cluster.unclean_election
-            and not outnumber_copies(self._schedule),
-            contiguous_offsets=not voted,
-        )  # fmt: skip
+        return promise_of(self._schedule)
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
@@ -118,15 +109,17 @@ class RealCluster:
         self._await("every process to start", lambda: self._observed.started >= everybody)
         brokers = set(self.brokers)
         self._await("every broker to be registered", lambda: self._observed.unfenced >= brokers)
-        self._make_topic(self._mail)
+        self.admin = Admin(self._mail, self.voters)
+        self._make_topic(self.admin)
 
     def clients(self) -> Clients:
         """Start the clients of the workload, silent until `go`."""
         path = self._folder.path
-        return Clients(
+        self._clients = Clients(
             self.crew, bind=self._addresses["clients"], peers=self._peers("clients"),
             history=path / "history.jsonl", output=path / "output" / "clients.txt",
         )  # fmt: skip
+        return self._clients
 
     def poll(self) -> list[TraceEvent]:
         """What the traces say since the last call; also notices processes that ended."""
@@ -177,6 +170,11 @@ class RealCluster:
 
     # -- inside
 
+    def _operate(self, operation: int) -> None:
+        if self._clients is None:
+            raise FloodmarkError("there are no clients yet")
+        self._clients.operate(operation)
+
     def _give_addresses(self, with_hub: bool) -> None:
         names = [*self.voters, *self.brokers, ADMIN, "clients"]
         if with_hub:
@@ -194,16 +192,8 @@ class RealCluster:
         return direct | clients
 
     def _config(self, node: str, incarnation: int) -> ProcessConfig:
-        cluster = self._schedule.cluster
         path = self._folder.path
-        sync = cluster.flush == "sync"
-        timings = {name: getattr(cluster.timings, name) for name in CoreTimings.__struct_fields__}
-        core = NodeConfig(
-            node=node, voters=self.voters, brokers=self.brokers, incarnation=incarnation,
-            protocol=cluster.protocol, switches=cluster.switches,
-            flush_interval_ms=0 if sync else cluster.flush_interval_ms,
-            unclean_election=cluster.unclean_election, timings=CoreTimings(**timings),
-        )  # fmt: skip
+        core = node_config(self._schedule.cluster, node, incarnation)
         data = self._data(node)
         data.mkdir(parents=True, exist_ok=True)
         return ProcessConfig(
@@ -229,17 +219,15 @@ class RealCluster:
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
         self.hub.wait_ready()
 
-    def _make_topic(self, mail: Mail) -> None:
+    def _make_topic(self, admin: Admin) -> None:
         cluster = self._schedule.cluster
-        request = CreateTopic(
-            topic=TOPIC, partitions=cluster.partitions, min_isr=cluster.min_isr,
-            replication_factor=cluster.replication_factor,
-        )  # fmt: skip
-        maker = TopicMaker(mail, self.voters, request)
         wanted = cluster.partition_names()
+        admin.begin(topic_of(cluster))
 
         def led() -> bool:
-            maker.step()
+            answer = admin.step()
+            if answer is not None and answer.error:
+                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
         self._await("every partition to have a leader", led)

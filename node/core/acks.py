@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from node.core.api import Mark
 from node.core.context import Context
 from node.core.messages import Error, ProduceResponse
+from node.core.protocol import BelowMinIsr
 from node.core.replica import Replica
 from node.trace import ACK
 
@@ -19,7 +21,9 @@ def acknowledge(
         corr=corr, partition=r.partition, appended=True, base_offset=base,
         leader_epoch=r.leader_epoch, leader=r.leader,
     )  # fmt: skip
-    ctx.send(client, response)
+    # Nothing promised may be known before it is on disk, and the leader's own part counts.
+    mark = Mark.AT_ONCE if ctx.switches.ack_before_commit else Mark.AFTER_COMMIT
+    ctx.send(client, response, mark=mark)
 
 
 def answer_produce(
@@ -35,6 +39,8 @@ def answer_produce(
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
     """The committed ISR fell below MinISR: waiting producers learn that nothing is certain."""
+    if r.protocol.below_min_isr is BelowMinIsr.WAIT:
+        return
     if r.role == "leader" and len(r.isr) < r.min_isr:
         while r.acks:
             ack = r.acks.popleft()

@@ -11,7 +11,6 @@ A crash drops the object; a restart builds a new one from what the disk gives ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -27,8 +26,7 @@ class Mark(Enum):
     AT_ONCE = "at_once"
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """A message arrived."""
 
     source: str
@@ -36,21 +34,18 @@ class Deliver:
     body: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time passed and nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(msgspec.Struct, frozen=True):
     """Please stop: flush, hand over what can be handed over, and say so by `effects.stopped`."""
 
 
 Event = Deliver | Tick | Shutdown
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A message to send. Sending is best effort: it may be lost, late or doubled."""
 
     to: str
@@ -59,12 +54,11 @@ class Outgoing:
     mark: Mark = Mark.AFTER_COMMIT
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(msgspec.Struct):
     """What one step wants of its world, in order."""
 
-    messages: list[Outgoing] = field(default_factory=list)
-    trace: list[TraceEvent] = field(default_factory=list)
+    messages: list[Outgoing] = []
+    trace: list[TraceEvent] = []
     deadline_us: int = 0
     flush: bool = False
     stopped: bool = False
@@ -82,6 +76,8 @@ class CoreTimings(msgspec.Struct, frozen=True, kw_only=True):
     election_min_ms: int = 300
     election_max_ms: int = 600
     hw_checkpoint_ms: int = 500
+    idle_wait_ms: int = 300
+    leader_timeout_ms: int = 1500
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):

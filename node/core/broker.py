@@ -12,59 +12,64 @@ from __future__ import annotations
 
 import heapq
 
-from node.core import batch as batches
 from node.core import controller as controlling
 from node.core import (
     follower,
+    idle,
     isr_change,
     leader,
     partitions,
     produce,
     protocol,
+    recovery,
     switches,
     truncation,
 )
 from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
-from node.core.image import BrokerRecord, Image, PartitionRecord, decode_records
+from node.core.image import Image, PartitionRecord, Record
 from node.core.membership import Membership
 from node.core.messages import (
-    AdminResponse,
-    AlterPartition,
     AlterPartitionResponse,
     AnyMessage,
     BeginQuorumEpoch,
-    CreateTopic,
+    ControllerRequest,
     EpochEndRequest,
     EpochEndResponse,
     Error,
     FetchRequest,
     FetchResponse,
-    Heartbeat,
     HeartbeatResponse,
     MetadataRequest,
     MetadataResponse,
+    PartitionNotification,
     ProduceRequest,
     ProduceResponse,
-    RegisterBroker,
     RegisterBrokerResponse,
+    ReplicaLogInfoRequest,
+    ReportLeader,
     VoteRequest,
     VoteResponse,
 )
+from node.core.metadata_log import fold, trace_committed
+from node.core.not_controller import not_controller
+from node.core.protocol import Restart
 from node.core.quorum import Quorum
 from node.core.replica import NEVER, Replica, load
 from node.core.serve import refuse_fetch
 from node.core.storage import Storage
 from node.errors import WireError
-from node.trace import BROKER, CONTROLLER, METADATA_PARTITION, PARTITION, REFUSED, STARTED, STOPPED
+from node.trace import CONTROLLER, METADATA_PARTITION, REFUSED, STARTED, STOPPED
 
 
 class Broker:
     """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
-        self.protocol = protocol.protocol(config.protocol)
         self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
+        self.protocol = switches.spoil(protocol.protocol(config.protocol), ctx.switches)
+        timings = config.timings
+        idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
         self.quorum = Quorum(ctx, metadata, config.voters)
@@ -81,6 +86,8 @@ class Broker:
         self._checkpoint_us = now_us
         self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
+        self._stopping = False
+        self._farewell: Membership | None = None
 
     def step(self, now_us: int, event: Event) -> Effects:
         """Handle one event at `now_us` and say what the world must do."""
@@ -96,10 +103,12 @@ class Broker:
             self._tick()
         else:
             assert isinstance(event, Shutdown)
-            self._shut_down()
+            self._ask_to_stop()
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
+        if self._may_stop():
+            self._shut_down()
         effects.deadline_us = self._deadline()
         return effects
 
@@ -137,6 +146,11 @@ class Broker:
             case EpochEndResponse(partition=name):
                 if r := self._replica(name):
                     follower.on_epoch_end(ctx, r, source, message)
+            case PartitionNotification(partition=name):
+                if r := self._replica(name):
+                    idle.on_notification(ctx, r, source)
+            case ReportLeader():
+                self._on_report(message)
             case ProduceRequest():
                 self._produce(source, message, body)
             case AlterPartitionResponse(partition=name):
@@ -151,7 +165,10 @@ class Broker:
                 self.membership.on_registered(ctx, message)
             case HeartbeatResponse() if self.membership is not None:
                 self.membership.on_heartbeat(ctx, message)
-            case RegisterBroker() | Heartbeat() | AlterPartition() | CreateTopic():
+            case ReplicaLogInfoRequest(partition=name):
+                if r := self._replica(name):
+                    recovery.on_request(ctx, r, source, message)
+            case _ if isinstance(message, ControllerRequest):
                 self._to_controller(source, message)
             case _:
                 raise WireError("not a message for this node")
@@ -197,24 +214,20 @@ class Broker:
                 leaders[name] = (quorum.r.leader, quorum.r.leader_epoch)
         self.ctx.send(source, MetadataResponse(corr=message.corr, leaders=leaders))
 
-    def _to_controller(
-        self, source: str, message: RegisterBroker | Heartbeat | AlterPartition | CreateTopic
-    ) -> None:
+    def _to_controller(self, source: str, message: ControllerRequest) -> None:
         ctx, active = self.ctx, self.controller
         if active is None:
-            ctx.send(source, _not_controller(message, self.quorum.r.leader))
+            refusal = not_controller(message, self.quorum.r.leader)
+            if refusal is not None:
+                ctx.send(source, refusal)
             return
-        match message:
-            case RegisterBroker():
-                active.on_register(ctx, source, message)
-            case Heartbeat():
-                active.on_heartbeat(ctx, source, message)
-            case AlterPartition():
-                active.on_alter(ctx, source, message)
-            case CreateTopic():
-                active.on_create_topic(ctx, source, message)
-        session_us = ctx.config.timings.session_ms * 1000
-        self._controller_us = min(self._controller_us, ctx.now_us + session_us)
+        self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
+
+    def _on_report(self, message: ReportLeader) -> None:
+        """Reports are never answered: one that found no controller is repeated soon."""
+        if self.controller is not None:
+            expires_us = self.controller.on_report(self.ctx, message)
+            self._controller_us = min(self._controller_us, expires_us)
 
     # -- metadata -------------------------------------------------------------------------------
 
@@ -228,8 +241,9 @@ class Broker:
             self._metadata_seen = seen
             ctx.controller = "" if metadata.role == "candidate" else metadata.leader
             self._watch_controllership()
-            while self._applied < metadata.hw:
-                self._fold(ctx.image, changed, self._applied, metadata.hw)
+            for record in self._newly_committed():
+                if isinstance(record, PartitionRecord):
+                    changed[record.partition] = record
         if self.membership is not None and (changed or not self._serving):
             self._take_roles(changed)
         for name in self._touched:
@@ -246,37 +260,15 @@ class Broker:
         r = self.replicas.get(name)
         return NEVER if r is None else r.wake_us
 
-    def _fold(
-        self, image: Image, changed: dict[str, PartitionRecord], start: int, end: int
-    ) -> None:
-        """Apply a stretch of committed batches to `image`; advances `_applied`."""
-        found, after = self.quorum.r.log.read(start, max_bytes=1 << 20, below=end)
-        assert found, (start, end)
-        is_leader = self.quorum.r.role == "leader"
-        for data in found:
-            for record in decode_records(batches.view(data).payload):
-                if is_leader:
-                    self._trace_committed(record)
-                image.apply(record)
-                if isinstance(record, PartitionRecord):
-                    changed[record.partition] = record
-        self._applied = after
-
-    def _trace_committed(self, record: object) -> None:
-        ctx = self.ctx
-        if isinstance(record, BrokerRecord):
-            state = "fenced" if record.fenced else "stopping" if record.stopping else "unfenced"
-            ctx.trace(
-                BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state
-            )
-        elif isinstance(record, PartitionRecord):
-            ctx.trace(
-                PARTITION, record.partition, leader=record.leader,
-                leader_epoch=record.leader_epoch, partition_epoch=record.partition_epoch,
-                isr=list(record.isr), elr=list(record.elr),
-                last_known_elr=list(record.last_known_elr), replicas=list(record.replicas),
-                unclean=record.unclean,
-            )  # fmt: skip
+    def _newly_committed(self) -> list[Record]:
+        """Bring the image up to what is committed; returns the records of that."""
+        metadata = self.quorum.r
+        records = fold(metadata.log, self.ctx.image, self._applied, metadata.hw)
+        self._applied = max(self._applied, metadata.hw)
+        if metadata.role == "leader":
+            for record in records:
+                trace_committed(self.ctx, record)
+        return records
 
     def _watch_controllership(self) -> None:
         """The controller is the metadata leader whose own first record is committed."""
@@ -284,12 +276,7 @@ class Broker:
         leads = metadata.role == "leader" and metadata.hw > metadata.leso
         if leads and (self.controller is None or self._term != metadata.leader_epoch):
             image = Image()
-            at = metadata.log.start
-            while at < metadata.leo:
-                found, at = metadata.log.read(at, max_bytes=1 << 20, below=metadata.leo)
-                for data in found:
-                    for record in decode_records(batches.view(data).payload):
-                        image.apply(record)
+            fold(metadata.log, image, metadata.log.start, metadata.leo)
             self.controller = controlling.Controller(ctx, self.protocol, metadata, image)
             self._term = metadata.leader_epoch
             self._controller_us = ctx.now_us
@@ -307,6 +294,7 @@ class Broker:
                 return
             self._serving = True
             changed = dict(ctx.image.partitions)
+            partitions.delete_strays(ctx, self.protocol)
         for r in partitions.apply(
             ctx, self.replicas, self.quorums, changed.values(), self.protocol
         ):
@@ -359,6 +347,17 @@ class Broker:
             self.membership.next_us if self.membership is not None else NEVER,
         )
 
+    def _ask_to_stop(self) -> None:
+        """Hand over first, where the controller goes by whether a broker is there. Where a restart
+        leaves ISR and leadership as they are, there is nothing to say."""
+        self._stopping = True
+        if self.membership is not None and self.protocol.restart is not Restart.AT_ONCE:
+            self._farewell = self.membership
+            self.membership.ask_to_stop(self.ctx)
+
+    def _may_stop(self) -> bool:
+        return self._stopping and (self._farewell is None or self._farewell.may_stop)
+
     def _shut_down(self) -> None:
         """Stop cleanly: everything flushed, nothing promised that is not on disk."""
         for r in self.replicas.values():
@@ -368,24 +367,3 @@ class Broker:
         self.ctx.effects.flush = True
         self.ctx.effects.stopped = True
         self.ctx.trace(STOPPED)
-
-
-def _not_controller(
-    message: RegisterBroker | Heartbeat | AlterPartition | CreateTopic, hint: str
-) -> AnyMessage:
-    """The refusal that fits the request, with a hint who to ask."""
-    error = Error.NOT_CONTROLLER
-    match message:
-        case RegisterBroker():
-            return RegisterBrokerResponse(
-                corr=message.corr, incarnation=message.incarnation, error=error, leader=hint
-            )
-        case Heartbeat():
-            return HeartbeatResponse(corr=message.corr, error=error, leader=hint)
-        case AlterPartition():
-            return AlterPartitionResponse(
-                corr=message.corr, partition=message.partition, error=error,
-                request_epoch=message.partition_epoch, leader=hint,
-            )  # fmt: skip
-        case CreateTopic():
-            return AdminResponse(corr=message.corr, error=error, leader=hint)

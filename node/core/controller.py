@@ -8,63 +8,82 @@ See docs/protocols.md.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from typing import Final
 
 from msgspec.structs import replace
 
+from node.core import admin, election
 from node.core import batch as batches
-from node.core import election
 from node.core.context import Context
 from node.core.high_watermark import advance_hw
-from node.core.image import BrokerRecord, Image, PartitionRecord, Record, encode_records
+from node.core.image import (
+    BrokerRecord,
+    Image,
+    PartitionRecord,
+    Record,
+    encode_records,
+    epochs_from_offsets,
+)
+from node.core.leader_reports import Witnesses
 from node.core.messages import (
+    AdminRequest,
     AdminResponse,
     AlterPartition,
     AlterPartitionResponse,
     AnyMessage,
-    CreateTopic,
+    ControllerRequest,
     Error,
     Heartbeat,
     HeartbeatResponse,
     RegisterBroker,
     RegisterBrokerResponse,
+    ReplicaLogInfo,
+    ReportLeader,
 )
 from node.core.produce import append
-from node.core.protocol import LeaderBy, Protocol, Restart
-from node.core.replica import NEVER, Replica
-
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+from node.core.protocol import Detection, LeaderBy, Protocol, Restart
+from node.core.recovery import Recovery
+from node.core.replica import Replica
 
 
 class Controller:
     """An active controller. Made when its voter's term commits its first record, dropped with it.
 
-    `image` is the metadata log folded up to its end; `heard_us` when each broker last spoke.
+    `image` is the metadata log folded up to its end. `heard_us` is when each broker last showed
+    that it lives and learns: by a heartbeat that had applied the metadata which it `owes`.
     """
 
     def __init__(
         self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
     ) -> None:
         self._protocol = protocol
+        self._switches = ctx.switches
         appoints = protocol.leader_by is LeaderBy.CONTROLLER
         self._rules = election.Rules(
             elr=protocol.elr,
             unclean=appoints and ctx.config.unclean_election,
             any_replica=appoints and ctx.switches.elect_any_replica,
+            drops_first=ctx.switches.reassign_drops_first,
+            keeps_elr=ctx.switches.keep_elr_at_min_isr,
         )
         self.metadata = metadata
         self.image = image
         # Nobody can be blamed for silence before this controller was there to listen.
         self._heard_us = dict.fromkeys(image.brokers, ctx.now_us)
+        self._owes = dict.fromkeys(image.brokers, metadata.leo)
+        self._applied = dict.fromkeys(image.brokers, 0)
+        self._leaves_at: dict[str, int] = {}
+        self._recovery = Recovery()
         self._replies: deque[tuple[int, str, AnyMessage]] = deque()
+        self._witnesses = Witnesses()
 
     # -- log ------------------------------------------------------------------------------------
 
     def _append(self, ctx: Context, records: list[Record]) -> int:
         """Append records as one batch and fold them in. Returns the log end after them."""
         r = self.metadata
+        if self._protocol.epochs_are_offsets:
+            records = epochs_from_offsets(records, r.leo, self.image)
         payload = encode_records(records)
         _, end = append(ctx, r, batches.build(len(records), payload))
         for record in records:
@@ -81,6 +100,22 @@ class Controller:
         while self._replies and self._replies[0][0] <= self.metadata.hw:
             _, to, message = self._replies.popleft()
             ctx.send(to, message)
+
+    def on_request(self, ctx: Context, source: str, message: ControllerRequest) -> int:
+        """Something only the controller can act on. Returns by when to tick, in microseconds."""
+        match message:
+            case RegisterBroker():
+                self.on_register(ctx, source, message)
+            case Heartbeat():
+                self.on_heartbeat(ctx, source, message)
+            case AlterPartition():
+                self.on_alter(ctx, source, message)
+            case ReplicaLogInfo():
+                self.on_log_info(ctx, source, message)
+            case _:
+                self.on_admin(ctx, source, message)
+        session_us = ctx.config.timings.session_ms * 1000
+        return min(ctx.now_us + session_us, self._recovery.next_us())
 
     # -- brokers --------------------------------------------------------------------------------
 
@@ -107,35 +142,59 @@ class Controller:
         )  # fmt: skip
         records: list[Record] = [record]
         unclean = known is not None and request.intact_since > known.incarnation
-        if unclean and not at_once:
+        if unclean and not at_once and not ctx.switches.unclean_as_clean:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
-        self._append(ctx, records)
+        self._owes[request.broker] = self._append(ctx, records)
         self._heard_us[request.broker] = ctx.now_us
         self._reply(source, RegisterBrokerResponse(
             corr=request.corr, incarnation=request.incarnation, broker_epoch=epoch
         ))  # fmt: skip
 
     def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
-        """A broker lives; unfence it once it has applied its own registration."""
+        """A broker lives; unfence it once it has applied its registration, or its fencing."""
         known = self.image.brokers.get(beat.broker)
         if known is None or known.broker_epoch != beat.broker_epoch:
             self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
             return
-        self._heard_us[beat.broker] = ctx.now_us
-        if known.fenced and not beat.want_fence and beat.metadata_offset > known.broker_epoch:
+        self._applied[beat.broker] = beat.metadata_offset
+        learns = beat.metadata_offset >= self._owes[beat.broker]
+        if learns:
+            self._heard_us[beat.broker] = ctx.now_us
+        if beat.want_shutdown:
+            self._on_shutdown(ctx, known)
+        elif known.fenced and not known.stopping and not beat.want_fence and learns:
             self._append(ctx, [replace(known, fenced=False)])
             self._elect_leaderless(ctx)
+        if learns:
+            self._owes[beat.broker] = max(self._owes[beat.broker], self.metadata.hw)
+        known = self.image.brokers[beat.broker]
         self._reply(source, HeartbeatResponse(
-            corr=beat.corr, broker_epoch=beat.broker_epoch,
-            fenced=self.image.brokers[beat.broker].fenced,
+            corr=beat.corr, broker_epoch=beat.broker_epoch, fenced=known.fenced,
+            should_shutdown=known.stopping and known.fenced,
         ))  # fmt: skip
 
+    def _on_shutdown(self, ctx: Context, broker: BrokerRecord) -> None:
+        """A broker wants to stop. First it leaves leadership and ISRs; when every other active
+        broker has applied that, it is fenced, which tells it that it may go."""
+        if not broker.stopping:
+            records: list[Record] = [replace(broker, stopping=True)]
+            records += self._without_broker(ctx, broker.broker, lost_data=False)
+            self._leaves_at[broker.broker] = self._append(ctx, records)
+        elif not broker.fenced:
+            # Another controller took its leaderships away: at some offset that is no longer known.
+            leaves_at = self._leaves_at.setdefault(broker.broker, self.metadata.leo)
+            others = self.image.active(self.image.brokers)
+            if all(self._applied[name] >= leaves_at for name in others):
+                self._append(ctx, [replace(broker, fenced=True)])
+
     def _fence(self, ctx: Context, broker: BrokerRecord) -> None:
-        """A broker was silent too long: out of every ISR and leadership, in one batch."""
+        """A broker was silent too long: out of every ISR and leadership, in one batch. It comes
+        back when it has applied that: one that hears nothing does not flap."""
         records: list[Record] = [replace(broker, fenced=True)]
-        records += self._without_broker(ctx, broker.broker, lost_data=False)
-        self._append(ctx, records)
+        if self._protocol.detection is Detection.HEARTBEATS:
+            records += self._without_broker(ctx, broker.broker, lost_data=False)
+        self._owes[broker.broker] = self._append(ctx, records)
 
     def _without_broker(
         self, ctx: Context, broker: str, *, lost_data: bool
@@ -163,6 +222,7 @@ class Controller:
         records: list[Record] = [change for change in changes if change is not None]
         if records:
             self._append(ctx, records)
+        self._recovery.look(ctx, self.image)
 
     # -- partitions -----------------------------------------------------------------------------
 
@@ -174,14 +234,13 @@ class Controller:
             self._answer_alter(source, request, None, error)
             return
         if error is Error.NONE:
-            state = election.isr_accepted(
-                state, [member for member, _ in request.isr], elr=self._protocol.elr
-            )
+            members = [member for member, _ in request.isr]
+            state = election.isr_accepted(state, members, self.image.is_active, self._rules)
             self._append(ctx, [state])
         elif error is Error.INELIGIBLE_REPLICA:
             state = election.isr_refused(state)
             self._append(ctx, [state])
-        self._answer_alter(source, request, state, error)
+        self._answer_alter(source, request, self.image.partitions[request.partition], error)
 
     def _check_alter(self, state: PartitionRecord | None, request: AlterPartition) -> Error:
         """Why a proposal is not accepted, in the order of Kafka's own tests."""
@@ -193,7 +252,8 @@ class Controller:
             return Error.NOT_CONTROLLER
         if request.leader_epoch < state.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
-        if request.partition_epoch < state.partition_epoch:
+        stale = request.partition_epoch < state.partition_epoch
+        if stale and not self._switches.no_partition_epoch_test:
             return Error.INVALID_UPDATE_VERSION
         if self.image.broker_epoch(request.broker) != request.broker_epoch:
             return Error.STALE_BROKER_EPOCH
@@ -202,10 +262,14 @@ class Controller:
             return Error.INVALID_REQUEST
         if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
             return Error.INVALID_REQUEST
+        silence_counts = self._protocol.detection is Detection.HEARTBEATS
         for member, epoch in request.isr:
-            if not self.image.is_active(member):
+            if member in state.isr and not silence_counts:
+                continue
+            if not self.image.is_active(member) and not self._switches.expand_fenced:
                 return Error.INELIGIBLE_REPLICA
-            if epoch >= 0 and epoch != self.image.broker_epoch(member):
+            stale = epoch >= 0 and epoch != self.image.broker_epoch(member)
+            if stale and not self._switches.expand_stale_process:
                 return Error.INELIGIBLE_REPLICA
         return Error.NONE
 
@@ -220,39 +284,53 @@ class Controller:
             partition_epoch=state.partition_epoch if state else -1,
         ))  # fmt: skip
 
-    def on_create_topic(self, ctx: Context, source: str, request: CreateTopic) -> None:
-        """Spread a topic's replicas over the active brokers; asking twice is no error."""
-        brokers = sorted(self.image.active(self.image.brokers), key=lambda b: (len(b), b))
-        if request.topic + "-0" in self.image.partitions:
-            self._reply(source, AdminResponse(corr=request.corr))
-            return
-        refusal = _wrong_with_topic(request, len(brokers))
-        if refusal:
-            self._reply(source, AdminResponse(
-                corr=request.corr, error=Error.INVALID_REQUEST, detail=refusal
-            ))  # fmt: skip
-            return
-        records: list[Record] = []
-        for number in range(request.partitions):
-            replicas = tuple(
-                brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
+    def on_log_info(self, ctx: Context, source: str, info: ReplicaLogInfo) -> None:
+        """A last-known ELR member says how long its log is; the last to say so decides."""
+        best = self._recovery.on_info(self.image, source, info)
+        if best is not None:
+            state = self.image.partitions[info.partition]
+            record = election.recovered(state, best, self.image.is_active, self._rules)
+            assert record is not None, state
+            self._append(ctx, [record])
+
+    def on_admin(self, ctx: Context, source: str, request: AdminRequest) -> None:
+        """A command from outside, answered when what it changed is committed."""
+        decision = admin.decide(self.image, request, self._protocol, self._rules, ctx.jitter)
+        if decision.records:
+            self._append(ctx, [*decision.records])
+        self._reply(source, AdminResponse(
+            corr=request.corr, error=decision.error, detail=decision.detail
+        ))  # fmt: skip
+
+    # -- leader reports ---------------------------------------------------------------------------
+
+    def on_report(self, ctx: Context, report: ReportLeader) -> int:
+        """A follower's leader does not answer it; enough such reports depose that leader. Returns
+        when the next reports expire, us."""
+        state = self.image.partitions.get(report.partition)
+        if state is not None and self._witnesses.testify(ctx, state, report):
+            change = election.leader_reported(
+                state, self.image.is_active, self._leads(), self._rules
             )
-            record = PartitionRecord(
-                partition=f"{request.topic}-{number}", replicas=replicas, isr=(),
-                partition_epoch=1, min_isr=request.min_isr,
-            )  # fmt: skip
-            if self._protocol.leader_by is LeaderBy.CONTROLLER:
-                record = replace(record, isr=replicas, leader=replicas[0], leader_epoch=1)
-            records.append(record)
-        self._append(ctx, records)
-        self._reply(source, AdminResponse(corr=request.corr))
+            if change is not None:
+                self._append(ctx, [change])
+                self._witnesses.settled(report.partition)
+        return self._witnesses.next_us()
+
+    def _leads(self) -> dict[str, int]:
+        """How many partitions each broker leads."""
+        load = dict.fromkeys(self.image.brokers, 0)
+        for state in self.image.partitions.values():
+            load[state.leader] = load.get(state.leader, 0) + 1
+        return load
 
     # -- time -----------------------------------------------------------------------------------
 
     def tick(self, ctx: Context) -> int:
-        """Fence the silent. Returns the next deadline in microseconds."""
+        """Fence the silent, forget old reports, ask those who may recover. Returns the next
+        deadline in us."""
         session_us = ctx.config.timings.session_ms * 1000
-        deadline = NEVER
+        deadline = self._witnesses.expire(ctx)
         for broker in list(self.image.brokers.values()):
             if broker.fenced:
                 continue
@@ -261,18 +339,4 @@ class Controller:
                 self._fence(ctx, broker)
             else:
                 deadline = min(deadline, silent_at)
-        return deadline
-
-
-def _wrong_with_topic(request: CreateTopic, brokers: int) -> str:
-    """Why a topic cannot be made, "" if it can."""
-    if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
-        return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
-    if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
-        return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"
-    if not 1 <= request.replication_factor <= brokers:
-        return (
-            f"replication factor {request.replication_factor} needs as many live brokers, "
-            f"there are {brokers}"
-        )
-    return ""
+        return min(deadline, self._recovery.look(ctx, self.image))

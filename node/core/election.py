@@ -2,13 +2,16 @@
 
 Pure functions from a partition's record and the set of active brokers to its next record, or None
 when nothing changes. Every result has partition epoch +1, and leader epoch +1 iff the leader
-changed. Source: KIP-966; docs/protocols.md.
+changed, a replica was dropped or a reassignment is complete. Reassignments begin and are cancelled
+in `reassignment.py`; they are completed here, by whatever change completes them. Source: KIP-966;
+docs/protocols.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as rules_replace
 
 from msgspec.structs import replace
 
@@ -32,11 +35,24 @@ def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
     return tuple(r for r in state.replicas if r in members)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
+    lead when nobody else can (`unclean`), and the bugs M22 (`any_replica`), M24 (`drops_first`),
+    M25 (`keeps_elr`)."""
+
+    elr: bool = True
+    unclean: bool = False
+    any_replica: bool = False
+    drops_first: bool = False
+    keeps_elr: bool = False
+
+
 def with_isr(
     state: PartitionRecord,
     isr: Sequence[str],
+    rules: Rules,
     *,
-    elr: bool = True,
     unclean_gone: str | None = None,
 ) -> PartitionRecord:
     """The record with another ISR: those removed while below MinISR become eligible (ELR).
@@ -45,7 +61,7 @@ def with_isr(
     not touched here.
     """
     removed = [m for m in state.isr if m not in isr and m != unclean_gone]
-    if not elr or len(isr) >= effective_min_isr(state):
+    if not rules.elr or (len(isr) >= effective_min_isr(state) and not rules.keeps_elr):
         return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
     eligible = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
     left_elr = [m for m in (*state.elr, *state.isr) if m == unclean_gone]
@@ -55,16 +71,6 @@ def with_isr(
         elr=_ordered(state, eligible),
         last_known_elr=_ordered(state, [*state.last_known_elr, *left_elr]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
-    lead when nobody else can (`unclean`), and the bug M22 (`any_replica`)."""
-
-    elr: bool = True
-    unclean: bool = False
-    any_replica: bool = False
 
 
 def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
@@ -84,13 +90,39 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
     if not state.isr:
         for candidate in state.replicas:
             if candidate in state.elr and is_active(candidate):
-                return replace(
-                    state, leader=candidate, isr=(candidate,), elr=without(state.elr, candidate)
-                )
+                return replace(with_isr(state, (candidate,), rules), leader=candidate)
     last = next((r for r in state.replicas if is_active(r)), None) if rules.unclean else None
     if last is None:
         return replace(state, leader=NO_LEADER)
-    return replace(state, leader=last, isr=(last,), elr=(), last_known_elr=(), unclean=True)
+    return _leads_unclean(state, last, rules)
+
+
+def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> PartitionRecord:
+    """`name` leads alone, from outside ISR and ELR: who was eligible is only last known now."""
+    known = (*state.last_known_elr, *state.elr)
+    before = replace(state, isr=(), elr=(), last_known_elr=_ordered(state, known))
+    return replace(with_isr(before, (name,), rules), leader=name, unclean=True)
+
+
+def _completed(
+    state: PartitionRecord, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """The record with the reassignment at its end, None while it is not, or there is none.
+
+    All that are added must be in the final ISR, and that be no smaller than MinISR (before
+    KIP-966: not empty). What is removed leaves with the same record, leadership included.
+    """
+    if not state.target:
+        return None
+    final = [m for m in state.isr if m in state.target]
+    missing = [m for m in state.adding if m in state.target and m not in final]
+    enough = min(state.min_isr, len(state.target)) if rules.elr else 1
+    if rules.drops_first:
+        final = list(state.target)
+    elif missing or len(final) < enough:
+        return None
+    after = replace(state, replicas=state.target, target=(), adding=(), removing=())
+    return elect(with_isr(after, final, rules), is_active, rules)
 
 
 def _first_active(
@@ -99,20 +131,32 @@ def _first_active(
     """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
     isr = state.isr if first in (*state.isr, NO_LEADER) else (first,)
-    return replace(with_isr(state, isr, elr=rules.elr), leader=first)
+    return replace(with_isr(state, isr, rules), leader=first)
 
 
-def _next(before: PartitionRecord, after: PartitionRecord) -> PartitionRecord | None:
-    """Give `after` its epochs; None if it says what `before` said."""
+def successor(
+    before: PartitionRecord, after: PartitionRecord, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """Complete a reassignment that `after` ends, and give it its epochs; None if it says what
+    `before` said.
+
+    A replica that is dropped may be taken in again with an empty log: the new leader epoch makes
+    fetches of its former log worthless.
+    """
+    done = _completed(after, is_active, rules)
+    after = after if done is None else done
+    dropped = not set(before.replicas) <= set(after.replicas)
+    new_epoch = done is not None or dropped or after.leader != before.leader
     after = replace(
         after,
-        leader_epoch=before.leader_epoch + (after.leader != before.leader),
+        leader_epoch=before.leader_epoch + new_epoch,
         partition_epoch=before.partition_epoch,
     )
     if after == before:
         return None
+    known = {*after.isr, *after.elr, *after.last_known_elr}
     assert not set(after.isr) & set(after.elr), after
-    assert set(after.isr) | set(after.elr) <= set(after.replicas), after
+    assert known <= set(after.replicas), after
     return replace(after, partition_epoch=before.partition_epoch + 1)
 
 
@@ -131,12 +175,12 @@ def broker_left(
     isr = without(state.isr, broker)
     if not rules.elr and not isr:
         isr = state.isr
-    after = with_isr(state, isr, elr=rules.elr, unclean_gone=broker if lost_data else None)
+    after = with_isr(state, isr, rules, unclean_gone=broker if lost_data else None)
 
     def still_active(name: str) -> bool:
         return name != broker and is_active(name)
 
-    return _next(state, elect(after, still_active, rules))
+    return successor(state, elect(after, still_active, rules), still_active, rules)
 
 
 def broker_came(
@@ -145,15 +189,35 @@ def broker_came(
     """Some broker became active: a partition without a leader may find one."""
     if state.leader != NO_LEADER and not rules.any_replica:
         return None
-    return _next(state, elect(state, is_active, rules))
+    return successor(state, elect(state, is_active, rules), is_active, rules)
+
+
+def leader_reported(
+    state: PartitionRecord, is_active: IsActive, leads: Mapping[str, int], rules: Rules
+) -> PartitionRecord | None:
+    """The followers of `state.leader` say that it failed: another member of the ISR leads.
+
+    Of the active ones the one that leads the fewest partitions (`leads`), the first in replica
+    order of these. The old leader stays in the ISR until it lags. None if there is nobody else:
+    the partition waits for its leader. Liftbridge.
+    """
+    candidates = [m for m in state.replicas if m in state.isr and m != state.leader]
+    able = [m for m in candidates if is_active(m)]
+    if not able:
+        return None
+    elected = replace(state, leader=min(able, key=lambda m: leads.get(m, 0)))
+    return successor(state, elected, is_active, rules)
 
 
 def isr_accepted(
-    state: PartitionRecord, isr: Sequence[str], *, elr: bool = True
+    state: PartitionRecord, isr: Sequence[str], is_active: IsActive, rules: Rules
 ) -> PartitionRecord:
-    """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR."""
-    after = with_isr(state, isr, elr=elr)
-    return replace(after, partition_epoch=state.partition_epoch + 1)
+    """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR. With
+    its first proposal a leader from outside ISR and ELR confirms that it leads."""
+    proposed = with_isr(state, isr, rules)
+    after = replace(proposed, unclean=False)
+    changed = successor(state, after, is_active, rules)
+    return changed or replace(after, partition_epoch=state.partition_epoch + 1)
 
 
 def isr_refused(state: PartitionRecord) -> PartitionRecord:
@@ -163,3 +227,46 @@ def isr_refused(state: PartitionRecord) -> PartitionRecord:
     leader has gone back to the smaller ISR. The burnt partition epoch makes every copy stale.
     """
     return replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def preferred(
+    state: PartitionRecord, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """The first replica is made leader; it must be active and in the ISR."""
+    first = state.replicas[0]
+    assert first in state.isr, state
+    assert is_active(first), state
+    return successor(state, replace(state, leader=first), is_active, rules)
+
+
+def unclean(
+    state: PartitionRecord, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """A partition without a leader takes any active replica, the first in order."""
+    assert state.leader == NO_LEADER, state
+    return successor(
+        state, elect(state, is_active, rules_replace(rules, unclean=True)), is_active, rules
+    )
+
+
+def recovered(
+    state: PartitionRecord, best: str, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """The last-known ELR member with the longest log leads (balanced recovery, KIP-966)."""
+    assert best in state.last_known_elr, state
+    assert not {*state.isr, *state.elr}, state
+    return successor(state, _leads_unclean(state, best, rules), is_active, rules)
+
+
+def min_isr_set(
+    state: PartitionRecord, min_isr: int, is_active: IsActive, rules: Rules
+) -> PartitionRecord | None:
+    """Another min.insync.replicas. The ELR is what it is by the old one, so it is emptied into
+    the last-known ELR (KIP-966); but not where the ISR is empty: without a leader the HW stands
+    still whatever MinISR is, and there would be nobody left to elect.
+    """
+    after = replace(state, min_isr=min_isr)
+    if state.isr:
+        known = _ordered(state, (*state.last_known_elr, *state.elr))
+        after = with_isr(replace(after, elr=(), last_known_elr=known), state.isr, rules)
+    return successor(state, after, is_active, rules)

@@ -10,17 +10,18 @@ See docs/protocols.md.
 from __future__ import annotations
 
 from node.core import batch as batches
-from node.core import truncation
+from node.core import idle, leader_reports, truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.messages import (
+    HW_ONLY,
     UNDEFINED,
     EpochEndResponse,
     Error,
     FetchRequest,
     FetchResponse,
 )
-from node.core.protocol import Commit, Truncation
+from node.core.protocol import Truncation, Waiting
 from node.core.replica import NEVER, Replica
 from node.errors import InvariantBroken, WireError
 from node.trace import APPEND, REFUSED, TRUNCATED
@@ -32,15 +33,25 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
-    r.fetching.asking = truncation.first_question(r)
+    r.fetching.heard_us = ctx.now_us
     r.trace_role(ctx)
+    prepare(ctx, r)
+    proceed(ctx, r)
+
+
+def prepare(ctx: Context, r: Replica) -> None:
+    """What the protocol wants of a log before the first fetch from a leader: a cut, a question."""
+    r.fetching.cuts = 0
+    r.fetching.asking = truncation.first_question(r)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
         _truncate(ctx, r, r.hw, "own-high-watermark")
-    _proceed(ctx, r)
 
 
-def _proceed(ctx: Context, r: Replica) -> None:
+def proceed(ctx: Context, r: Replica) -> None:
     """Ask what has to be asked first, else fetch."""
+    if truncation.gives_up(r):
+        r.fetching.asking = None
+        _truncate(ctx, r, r.hw, "own-high-watermark")
     if r.fetching.asking is not None:
         truncation.ask(ctx, r, r.fetching.asking)
     else:
@@ -57,11 +68,16 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
         _back_off(ctx, r)
         return
     cut = truncation.decide(r, response)
-    undefined = response.end_offset == UNDEFINED
-    _truncate(ctx, r, cut.target, "own-high-watermark" if undefined else "epoch-end")
+    reason = "epoch-end"
+    if response.version == HW_ONLY:
+        reason = "leader-high-watermark"
+    elif response.end_offset == UNDEFINED:
+        reason = "own-high-watermark"
+    _truncate(ctx, r, cut.target, reason)
     r.fetching.failures = 0
+    r.fetching.heard_us = ctx.now_us
     r.fetching.asking = cut.again
-    _proceed(ctx, r)
+    proceed(ctx, r)
 
 
 def stop(ctx: Context, r: Replica) -> None:
@@ -85,6 +101,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
     )
     ctx.send(to, request)
     r.fetching.outstanding = True
+    r.fetching.notified = False
     r.fetching.sent_offset = r.leo
     r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
@@ -92,7 +109,25 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
 
 def _last_epoch_told(r: Replica) -> int:
     """The last epoch a fetch carries: that of the last record, where truncation is on fetch."""
-    return r.log.last_epoch if r.protocol.truncation is Truncation.ON_FETCH else -1
+    if r.protocol.truncation is not Truncation.ON_FETCH:
+        return -1
+    if r.bugs.one_round_only and r.fetching.cuts:
+        return -1
+    return r.log.cache.latest if r.bugs.keep_empty_epoch else r.log.last_epoch
+
+
+def _is_to_last_question(r: Replica, response: FetchResponse) -> bool:
+    """Whether the answered question is the one this log would ask now, offset and last epoch, or
+    the answer is taken although it is not."""
+    if r.bugs.accept_any_response:
+        return True
+    if r.bugs.match_by_offset_only:
+        return response.offset == r.leo
+    if (response.offset, response.last_epoch) == (r.leo, _last_epoch_told(r)):
+        return True
+    takes_late = r.protocol.appends_by_index or r.bugs.cut_on_every_answer
+    records = response.error is Error.NONE and response.diverging is None
+    return takes_late and records and response.offset <= r.leo
 
 
 def on_response(
@@ -102,19 +137,26 @@ def on_response(
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if (response.offset, response.last_epoch) != (r.leo, _last_epoch_told(r)):
+    if not _is_to_last_question(r, response):
         return False
-    if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
+    fences, bugs = r.protocol.fences_by_epoch, r.bugs
+    if fences and response.request_epoch != r.leader_epoch and not bugs.stale_epoch_response:
         return False
     if response.error is not Error.NONE:
         _on_error(ctx, r, response)
         return True
-    if r.protocol.fences_by_epoch and leader_epoch != r.leader_epoch:
+    fences &= not bugs.stale_epoch_response and not bugs.fetch_without_current_epoch
+    if fences and leader_epoch != r.leader_epoch:
         return False
     if response.diverging is not None:
         # HW and records of a diverging response are not for this log (KAFKA-14704).
+        if bugs.hw_from_diverging_response:
+            r.set_hw(ctx, min(r.leo, hw))
         diverging = EpochEnd(*response.diverging)
         target = truncation_target(r.log.cache, r.leo, diverging)
+        if bugs.no_local_lookup:
+            target = diverging.end
+        r.fetching.cuts += 1
         if not _truncate(ctx, r, target, "diverging-epoch"):
             _back_off(ctx, r)
             return True
@@ -125,16 +167,26 @@ def on_response(
             ctx.trace(REFUSED, r.partition, kind="fetched", source=source, reason=str(error))
             _back_off(ctx, r)
             return True
-        floor = r.hw if r.protocol.commit is Commit.MAJORITY else r.log.start
+        floor = r.hw if r.protocol.hw_only_rises else r.log.start
         r.set_hw(ctx, max(floor, min(r.leo, hw)))
+        if response.offset != r.fetching.sent_offset:
+            return True  # a late answer: the one to the last fetch is still to come
     r.fetching.failures = 0
-    fetch(ctx, r, r.leader)
+    r.fetching.heard_us = ctx.now_us
+    if r.protocol.waiting is Waiting.IDLE_WAIT and not data:
+        idle.rest(ctx, r)
+    else:
+        fetch(ctx, r, r.leader)
     return True
 
 
 def _append(ctx: Context, r: Replica, data: bytes) -> None:
     """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
     fetched = list(batches.split(data))
+    if fetched and r.bugs.cut_on_every_answer:
+        _truncate(ctx, r, fetched[0].base_offset, "answer")
+    if r.protocol.appends_by_index:
+        fetched = [one for one in fetched if one.end > r.leo]
     if not fetched:
         return
     r.log.append_as_follower(fetched)
@@ -148,13 +200,16 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log; the high watermark never stays above the log end. Returns whether anything was
     cut: if not, the next fetch would be the same question, to be asked after a pause."""
     before = r.leo
-    if r.protocol.commit is Commit.MAJORITY and target < r.hw:
+    if r.bugs.keep_empty_epoch and target >= before:
+        return False
+    if r.protocol.hw_only_rises and target < r.hw:
         raise InvariantBroken(
             f"{r.partition}: {ctx.node} was asked to cut committed records: "
             f"to {target}, its high watermark is {r.hw}"
         )
     leo = r.log.truncate(target)
-    r.set_hw(ctx, min(r.hw, leo))
+    if not r.bugs.keep_hw_at_truncation:
+        r.set_hw(ctx, min(r.hw, leo))
     if r.hw < r.hw_saved:
         r.save_hw(ctx)  # or a restart would take what comes next for committed
     ctx.trace(
@@ -186,5 +241,8 @@ def tick(ctx: Context, r: Replica) -> int:
     if r.role != "follower":
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
-        _proceed(ctx, r)
+        if r.fetching.outstanding and r.fetching.asking is not None:
+            r.fetching.failures += 1
+        leader_reports.maybe_report(ctx, r)
+        proceed(ctx, r)
     return r.fetching.deadline_us

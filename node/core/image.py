@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 NO_LEADER: Final = ""
 
@@ -30,7 +31,10 @@ class PartitionRecord(
     """The whole state of a partition after a change; `partition_epoch` rises with each one.
 
     `replicas` is ordered (the first are preferred). Eligible leader replicas (`elr`) have every
-    committed record although they left the ISR while it was below MinISR (KIP-966).
+    committed record although they left the ISR while it was below MinISR (KIP-966). While a
+    reassignment is under way, `target` is where it leads to, in order, `adding` are the replicas
+    that were none before it and `removing` those that will be none after it. `unclean`: the leader
+    came from outside ISR and ELR, and has not proposed an ISR yet.
     """
 
     partition: str
@@ -43,6 +47,9 @@ class PartitionRecord(
     partition_epoch: int = 0
     min_isr: int = 1
     unclean: bool = False
+    target: tuple[str, ...] = ()
+    adding: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
 
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True, tag="leader", tag_field="record"):
@@ -66,6 +73,22 @@ def encode_records(records: list[Record]) -> bytes:
 def decode_records(payload: bytes) -> list[Record]:
     """Records of a metadata batch."""
     return _decoder.decode(payload)
+
+
+def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:
+    """The records as they are when appended at `base_offset`, where epochs are metadata offsets:
+    each partition epoch is its record's offset, and so is a leader epoch that `image` has not."""
+    made: list[Record] = []
+    for offset, record in enumerate(records, base_offset):
+        if isinstance(record, PartitionRecord):
+            known = image.partitions.get(record.partition)
+            same = known is not None and known.leader_epoch == record.leader_epoch
+            record = replace(
+                record, partition_epoch=offset,
+                leader_epoch=record.leader_epoch if same else offset,
+            )  # fmt: skip
+        made.append(record)
+    return made
 
 
 class Image:

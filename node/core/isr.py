@@ -28,14 +28,17 @@ def isr_high_watermark(
 
 
 def majority_high_watermark(
-    voters: Sequence[str], leo_of: Mapping[str, int], *, epoch_start: int
-) -> int | None:
+    voters: Sequence[str], leo_of: Mapping[str, int], *, epoch_start: int,
+    half_is_enough: bool = False,
+) -> int | None:  # fmt: skip
     """What a majority of the voters has, or None when the HW may not move.
 
     An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of
-    older terms commit with a record of this one, never by counting alone (Raft, figure 8).
+    older terms commit with a record of this one, never by counting alone (Raft, figure 8); an
+    `epoch_start` of -1 says that counting is enough. `half_is_enough`: the index at N/2 of the
+    *ascending* ends, which for an even number of voters half of them may lack.
     """
-    ends = sorted((leo_of.get(v, 0) for v in voters), reverse=True)
+    ends = sorted((leo_of.get(v, 0) for v in voters), reverse=not half_is_enough)
     candidate = ends[len(voters) // 2]
     return candidate if candidate > epoch_start else None
 

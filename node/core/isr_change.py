@@ -12,8 +12,8 @@ from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.isr import may_expand
 from node.core.messages import AlterPartition, AlterPartitionResponse, Error
-from node.core.protocol import Commit
-from node.core.replica import NEVER, PendingAlter, Replica
+from node.core.protocol import Commit, Detection
+from node.core.replica import NEVER, Peer, PendingAlter, Replica
 from node.trace import ISR, PROPOSED
 
 DEFINITE_REFUSALS = (Error.INELIGIBLE_REPLICA,)
@@ -28,19 +28,27 @@ def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
     if follower in r.isr or follower not in r.replicas:
         return
     peer = r.peers[follower]  # rule 4: peers hold only fetches of the current leader epoch
-    if not may_expand(
-        fetch_offset=peer.leo,
-        hw=r.hw,
-        leso=r.leso,
-        caught_up_ago_us=ctx.now_us - peer.last_caught_up_us,
-        lag_us=ctx.lag_us,
-    ):
+    if not _complete_enough(ctx, r, peer):
         return
-    if not ctx.image.is_active(follower):
+    if not ctx.image.is_active(follower) and not r.bugs.expand_fenced:
         return
-    if peer.broker_epoch != ctx.image.broker_epoch(follower):
+    stale = peer.broker_epoch != ctx.image.broker_epoch(follower)
+    if stale and not r.bugs.expand_stale_process:
         return
     _propose(ctx, r, (*r.isr, follower), added={follower: peer.broker_epoch})
+
+
+def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
+    """Rules 1-3 of expansion; with M5 only "at or above the HW", with M5b only the lag."""
+    caught_up_ago_us = ctx.now_us - peer.last_caught_up_us
+    if r.bugs.expand_at_hw:
+        return peer.leo >= r.hw
+    if r.bugs.expand_by_lag_only:
+        return caught_up_ago_us <= ctx.lag_us
+    return may_expand(
+        fetch_offset=peer.leo, hw=r.hw, leso=r.leso, caught_up_ago_us=caught_up_ago_us,
+        lag_us=ctx.lag_us,
+    )  # fmt: skip
 
 
 def _shrink_laggards(ctx: Context, r: Replica) -> None:
@@ -51,7 +59,9 @@ def _shrink_laggards(ctx: Context, r: Replica) -> None:
     for member in r.isr:
         peer = r.peers.get(member)
         caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
-        at_end = peer is not None and peer.leo >= r.leo
+        # Where nobody else removes the failed, being at the end of a log at rest is no excuse.
+        excused = r.protocol.detection is Detection.HEARTBEATS
+        at_end = excused and peer is not None and peer.leo >= r.leo
         if member == ctx.node or at_end or ctx.now_us - caught_up_us <= ctx.lag_us:
             stays.append(member)
     if len(stays) < len(r.isr):
@@ -121,7 +131,10 @@ def tick(ctx: Context, r: Replica) -> None:
         r.next_lag_check_us = NEVER
         return
     if r.pending_alter is not None and r.pending_alter.retry_at_us <= ctx.now_us:
-        _send(ctx, r.pending_alter)
+        if r.bugs.rollback_on_timeout:
+            r.pending_alter, r.maximal_isr = None, r.isr
+        else:
+            _send(ctx, r.pending_alter)
     if r.next_lag_check_us <= ctx.now_us:
         _shrink_laggards(ctx, r)
         r.next_lag_check_us = ctx.now_us + ctx.lag_us // 2

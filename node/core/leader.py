@@ -8,7 +8,7 @@ trace in the leader's state (KAFKA-13141). See docs/protocols.md.
 from __future__ import annotations
 
 from node.core import isr_change
-from node.core.acks import answer_produce
+from node.core.acks import acknowledge, answer_produce
 from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import advance_hw
@@ -24,8 +24,9 @@ def begin(ctx: Context, r: Replica) -> None:
     r.role = "leader"
     r.leso = r.leo
     r.led_since_us = ctx.now_us
-    r.log.begin_epoch(r.leader_epoch)
-    r.peers.clear()
+    if not r.bugs.lazy_epoch_cache:
+        r.log.begin_epoch(r.leader_epoch)
+    assert not r.peers or r.bugs.keep_peer_state, r.partition
     r.pending_alter = None
     r.maximal_isr = r.isr
     r.next_lag_check_us = ctx.now_us + ctx.lag_us
@@ -39,12 +40,17 @@ def resign(ctx: Context, r: Replica) -> None:
     """Stop leading. What was appended but not committed has an unknown outcome."""
     while r.acks:
         ack = r.acks.popleft()
+        if r.bugs.ack_on_demotion:
+            acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
+            continue
         answer_produce(ctx, r, ack.client, ack.corr, Error.LEADERSHIP_LOST, appended=True)
     for wait in (*r.follower_waits.values(), *r.consumer_waits.values()):
         refuse_traced(ctx, r, wait.source, wait.request, Error.NOT_LEADER)
     r.follower_waits.clear()
     r.consumer_waits.clear()
-    r.peers.clear()
+    r.data_waiters.clear()
+    if not r.bugs.keep_peer_state:
+        r.peers.clear()
     r.pending_alter = None
     r.maximal_isr = ()
     r.leso = -1
@@ -60,6 +66,9 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
     if request.replica == CONSUMER:
         answer_or_hold(ctx, r, source, request)
         return
+    if r.protocol.last_index_matches:
+        _note_fetch(ctx, r, request)
+        advance_hw(ctx, r)
     if _answered_diverging(ctx, r, source, request):
         return
     if request.offset > r.leo:
@@ -81,7 +90,8 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     if r.role != "leader":
         return Error.NOT_LEADER
     tells_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
-    if r.protocol.fences_by_epoch and tells_epoch:
+    fences = r.protocol.fences_by_epoch and not r.bugs.fetch_without_current_epoch
+    if fences and tells_epoch:
         if request.leader_epoch < r.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         if request.leader_epoch > r.leader_epoch:
@@ -100,7 +110,8 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     if request.last_epoch < 0 or request.offset == 0:
         return False
     ours = r.log.cache.end_of(request.last_epoch, r.leo)
-    if not diverges(ours, last_epoch=request.last_epoch, fetch_offset=request.offset):
+    told = ours.epoch if r.bugs.compare_offsets_only else request.last_epoch
+    if not diverges(ours, last_epoch=told, fetch_offset=request.offset):
         return False
     ctx.trace(
         DIVERGING, r.partition, follower=request.replica, fetch_offset=request.offset,
@@ -123,7 +134,7 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
         peer.last_caught_up_us = now
     elif request.offset >= peer.leader_leo_at_fetch:
         peer.last_caught_up_us = max(peer.last_caught_up_us, peer.last_fetch_us)
-    peer.leo = request.offset
+    peer.leo = max(peer.leo, request.offset) if r.bugs.liftbridge_monotone else request.offset
     peer.broker_epoch = request.broker_epoch
     peer.last_fetch_us = now
     peer.leader_leo_at_fetch = leo

@@ -28,12 +28,18 @@ TAIL_CACHE_BYTES: Final = 1 << 20
 class Log:
     """An append-only sequence of batches that can lose its tail."""
 
-    def __init__(self, partition: str, storage: Storage, *, durable: bool) -> None:
+    def __init__(
+        self, partition: str, storage: Storage, *, durable: bool, holes: bool = False
+    ) -> None:
+        """A log on its disk. `holes`: a cut inside a batch leaves the log end where the cut was,
+        and a stored log may have such a hole; else raises InvariantBroken at one."""
         self.partition = partition
         self.start = 0
         self.cache = EpochCache()
         self._storage = storage
         self._durable = durable
+        self._holes = holes
+        self._hole_end = 0
         self._bases: list[int] = []
         self._ends: list[int] = []
         self._epochs: list[int] = []
@@ -42,7 +48,7 @@ class Log:
         self._tail: dict[int, bytes] = {}
         self._tail_bytes = 0
         for stored in storage.batches(partition):
-            if self._ends and stored.base_offset != self._ends[-1]:
+            if self._ends and stored.base_offset != self._ends[-1] and not holes:
                 raise InvariantBroken(
                     f"{partition}: stored log has a hole at offset {self._ends[-1]}"
                 )
@@ -54,7 +60,7 @@ class Log:
     @property
     def leo(self) -> int:
         """Log end offset: the next offset to be written."""
-        return self._ends[-1] if self._ends else self.start
+        return max(self._ends[-1] if self._ends else self.start, self._hole_end)
 
     @property
     def last_epoch(self) -> int:
@@ -72,6 +78,11 @@ class Log:
         if last < 0:
             return self.start, ""
         return self._ends[last], self._chains[last].hex()
+
+    def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
+        """(end, prefix hash there in hexadecimal) of each batch that ends in (above, upto]."""
+        first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
+        return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
 
     def begin_epoch(self, epoch: int) -> None:
         """A leader of `epoch` begins at the log end: entered now, not at its first record."""
@@ -103,6 +114,8 @@ class Log:
         Returns the new log end. Cache entries at or above it go even if no record was cut.
         """
         keep = bisect_right(self._ends, target)
+        if self._holes and target < self.leo:
+            self._hole_end = target
         if keep < len(self._ends):
             cut_from = self._bases[keep]
             self._storage.truncate(self.partition, cut_from, durable=self._durable)

@@ -1,4 +1,4 @@
-"""How a broker belongs to the cluster: registers its process, then sends heartbeats.
+"""How a broker belongs to the cluster: registers its process, sends heartbeats, and takes leave.
 
 One broker epoch a process: the controller hands it out when it accepts the registration, and
 every fetch and proposal carries it, so that nothing meant for an earlier process counts for this
@@ -6,6 +6,8 @@ one. See docs/protocols.md; KIP-841, KIP-903.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from node.core.context import Context
 from node.core.messages import (
@@ -15,17 +17,23 @@ from node.core.messages import (
     RegisterBroker,
     RegisterBrokerResponse,
 )
+from node.core.replica import NEVER
 from node.trace import REGISTERED
 
 _INTACT_KEY = "intact_since"
+LONGEST_FAREWELL_US: Final = 1_500_000
+"""A broker asked to stop waits no longer for the controller than this, nor than a session."""
 
 
 class Membership:
-    """This broker's registration. `next_us` is when to speak to the controller again."""
+    """This broker's registration. `next_us` is when to speak to the controller again; `may_stop`
+    says that a broker that was asked to stop has nothing more to wait for."""
 
     def __init__(self, ctx: Context) -> None:
         self.next_us = 0
         self.fenced = True
+        self.may_stop = False
+        self._stop_by_us = NEVER
         saved = ctx.storage.get(_INTACT_KEY)
         # Under flush=sync nothing promised was ever only deferred. Otherwise a process that lost
         # writes must not claim to continue an earlier one, nor may the process after it.
@@ -47,7 +55,9 @@ class Membership:
 
     def tick(self, ctx: Context, metadata_offset: int) -> None:
         """Register or send a heartbeat; `metadata_offset` is how far the image was applied."""
-        if ctx.now_us < self.next_us:
+        if self._stop_by_us <= ctx.now_us:
+            self.may_stop = True
+        if ctx.now_us < self.next_us or self.may_stop:
             return
         to = self._to_controller(ctx)
         if ctx.broker_epoch < 0:
@@ -57,12 +67,26 @@ class Membership:
             ))  # fmt: skip
             self.next_us = ctx.now_us + 2 * ctx.retry_us
         else:
+            leaving = self._stop_by_us < NEVER
             ctx.send(to, Heartbeat(
                 broker=ctx.node, broker_epoch=ctx.broker_epoch, metadata_offset=metadata_offset,
+                want_shutdown=leaving,
             ))  # fmt: skip
-            interval_us = ctx.config.timings.heartbeat_ms * 1000
-            # Until unfenced there is nothing better to do than to ask again soon.
-            self.next_us = ctx.now_us + (ctx.retry_us if self.fenced else interval_us)
+            # Until unfenced, or free to go, there is nothing better to do than to ask again soon.
+            wait_us = ctx.config.timings.heartbeat_ms * 1000
+            if self.fenced or leaving:
+                wait_us = min(wait_us, ctx.retry_us)
+            self.next_us = min(ctx.now_us + wait_us, self._stop_by_us)
+
+    def ask_to_stop(self, ctx: Context) -> None:
+        """Take leave: the controller is to move away what this broker leads, and say when the
+        others know. Who does not belong to the cluster yet has nothing to hand over."""
+        if ctx.broker_epoch < 0:
+            self.may_stop = True
+        elif self._stop_by_us == NEVER:
+            longest_us = min(ctx.config.timings.session_ms * 1000, LONGEST_FAREWELL_US)
+            self._stop_by_us = ctx.now_us + longest_us
+            self.next_us = ctx.now_us
 
     def on_registered(self, ctx: Context, response: RegisterBrokerResponse) -> None:
         """The controller accepted this process, or said why not."""
@@ -80,6 +104,7 @@ class Membership:
         if response.error is Error.NONE:
             if response.broker_epoch == ctx.broker_epoch:
                 self.fenced = response.fenced
+                self.may_stop = self.may_stop or response.should_shutdown
         else:
             self._redirect(response.error, response.leader)
 

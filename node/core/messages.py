@@ -85,7 +85,8 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
 
 class EpochEndRequest(Message, frozen=True, kw_only=True, tag="epoch-end"):
     """Where does `epoch` end in the leader's log? OffsetForLeaderEpoch, KIP-101 (`version` 0) and
-    KIP-279 (1). `leader_epoch` is the epoch the sender believes current."""
+    KIP-279 (1). `leader_epoch` is the epoch the sender believes current. Version HW_ONLY knows no
+    epochs: where does what is committed end?"""
 
     partition: str
     replica: str
@@ -110,6 +111,26 @@ class EpochEndResponse(Message, frozen=True, kw_only=True, tag="epoch-ended"):
 
 UNDEFINED: Final = -1
 """End offset of an epoch the leader knows nothing of."""
+
+HW_ONLY: Final = -1
+"""Version of the question whose answer is the leader's high watermark."""
+
+
+class PartitionNotification(Message, frozen=True, kw_only=True, tag="new-data"):
+    """There are records behind what you fetched last. To a follower that waits idle."""
+
+    partition: str
+
+
+class ReportLeader(Message, frozen=True, kw_only=True, tag="report-leader"):
+    """`replica` has had no valid answer from `leader` for the leader timeout. To the controller,
+    which ignores a report of another leader epoch or partition epoch; never answered."""
+
+    partition: str
+    replica: str
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
 
 
 class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
@@ -162,7 +183,8 @@ class RegisterBrokerResponse(
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied."""
+    """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied.
+    `want_shutdown`: take what I lead, and tell me when I may stop."""
 
     broker: str
     broker_epoch: int
@@ -241,18 +263,70 @@ class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
     min_isr: int
 
 
+class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
+    """Let the preferred replica (the first) lead; or, `unclean`, any active one where nobody
+    leads. Kafka: ElectLeaders."""
+
+    partition: str
+    unclean: bool = False
+
+
+class ReassignReplicas(Message, frozen=True, kw_only=True, tag="reassign"):
+    """Move a partition to `replicas`, in this order; none: cancel the move that is under way.
+
+    Answered when the move has begun, not when it is complete. KIP-455.
+    """
+
+    partition: str
+    replicas: tuple[str, ...] = ()
+
+
+class SetMinIsr(Message, frozen=True, kw_only=True, tag="set-min-isr"):
+    """Change min.insync.replicas of all partitions of a topic."""
+
+    topic: str
+    min_isr: int
+
+
 class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
-    """Answer to an admin command; `detail` says why it was refused."""
+    """Answer to an admin command. `detail` says why it was refused, or that nothing had to be
+    done: a command may be asked again when its answer is lost."""
 
     error: Error = Error.NONE
     detail: str = ""
     leader: str = ""
 
 
+class ReplicaLogInfoRequest(Message, frozen=True, kw_only=True, tag="log-info"):
+    """How long is your log? Asked of every last-known ELR member (KIP-966, GetReplicaLogInfo).
+    Not answered before the receiver has applied `partition_epoch`, in which nobody leads."""
+
+    partition: str
+    partition_epoch: int
+
+
+class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-is"):
+    """The log's last leader epoch (-1 when empty) and its end offset; `partition_epoch` echoes."""
+
+    partition: str
+    partition_epoch: int
+    broker_epoch: int
+    last_epoch: int
+    end_offset: int
+
+
+AdminRequest = CreateTopic | ElectLeader | ReassignReplicas | SetMinIsr
+"""Commands to the controller from outside."""
+
+ControllerRequest = RegisterBroker | Heartbeat | AlterPartition | AdminRequest | ReplicaLogInfo
+"""Everything that only the active controller can act on."""
+
 AnyMessage = (
     FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse
+    | PartitionNotification | ReportLeader
     | ProduceRequest | ProduceResponse | MetadataRequest | MetadataResponse
     | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
     | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
-    | CreateTopic | AdminResponse
+    | CreateTopic | ElectLeader | ReassignReplicas | SetMinIsr | AdminResponse
+    | ReplicaLogInfoRequest | ReplicaLogInfo
 )  # fmt: skip

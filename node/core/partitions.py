@@ -15,7 +15,7 @@ from node.core.election import effective_min_isr
 from node.core.image import NO_LEADER, PartitionRecord
 from node.core.protocol import LeaderBy, Protocol
 from node.core.quorum import Quorum
-from node.core.replica import Replica, load
+from node.core.replica import Replica, forget_hw, load
 
 
 def apply(
@@ -83,11 +83,25 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
     """This node is no replica any more: its log goes; re-added later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
-    durable = _durable(ctx, r.protocol)
-    ctx.storage.delete(r.partition, durable=durable)
+    _delete(ctx, r.partition, r.protocol)
     del replicas[r.partition]
+
+
+def _delete(ctx: Context, partition: str, protocol: Protocol) -> None:
+    """Forget a log; a high watermark that outlived it would call committed what comes next."""
+    ctx.storage.delete(partition, durable=_durable(ctx, protocol))
+    forget_hw(ctx, partition)
+
+
+def delete_strays(ctx: Context, protocol: Protocol) -> None:
+    """Logs of partitions that moved elsewhere while this node was away."""
+    for partition in ctx.storage.partitions():
+        record = ctx.image.partitions.get(partition)
+        if record is not None and ctx.node not in record.replicas:
+            _delete(ctx, partition, protocol)
 
 
 def _durable(ctx: Context, protocol: Protocol) -> bool:
     """A voter's fetch offset is its word that the records are on disk, whatever the flush."""
-    return ctx.config.flush_interval_ms == 0 or protocol.leader_by is LeaderBy.VOTES
+    flushed = ctx.config.flush_interval_ms == 0 and not ctx.switches.no_fsync_before_ack
+    return flushed or protocol.leader_by is LeaderBy.VOTES

@@ -9,7 +9,7 @@ from node.core.acks import acknowledge, answer_produce
 from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.messages import Error, ProduceRequest
-from node.core.protocol import Commit
+from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import PendingAck, Replica
 from node.core.serve import serve_waiting
 from node.errors import WireError
@@ -33,7 +33,7 @@ def on_produce(
         answer_produce(ctx, r, source, request.corr, error, appended=False, acks=request.acks)
         return
     base, end = append(ctx, r, body)
-    if request.acks == 1 or (request.acks == -1 and ctx.switches.ack_before_isr):
+    if request.acks == 1 or (request.acks == -1 and r.bugs.ack_before_isr):
         acknowledge(ctx, r, source, request.corr, base, end, acks=request.acks)
     elif request.acks == -1:
         deadline = ctx.now_us + request.timeout_ms * 1000
@@ -57,7 +57,8 @@ def _check_produce(r: Replica, request: ProduceRequest) -> Error:
     if r.role != "leader":
         return Error.NOT_LEADER
     in_sync_counts = r.protocol.commit is Commit.ISR and request.acks == -1
-    if in_sync_counts and len(r.isr) < r.min_isr:
+    refuses = r.protocol.below_min_isr is BelowMinIsr.REFUSE
+    if in_sync_counts and refuses and len(r.isr) < r.min_isr:
         return Error.NOT_ENOUGH_REPLICAS
     if len(r.acks) >= MAX_PENDING_ACKS:
         return Error.OVERLOADED

@@ -30,7 +30,7 @@ from node.core.messages import (
 from node.core.produce import append
 from node.core.replica import NEVER, Replica
 from node.core.serve import refuse_fetch
-from node.trace import VOTE
+from node.trace import REFUSED, VOTE
 from node.wire import split_fetch_body
 
 
@@ -93,19 +93,24 @@ class Quorum:
             self._leader_heard_us = ctx.now_us
         r.trace_role(ctx)
         self._reset_election(ctx)
+        if new_leader:
+            follower.prepare(ctx, r)
         self._fetch(ctx)
 
     def _fetch(self, ctx: Context) -> None:
         """Fetch from the leader; while none is known ask the voters in turn."""
         to = self.r.leader
         if to in (NO_LEADER, ctx.node):
+            self.r.fetching.asking = None
             others = [v for v in self.voters if v != ctx.node]
             if not others:  # a sole voter has nobody to ask: its next election comes soon
                 self.r.fetching.deadline_us = NEVER
                 return
             to = others[self._asked % len(others)]
             self._asked += 1
-        follower.fetch(ctx, self.r, to)
+            follower.fetch(ctx, self.r, to)
+        else:
+            follower.proceed(ctx, self.r)
 
     def _campaign(self, ctx: Context, phase: Literal["pre-vote", "vote"]) -> None:
         """Ask for votes. A pre-vote asks whether an election could be won, without raising the
@@ -145,16 +150,17 @@ class Quorum:
             self._lead(ctx)
 
     def _lead(self, ctx: Context) -> None:
-        """Lead this term; its first record lets older ones commit."""
+        """Lead this term; its first record lets older ones commit, where counting does not."""
         r = self.r
         r.leader = ctx.node
         self._phase = "idle"
         leader.begin(ctx, r)
         # A sole voter is its own majority and never resigns (KAFKA-16144).
         self._watch_us = NEVER if len(self.voters) == 1 else ctx.now_us
-        record = LeaderRecord(term=r.leader_epoch, leader=ctx.node)
-        append(ctx, r, batches.build(1, encode_records([record]), control=True))
-        advance_hw(ctx, r)
+        if not r.protocol.counts_old_terms:
+            record = LeaderRecord(term=r.leader_epoch, leader=ctx.node)
+            append(ctx, r, batches.build(1, encode_records([record]), control=True))
+            advance_hw(ctx, r)
         self._announce(ctx)
 
     def _announce(self, ctx: Context) -> None:
@@ -177,7 +183,8 @@ class Quorum:
         """Term and vote are durable before any message that follows from them."""
         self.voted_for = candidate
         if self.is_voter:
-            value = msgspec.msgpack.encode((self.r.leader_epoch, candidate))
+            kept = "" if self.r.bugs.forget_vote else candidate
+            value = msgspec.msgpack.encode((self.r.leader_epoch, kept))
             ctx.storage.put(self._vote_key, value, durable=True)
 
     # -- messages -------------------------------------------------------------------------------
@@ -243,8 +250,10 @@ class Quorum:
         r = self.r
         if request.term < r.leader_epoch or source not in self.voters:
             return
-        if request.term > r.leader_epoch or r.leader != source:
-            assert r.role != "leader" or request.term > r.leader_epoch, "two leaders in one term"
+        if r.role == "leader" and request.term == r.leader_epoch:
+            # Impossible, unless votes are forgotten; and then the trace has both leaders.
+            ctx.trace(REFUSED, r.partition, kind="begin-epoch", source=source, reason="I lead it")
+        elif request.term > r.leader_epoch or r.leader != source:
             self._follow(ctx, request.term, source)
 
     def on_fetch(self, ctx: Context, source: str, request: FetchRequest) -> None:

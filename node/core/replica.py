@@ -16,7 +16,8 @@ from node.core.image import NO_LEADER
 from node.core.log import Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
-from node.trace import HW, ROLE
+from node.core.switches import Switches
+from node.trace import HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that does not come, microseconds."""
@@ -71,7 +72,9 @@ class PendingFetch:
 class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
-    While `asking` names an epoch, the question is where that epoch ends, not a fetch.
+    While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
+    when the leader last gave a valid answer; `notified`: it has told of new data since. `cuts`
+    counts the diverging answers since this leader is followed.
     """
 
     outstanding: bool = False
@@ -79,11 +82,18 @@ class Fetching:
     sent_offset: int = -1
     deadline_us: int = 0
     failures: int = 0
+    heard_us: int = 0
+    notified: bool = False
+    cuts: int = 0
 
 
 @dataclass(slots=True)
 class Replica:
-    """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive."""
+    """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
+
+    `bugs` are the switches of a data partition; the metadata partition has none on, although the
+    same code moves it: a museum with a broken catalogue would show nothing.
+    """
 
     partition: str
     protocol: Protocol
@@ -105,12 +115,14 @@ class Replica:
     acks: deque[PendingAck] = field(default_factory=deque)
     follower_waits: dict[str, PendingFetch] = field(default_factory=dict)
     consumer_waits: dict[tuple[str, int], PendingFetch] = field(default_factory=dict)
+    data_waiters: dict[str, str] = field(default_factory=dict)
     next_lag_check_us: int = NEVER
     # as follower
     fetching: Fetching = field(default_factory=Fetching)
     # both
     wake_us: int = NEVER
     hw_saved: int = 0
+    bugs: Switches = field(default_factory=Switches)
 
     @property
     def leo(self) -> int:
@@ -144,9 +156,18 @@ class Replica:
             ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
 
 
+def forget_hw(ctx: Context, partition: str) -> None:
+    """The log is gone, and its checkpoint with it."""
+    ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
+
+
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """A replica from what the disk gives back, in no role yet."""
-    log = Log(partition, ctx.storage, durable=durable)
+    """A replica from what the disk gives back, in no role yet. Bugs are for data: the metadata
+    partition has none of them, or whatever broke would be the controller's fault."""
+    bugs = Switches() if partition == METADATA_PARTITION else ctx.switches
+    log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
     saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
     hw = max(log.start, min(saved, log.leo))
-    return Replica(partition=partition, protocol=protocol, log=log, hw=hw, hw_saved=hw)
+    return Replica(
+        partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from node.core import idle
 from node.core.context import Context
 from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
@@ -18,8 +19,11 @@ MAX_CONSUMER_WAITS: Final = 1_000
 
 def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
     """Answer with data, or hold the request until there is some or its wait is over."""
-    below = _readable_end(ctx, r, request)
+    below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
+    if idle.registers(r, request, source, found):
+        send_fetch(ctx, r, source, request, [])
+        return
     if found or request.max_wait_ms <= 0 or _owes_hw(r, request):
         send_fetch(ctx, r, source, request, found)
         return
@@ -35,9 +39,9 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     r.wake_us = min(r.wake_us, deadline)
 
 
-def _readable_end(ctx: Context, r: Replica, request: FetchRequest) -> int:
+def _readable_end(r: Replica, request: FetchRequest) -> int:
     """Followers read to the log end, consumers to the high watermark."""
-    if request.replica != CONSUMER or ctx.switches.read_beyond_hw:
+    if request.replica != CONSUMER or r.bugs.read_beyond_hw:
         return r.leo
     return r.hw
 
@@ -50,14 +54,16 @@ def _owes_hw(r: Replica, request: FetchRequest) -> bool:
 
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
     """New data (for followers) or a new high watermark (for consumers): answer who can be."""
+    if followers:
+        idle.notify(ctx, r)
     if r.follower_waits and (followers or r.protocol.tells_hw_at_once):
         waits = list(r.follower_waits.values())
         r.follower_waits.clear()
         for wait in waits:
             answer_or_hold(ctx, r, wait.source, wait.request)
-    if r.consumer_waits and (not followers or ctx.switches.read_beyond_hw):
+    if r.consumer_waits and (not followers or r.bugs.read_beyond_hw):
         for key, wait in list(r.consumer_waits.items()):
-            if _readable_end(ctx, r, wait.request) > wait.request.offset:
+            if _readable_end(r, wait.request) > wait.request.offset:
                 del r.consumer_waits[key]
                 answer_or_hold(ctx, r, wait.source, wait.request)
 

@@ -1,21 +1,26 @@
 """How a new follower finds where its log leaves the leader's, before its first fetch.
 
 One module for all rules but truncate-on-fetch, which is part of every fetch (`follower.py`). The
-leader's side of OffsetForLeaderEpoch is here too. What is undefined falls back to the follower's
+leader's side of these questions is here too. What is undefined falls back to the follower's
 own high watermark, as the documents say; a lost answer never does: the question is asked again.
 
-KIP-101, KIP-279; docs/protocols.md.
+KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 """
 
 from __future__ import annotations
 
 from node.core.context import Context
 from node.core.epochs import EpochEnd
-from node.core.messages import UNDEFINED, EpochEndRequest, EpochEndResponse, Error
+from node.core.messages import HW_ONLY, UNDEFINED, EpochEndRequest, EpochEndResponse, Error
 from node.core.protocol import Truncation
 from node.core.replica import Replica
 
-_VERSIONS = {Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_END_V1: 1}
+_VERSIONS = {
+    Truncation.LEADER_HW: HW_ONLY, Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_OFFSET: 0,
+    Truncation.EPOCH_END_V1: 1, Truncation.EPOCH_END_V1_LOWEST: 1,
+}  # fmt: skip
+_TRIES = 3
+"""Questions after which the bug LB2 cuts to the own high watermark."""
 
 
 def first_question(r: Replica) -> int | None:
@@ -37,6 +42,12 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
+def gives_up(r: Replica) -> bool:
+    """Bug LB2: a question that failed three times is not asked again."""
+    asks = r.fetching.asking is not None
+    return asks and r.bugs.liftbridge_fallback and r.fetching.failures >= _TRIES
+
+
 def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) -> None:
     """A follower asks where an epoch ends in this leader's log."""
     error = Error.NONE
@@ -49,12 +60,20 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
     version = min(request.version, _VERSIONS.get(r.protocol.truncation, request.version))
     found = EpochEnd(UNDEFINED, UNDEFINED)
     if error is Error.NONE:
-        found = end_v0(r, request.epoch) if version == 0 else end_v1(r, request.epoch)
+        found = _answer(r, request.epoch, version)
     ctx.send(source, EpochEndResponse(
         corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
         request_epoch=request.leader_epoch, epoch=found.epoch, end_offset=found.end,
         version=version, leader=r.leader,
     ))  # fmt: skip
+
+
+def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:
+    if version == HW_ONLY:
+        return EpochEnd(UNDEFINED, r.hw)
+    if r.protocol.truncation is Truncation.EPOCH_OFFSET:
+        return epoch_offset(r, epoch, learned_late=r.bugs.liftbridge_epoch_offset)
+    return end_v0(r, epoch) if version == 0 else end_v1(r, epoch)
 
 
 def end_v0(r: Replica, epoch: int) -> EpochEnd:
@@ -68,13 +87,32 @@ def end_v0(r: Replica, epoch: int) -> EpochEnd:
     return EpochEnd(UNDEFINED, above[0])
 
 
+def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> EpochEnd:
+    """Liftbridge's lookup: the start of the first epoch above the asked one, else the log end.
+
+    `learned_late` is bug LB1. Its answers are the last offset to keep, and so are the entries that
+    a leader makes for its own epoch (log end - 1). But an epoch learned from records is entered
+    with the offset of its first record: one too many is kept.
+    """
+    for above, start in r.log.cache.entries():
+        if above > epoch:
+            learned = above != r.leader_epoch
+            return EpochEnd(UNDEFINED, start + (learned_late and learned))
+    return EpochEnd(UNDEFINED, r.leo)
+
+
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends."""
+    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. Undefined
+    below the first epoch and, but for the latest itself, where none is above."""
+    if r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST:
+        return r.log.cache.end_of(epoch, r.leo)
     entries = r.log.cache.entries()
     below = [each for each, _ in entries if each <= epoch]
     if not below:
         return EpochEnd(UNDEFINED, UNDEFINED)
     above = [start for each, start in entries if each > below[-1]]
+    if not above and below[-1] < epoch:
+        return EpochEnd(UNDEFINED, UNDEFINED)
     return EpochEnd(below[-1], above[0] if above else r.leo)
 
 
@@ -92,7 +130,7 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
     """Where to cut, given where the leader says the asked epoch ends."""
     if response.end_offset == UNDEFINED:
         return Cut(r.hw)
-    if response.version == 0:
+    if response.version < 1:
         return Cut(min(response.end_offset, r.leo))
     own = r.log.cache.entries()
     starts_above = [start for each, start in own if each > response.epoch]
@@ -101,5 +139,6 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
         return Cut(min(response.end_offset, own_end))
     older = [each for each, _ in own if each < response.epoch]
     if not older:
-        return Cut(min(response.end_offset, r.leo))
+        lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
+        return Cut(min(response.end_offset, own[0][1] if lowest and own else r.leo))
     return Cut(own_end, again=older[-1])

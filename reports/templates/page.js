@@ -127,6 +127,97 @@
     }
   }
 
+  // The log through time: every step is applied to what the replicas held before it.
+  class Replay {
+    constructor(block) {
+      Object.assign(this, JSON.parse(block.querySelector("script").textContent));
+      this.table = block.querySelector("table");
+      this.range = block.querySelector("input");
+      this.said = block.querySelector(".said");
+      this.range.max = this.steps.length - 1;
+      block.hidden = false;
+      const jump = block.querySelector("[data-step=broke]");
+      jump.hidden = this.broke < 0;
+      this.range.addEventListener("input", () => this.show(Number(this.range.value)));
+      block.querySelector(".steps").addEventListener("click", (event) => {
+        const at = Number(this.range.value);
+        const to = {
+          first: 0, back: at - 1, on: at + 1, last: this.steps.length - 1, broke: this.broke,
+        }[event.target.dataset.step];
+        if (to !== undefined) this.show(clamp(to, 0, this.steps.length - 1));
+      });
+      this.show(this.broke >= 0 ? this.broke : this.steps.length - 1);
+    }
+
+    // What each replica holds after step `at`, and what was acknowledged until then.
+    after(at) {
+      const nodes = this.nodes.map(() => ({ cells: new Map(), hw: 0, role: "", up: true }));
+      const acked = new Map();
+      for (const [, number, what, a, b, epoch] of this.steps.slice(0, at + 1)) {
+        const node = nodes[number];
+        if (what === "append") {
+          for (let o = Math.max(a, this.low); o < Math.min(b, this.high); o += 1) node.cells.set(o, epoch);
+        } else if (what === "cut") {
+          for (const o of [...node.cells.keys()]) if (o >= a) node.cells.delete(o);
+          node.hw = Math.min(node.hw, b);
+        } else if (what === "hw") node.hw = a;
+        else if (what === "role") {
+          node.hw = a;
+          node.role = b ? `leads e${epoch}` : `e${epoch}`;
+        } else if (what === "up") node.up = true;
+        else if (what === "down") { node.up = false; node.role = "down"; }
+        else if (what === "ack") {
+          for (let o = Math.max(a, this.low); o < Math.min(b, this.high); o += 1) {
+            if (!acked.has(o)) acked.set(o, node.cells.get(o) ?? epoch);
+          }
+        }
+      }
+      return [nodes, acked];
+    }
+
+    show(at) {
+      this.range.value = at;
+      const [when, number, what, , , , said] = this.steps[at];
+      this.said.textContent = `step ${at + 1} of ${this.steps.length}, ${when.toFixed(3)} s: ${said}`;
+      this.said.classList.toggle("broke", at === this.broke);
+      const [nodes, acked] = this.after(at);
+      const made = (tag, parent, text = "", classes = "") => {
+        const element = document.createElement(tag);
+        element.textContent = text;
+        element.className = classes;
+        parent.append(element);
+        return element;
+      };
+      this.table.replaceChildren();
+      const head = made("tr", made("thead", this.table));
+      made("th", head, "offset");
+      for (let o = this.low; o < this.high; o += 1) made("th", head, String(o));
+      const body = made("tbody", this.table);
+      const promised = made("tr", body, "", "acked");
+      made("th", promised, "acked");
+      for (let o = this.low; o < this.high; o += 1) {
+        made("td", promised, acked.has(o) ? `e${acked.get(o)}` : "", acked.has(o) ? "acked" : "none");
+      }
+      nodes.forEach((node, index) => {
+        const row = made("tr", body, "", `replica${node.up ? "" : " down"}${index === number ? " now" : ""}`);
+        made("th", row, `${this.nodes[index]} ${node.role}`);
+        for (let o = this.low; o < this.high; o += 1) {
+          const epoch = node.cells.get(o);
+          const classes = [];
+          if (epoch === undefined) classes.push("none");
+          else classes.push(`ep${Math.max(0, epoch) % 8}`);
+          if (epoch !== undefined && o >= node.hw) classes.push("above");
+          if (o === node.hw) classes.push("hw");
+          if (epoch !== undefined && acked.has(o) && acked.get(o) !== epoch) classes.push("bad");
+          if (epoch === undefined && acked.has(o) && o < node.hw) classes.push("lacks");
+          made("td", row, epoch === undefined ? "" : `e${epoch}`, classes.join(" "));
+        }
+      });
+    }
+  }
+
+  for (const block of document.querySelectorAll(".replay")) new Replay(block);
+
   for (const root of document.querySelectorAll(".view")) {
     new View(root, root.previousElementSibling.querySelector(".zoom"));
   }

@@ -287,6 +287,9 @@ class OnePartition:
             found["inconsistent-offsets"] += sum(o == offset for o, _ in readable) > 1
         found["duplicate"] = sum(len(offsets) > 1 for offsets in self.at.values())
         seen = {p for op in self.ops for p in op.polled(self.partition)}
+        for offset in {o for o, _ in seen}:
+            # Of reads only; epochs and replicas' logs are in `log_definitions`.
+            found["divergence"] += sum(o == offset and v >= 0 for o, v in seen) > 1
         for offset in {o for o, v in seen | self.logs.records if v < 0}:
             found["unreadable-record"] += 1
             assert offset >= 0

@@ -1,0 +1,1 @@
+"""The simulated world: the same brokers, clients and faults under virtual time."""

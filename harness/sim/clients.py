@@ -1,0 +1,127 @@
+"""All clients of a simulated run: the sessions of `harness.crew` under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from harness.client import Answer, Effects, Session
+from harness.consumer import Consumer
+from harness.crew import Crew
+from harness.history import Op
+from harness.leaders import NEVER_US
+from harness.operator import Operator
+from harness.sim.agenda import Agenda
+from harness.sim.network import Network, Parcel
+from harness.tally import Status, Tally
+
+
+class SimClients:
+    """`harness.cluster.RunClients`. `ops` is the history; `seen` is told of each line of it."""
+
+    def __init__(
+        self, crew: Crew, agenda: Agenda, network: Network, seen: Callable[[Op], None]
+    ) -> None:
+        self.ops: list[Op] = []
+        self._crew = crew
+        self._agenda = agenda
+        self._network = network
+        self._seen = seen
+        self._next_op = count().__next__
+        self._tally = Tally()
+        self._sessions: dict[str, Session] = {}
+        self._writers: list[Session] = []
+        self._final: list[Consumer] = []
+        self._due_us: dict[str, int] = {}
+        self._armed_us: dict[str, int] = {}
+
+    @property
+    def status(self) -> Status:
+        """How far they are, now."""
+        status = self._tally.status
+        status.t_us = self._agenda.now_us
+        status.writers_idle = all(session.idle for session in self._writers)
+        if self._final:
+            status.final = "done" if all(reader.done for reader in self._final) else "running"
+            status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
+        return status
+
+    def go(self) -> None:
+        """Start the workload."""
+        made = self._crew.sessions(self._next_op)
+        self._writers = [made[client] for client in self._crew.writing]
+        self._begin(made)
+
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload, by its number."""
+        told = self._crew.workload.operations[operation]
+        session = self._sessions.get(told.client)
+        if isinstance(session, Operator):
+            session.operate(operation, told)
+            self._due_us[told.client] = self._agenda.now_us
+            self._arm(told.client, self._agenda.now_us)
+        self._tally.status.operated += 1
+
+    def healed(self, t_us: int) -> None:
+        """Tell from when on an acknowledgement counts as recovery."""
+        self._tally.healed(t_us)
+
+    def stop_writing(self) -> None:
+        """Producers invoke nothing more."""
+        for session in self._writers:
+            session.stop()
+
+    def read_everything(self) -> None:
+        """All other clients end; fresh ones read everything from the beginning."""
+        for session in self._sessions.values():
+            session.stop()
+        partitions = self._crew.cluster.partition_names()
+        targets = {p: self._tally.acked_end.get(p, 0) for p in partitions}
+        readers = self._crew.final_readers(self._next_op, targets)
+        self._final = list(readers.values())
+        self._begin(readers)
+
+    def close(self) -> None:
+        """End them."""
+        self._due_us.clear()
+
+    def _begin(self, sessions: Mapping[str, Session]) -> None:
+        self._sessions.update(sessions)
+        for client in sessions:
+            self._network.join(client, self._arrive)
+            self._due_us[client] = self._agenda.now_us
+            self._arm(client, self._agenda.now_us)
+
+    def _arrive(self, parcel: Parcel) -> None:
+        client, source, message, body = parcel
+        if client in self._due_us:
+            done = self._sessions[client].step(self._agenda.now_us, Answer(source, message, body))
+            self._carry_out(client, done)
+
+    def _alarm(self, client: str) -> None:
+        now_us = self._agenda.now_us
+        if self._armed_us.get(client) != now_us or client not in self._due_us:
+            return
+        self._armed_us[client] = NEVER_US
+        due_us = self._due_us[client]
+        if due_us <= now_us:
+            self._carry_out(client, self._sessions[client].step(now_us))
+        else:
+            self._arm(client, due_us)
+
+    def _carry_out(self, client: str, effects: Effects) -> None:
+        """Record first, then send."""
+        for op in effects.ops:
+            self.ops.append(op)
+            self._tally.add(op)
+            self._seen(op)
+        for out in effects.messages:
+            self._network.send(client, out.to, out.message, out.body)
+        self._due_us[client] = effects.deadline_us
+        self._arm(client, effects.deadline_us)
+
+    def _arm(self, client: str, due_us: int) -> None:
+        if due_us < self._armed_us.get(client, NEVER_US):
+            at_us = max(due_us, self._agenda.now_us + 1)
+            self._armed_us[client] = at_us
+            self._agenda.at(at_us, self._alarm, client)

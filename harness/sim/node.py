@@ -1,0 +1,373 @@
+"""One node of the simulator: the unchanged core between its inbox, its disk and its clock.
+
+A turn is the real loop's (`node.runtime.loop`): drain the inbox, step all of it, tell the core of
+the time if that is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace
+with them, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness.brokers import Exit
+from harness.sim.agenda import Agenda
+from harness.sim.disk import SimDisk
+from harness.sim.network import Network, Parcel
+from node.core.api import Deliver, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.broker import Broker
+from node.errors import FloodmarkError, StorageError
+from node.runtime.breakpoints import Armed, Breakpoint, standing
+from node.trace import TraceEvent
+
+BOOT_US: Final = 20_000
+"""From the start of a process until it listens; what comes before is lost."""
+HAND_OVER_US: Final = 2_000_000
+"""How long after a request to stop the core may take."""
+INBOX_MESSAGES: Final = 2_000
+"""What a paused process's queues hold; more is lost."""
+PER_MILLION: Final = 1_000_000
+_EXIT_BROKEN: Final = 70
+_EXIT_STORAGE: Final = 74
+_NEVER: Final = 1 << 62
+
+MakeConfig = Callable[[str, int], NodeConfig]
+Seen = Callable[["SimNode", list[TraceEvent]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a turn still has to do."""
+
+    at_once: list[Outgoing]
+    later: list[Outgoing]
+    trace: list[TraceEvent]
+    flush: bool
+    stopped: bool
+
+
+class SimNode:
+    """A node and its processes, one after another.
+
+    `core` is the running process's, None while there is none (or it still boots). `seen` is told
+    each turn's trace events before the turn's messages leave; `ended` each end of a process.
+    """
+
+    def __init__(
+        self, name: str, agenda: Agenda, network: Network, make_config: MakeConfig, seed: int,
+        seen: Seen, ended: Callable[[Exit, str], None],
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.disk = SimDisk()
+        self.core: Broker | None = None
+        self.incarnation = 0
+        self.up = False
+        self.paused = False
+        self.fsync_us = 0
+        self._agenda = agenda
+        self._network = network
+        self._make_config = make_config
+        self._seed = seed
+        self._seen = seen
+        self._ended = ended
+        self._inbox: list[Parcel] = []
+        self._busy_until_us = 0
+        self._deadline_us = _NEVER
+        self._armed_us = _NEVER
+        self._give_up_us = _NEVER
+        self._clock_rate = PER_MILLION
+        self._clock_from = (agenda.now_us, agenda.now_us)
+        self._points: list[Breakpoint] = []
+        self._armed = Armed(name, 0)
+        self._standing: tuple[int, Callable[[], None]] | None = None
+        # One object, so that the agenda can tell by identity whom an arrival is for.
+        self.arrive = self._arrive
+        network.join(name, self.arrive)
+
+    # -- what worlds do to it
+
+    def start(self) -> None:
+        """Start the next process, unless one runs; it listens after BOOT_US."""
+        if self.up:
+            return
+        self.up, self.paused = True, False
+        self.incarnation += 1
+        self._armed = Armed(self.name, self.incarnation, self._points)
+        self._inbox.clear()
+        self._busy_until_us = 0
+        self._give_up_us = _NEVER
+        self._agenda.at(self._agenda.now_us + BOOT_US, self._boot, self.incarnation)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.up:
+            self._end(-signal.SIGKILL, "kill")
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM; a paused process is resumed for it, one that boots ends at once."""
+        if not self.up:
+            return
+        self.resume()
+        if self.core is None:
+            self._end(0, "stop")
+        elif self._give_up_us == _NEVER:
+            if self._standing is not None:
+                self.disarm(self._standing[0])
+            self._give_up_us = self._agenda.now_us + HAND_OVER_US
+            self._agenda.at(self._give_up_us, self._wake)
+            self._turn([*self._mail(), Shutdown()])
+
+    def pause(self) -> None:
+        """SIGSTOP: mail waits, time passes."""
+        self.paused = self.up
+
+    def resume(self) -> None:
+        """SIGCONT: all mail at once, then the time."""
+        if self.paused:
+            self.paused = False
+            self._go_on_if_free()
+            self._wake(None)
+
+    def arm(self, point: Breakpoint) -> None:
+        """Arm a breakpoint, in this process and in later ones until one has come to it."""
+        self._points.append(point)
+        self._armed.replace(self._points)
+
+    def disarm(self, number: int) -> None:
+        """Take a breakpoint away; a process that stands at it goes on."""
+        self._points = [point for point in self._points if point.number != number]
+        self._armed.replace(self._points)
+        self._go_on_if_free()
+
+    def set_clock_rate(self, per_million: int) -> None:
+        """From now on a million microseconds are `per_million` on this node's clock."""
+        assert per_million > 0
+        self._clock_from = (self._agenda.now_us, self._local_us())
+        self._clock_rate = per_million
+        self._arm()
+
+    # -- the clock
+
+    def _local_us(self) -> int:
+        """This node's own clock."""
+        if self._clock_rate == PER_MILLION:
+            return self._agenda.now_us - self._clock_from[0] + self._clock_from[1]
+        began_us, local_us = self._clock_from
+        return local_us + (self._agenda.now_us - began_us) * self._clock_rate // PER_MILLION
+
+    def _due_us(self) -> int:
+        """When its clock will show the core's deadline, in virtual time."""
+        began_us, local_us = self._clock_from
+        if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
+            return self._deadline_us - local_us + began_us
+        left_us = self._deadline_us - local_us
+        return began_us - (-left_us * PER_MILLION // self._clock_rate)
+
+    def _arm(self) -> None:
+        """Be woken at the deadline. An earlier alarm that is no longer needed does no harm."""
+        due_us = self._due_us()
+        if due_us >= self._armed_us:
+            return
+        due_us = max(due_us, self._agenda.now_us + 1)
+        if due_us < self._armed_us:
+            self._armed_us = due_us
+            self._agenda.at(due_us, self._alarm, due_us)
+
+    def _alarm(self, at_us: int) -> None:
+        if at_us != self._armed_us:
+            return
+        self._armed_us = _NEVER
+        if self.core is not None and not self.paused:
+            if self._due_us() <= at_us:
+                self._wake(None)
+            else:
+                self._arm()
+
+    # -- turns
+
+    def _boot(self, incarnation: int) -> None:
+        if not self.up or incarnation != self.incarnation or self.core is not None:
+            return
+        if self.paused:
+            # It goes on booting when it is resumed: `_wake` comes back here.
+            return
+        self.disk.open()
+        jitter = random.Random(f"{self._seed}/{self.name}/{incarnation}")
+        config = self._make_config(self.name, incarnation)
+        try:
+            self.core = Broker(config, self.disk, jitter, self._local_us())
+        except FloodmarkError as error:
+            self._end(error.exit_code, "itself", str(error))
+            return
+        self._turn([], first=True)
+
+    def _arrive(self, parcel: Parcel) -> None:
+        """A message, and all others that arrive at the same moment."""
+        parcels = [parcel, *self._agenda.also_now(self.arrive)]
+        if self.core is None:
+            return
+        if self.paused or self._standing or self._busy_until_us > self._agenda.now_us:
+            self._inbox += parcels[: INBOX_MESSAGES - len(self._inbox)]
+            return
+        self._turn([Deliver(source, message, body) for _, source, message, body in parcels])
+
+    def _wake(self, _: object) -> None:
+        """The disk is done, a pause is over, or it is time."""
+        if not self.up or self.paused or self._standing:
+            return
+        if self.core is None:
+            self._boot(self.incarnation)
+        elif self._busy_until_us <= self._agenda.now_us:
+            mail = self._mail()
+            give_up = self._agenda.now_us >= self._give_up_us
+            if mail or give_up or self._local_us() >= self._deadline_us:
+                self._turn(mail)
+            else:
+                self._arm()
+
+    def _mail(self) -> list[Event]:
+        mail: list[Event] = [Deliver(*parcel[1:]) for parcel in self._inbox]
+        self._inbox.clear()
+        return mail
+
+    def _turn(self, events: list[Event], *, first: bool = False) -> None:
+        """Step `events` and, if it is due, the time; then commit, trace and send."""
+        core, now_us, local_us = self.core, self._agenda.now_us, self._local_us()
+        assert core is not None
+        at_once: list[Outgoing] = []
+        later: list[Outgoing] = []
+        trace: list[TraceEvent] = []
+        flush = stopped = False
+        try:
+            for event in events:
+                effects = core.step(local_us, event)
+                trace += effects.trace
+                _sort(effects.messages, at_once, later)
+                self._deadline_us = effects.deadline_us
+                flush = flush or effects.flush
+                stopped = effects.stopped
+                if stopped:
+                    break
+            if not stopped and (first or 0 < self._deadline_us <= local_us):
+                effects = core.step(local_us, Tick())
+                trace += effects.trace
+                _sort(effects.messages, at_once, later)
+                self._deadline_us = effects.deadline_us
+                flush = flush or effects.flush
+                stopped = effects.stopped
+        except Exception as error:
+            self._broken(error)
+            return
+        if trace:
+            stamp: dict[str, Any] = {
+                "t_us": now_us, "node": self.name, "incarnation": self.incarnation
+            }
+            trace = [{**stamp, **one} for one in trace]
+        turn = _Turn(at_once, later, trace, flush or stopped, stopped)
+        reached = self._armed.reached(trace)
+        if reached and reached[0].before == "commit":
+            self._seen(self, [self._stamped(standing(*reached))])
+            self._stand(reached[0], lambda: self._finish(turn, None))
+        else:
+            self._finish(turn, reached)
+
+    def _stamped(self, event: TraceEvent) -> TraceEvent:
+        now_us = self._agenda.now_us
+        return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
+
+    def _finish(self, turn: _Turn, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
+        """Commit and trace; then send, unless a breakpoint was reached."""
+        trace = turn.trace
+        if turn.at_once:
+            if trace:
+                self._seen(self, trace)
+            for out in turn.at_once:
+                self._network.send(self.name, out.to, out.message, out.body)
+            trace = []
+        try:
+            if turn.flush:
+                self.disk.flush()
+            else:
+                self.disk.commit()
+        except StorageError as error:
+            self._end(_EXIT_STORAGE, "itself", str(error))
+            return
+        if reached:
+            trace = [*trace, self._stamped(standing(*reached))]
+        if trace:
+            self._seen(self, trace)
+        if reached:
+            self._stand(reached[0], lambda: self._send(turn))
+        else:
+            self._send(turn)
+
+    def _send(self, turn: _Turn) -> None:
+        """Send, and end if that was the last turn."""
+        if self.fsync_us and turn.later:
+            self._busy_until_us = self._agenda.now_us + self.fsync_us
+            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.later))
+        else:
+            for out in turn.later:
+                self._network.send(self.name, out.to, out.message, out.body)
+        if not self.up:
+            return
+        if turn.stopped:
+            self._end(0, "stop")
+        elif self._agenda.now_us >= self._give_up_us:
+            self._end(0, "stop", "stopped without having handed over")
+        else:
+            self._arm()
+
+    def _stand(self, point: Breakpoint, go_on: Callable[[], None]) -> None:
+        """Stop here: mail waits, time passes, until the breakpoint is taken away."""
+        self._standing = (point.number, go_on)
+
+    def _go_on_if_free(self) -> None:
+        """Go on where the process stands, if nothing keeps it there any more."""
+        if self._standing is not None and not self.paused:
+            number, go_on = self._standing
+            if number not in self._armed:
+                self._standing = None
+                go_on()
+                self._wake(None)
+
+    def _synced(self, what: tuple[int, list[Outgoing]]) -> None:
+        """A slow disk is done with a turn: its messages leave, the next turn may begin."""
+        incarnation, later = what
+        if self.up and incarnation == self.incarnation:
+            for out in later:
+                self._network.send(self.name, out.to, out.message, out.body)
+            self._wake(None)
+
+    # -- ends
+
+    def _broken(self, error: Exception) -> None:
+        """The core gave up: its process ends, and nothing of the turn is kept."""
+        sentence = str(error) if isinstance(error, FloodmarkError) else ""
+        code = _EXIT_STORAGE if isinstance(error, StorageError) else _EXIT_BROKEN
+        self._end(code, "itself", sentence or "".join(traceback.format_exception(error)))
+
+    def _end(self, code: int, by: Any, words: str = "") -> None:
+        self.up = self.paused = False
+        self.core = None
+        if self._standing is not None:
+            self._points = [p for p in self._points if p.number != self._standing[0]]
+            self._standing = None
+        self._inbox.clear()
+        self._deadline_us = _NEVER
+        self._ended(
+            Exit(
+                node=self.name, incarnation=self.incarnation, t_us=self._agenda.now_us, code=code,
+                by=by, expected=by != "itself",
+            ),
+            words,
+        )  # fmt: skip
+
+
+def _sort(messages: list[Outgoing], at_once: list[Outgoing], later: list[Outgoing]) -> None:
+    for out in messages:
+        (at_once if out.mark is Mark.AT_ONCE else later).append(out)

@@ -1,0 +1,176 @@
+"""What the controller makes of admin commands: topics, elections, reassignments, MinISR.
+
+Pure: from the controller's image and a command to the records to append, or a refusal in one
+sentence. A command that finds its work done appends nothing and is no error, so that it can be
+asked again when its answer is lost. See docs/protocols.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from node.core import election, reassignment
+from node.core.context import Jitter
+from node.core.image import NO_LEADER, Image, PartitionRecord
+from node.core.messages import (
+    AdminRequest,
+    CreateTopic,
+    Error,
+    ReassignReplicas,
+    SetMinIsr,
+)
+from node.core.protocol import LeaderBy, Protocol
+
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Records to append, or why not. `detail` without `error` tells what was so already."""
+
+    records: Sequence[PartitionRecord] = ()
+    error: Error = Error.NONE
+    detail: str = ""
+
+
+def decide(
+    image: Image, request: AdminRequest, protocol: Protocol, rules: election.Rules, jitter: Jitter
+) -> Decision:
+    """What is to be done about a command; `jitter` draws first leaders where they are drawn."""
+    if isinstance(request, CreateTopic):
+        return _create_topic(image, request, protocol, jitter)
+    if protocol.leader_by is LeaderBy.VOTES:
+        return _refused("votes decide who leads, among replicas that stay as they are")
+    if isinstance(request, SetMinIsr):
+        return _set_min_isr(image, request, rules)
+    state = image.partitions.get(request.partition)
+    if state is None:
+        return Decision(
+            error=Error.UNKNOWN_PARTITION, detail=f"there is no partition {request.partition}"
+        )
+    if isinstance(request, ReassignReplicas):
+        return _reassign(image, state, request.replicas, rules)
+    if request.unclean:
+        return _elect_unclean(image, state, rules)
+    return _elect_preferred(image, state, rules)
+
+
+def _refused(why: str) -> Decision:
+    return Decision(error=Error.INVALID_REQUEST, detail=why)
+
+
+def _one(record: PartitionRecord | None, otherwise: str) -> Decision:
+    """Append the record, or say why there is none to append."""
+    return Decision(detail=otherwise) if record is None else Decision((record,))
+
+
+def _elect_preferred(image: Image, state: PartitionRecord, rules: election.Rules) -> Decision:
+    first = state.replicas[0]
+    if state.leader == first:
+        return Decision(detail=f"{first} leads {state.partition} already")
+    if not image.is_active(first):
+        return _refused(f"{first}, preferred for {state.partition}, is not active")
+    if first not in state.isr:
+        return _refused(f"{first}, preferred for {state.partition}, is not in sync")
+    return _one(election.preferred(state, image.is_active, rules), "")
+
+
+def _elect_unclean(image: Image, state: PartitionRecord, rules: election.Rules) -> Decision:
+    if state.leader != NO_LEADER:
+        return Decision(detail=f"{state.leader} leads {state.partition}: nobody else is needed")
+    if not image.active(state.replicas):
+        return _refused(f"no replica of {state.partition} is active")
+    return _one(election.unclean(state, image.is_active, rules), "")
+
+
+def _reassign(
+    image: Image, state: PartitionRecord, target: tuple[str, ...], rules: election.Rules
+) -> Decision:
+    if not target:
+        why_not = reassignment.why_not_cancelled(state, rules) if state.target else ""
+        if why_not:
+            return _refused(why_not)
+        return _one(
+            reassignment.cancel(state, image.is_active, rules),
+            f"{state.partition} is not being moved",
+        )
+    if len(set(target)) != len(target):
+        return _refused(f"each replica is named once, not {' '.join(target)}")
+    unknown = [name for name in target if name not in image.brokers]
+    if unknown:
+        return _refused(f"{' '.join(unknown)} never registered as a broker")
+    return _one(
+        reassignment.begin(state, target, image.is_active, rules),
+        f"{state.partition} is on {' '.join(target)}, or on its way there, already",
+    )
+
+
+def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Decision:
+    if request.min_isr < 1:
+        return _refused(f"min_isr is 1 or more, not {request.min_isr}")
+    states = _of_topic(image, request.topic)
+    if not states:
+        return Decision(
+            error=Error.UNKNOWN_PARTITION, detail=f"there is no topic {request.topic}"
+        )
+    changes = (
+        election.min_isr_set(state, request.min_isr, image.is_active, rules) for state in states
+    )
+    records = [change for change in changes if change is not None]
+    detail = "" if records else f"min_isr of {request.topic} is {request.min_isr} already"
+    return Decision(records, detail=detail)
+
+
+def _of_topic(image: Image, topic: str) -> list[PartitionRecord]:
+    return [
+        state for name, state in image.partitions.items() if name.rpartition("-")[0] == topic
+    ]
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def _create_topic(
+    image: Image, request: CreateTopic, protocol: Protocol, jitter: Jitter
+) -> Decision:
+    """Spread a topic's replicas over the active brokers."""
+    if request.topic + "-0" in image.partitions:
+        return Decision(detail=f"topic {request.topic} is there already")
+    brokers = sorted(image.active(image.brokers), key=lambda b: (len(b), b))
+    refusal = _wrong_with_topic(request, len(brokers))
+    if refusal:
+        return _refused(refusal)
+    records = []
+    for number in range(request.partitions):
+        replicas = tuple(
+            brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
+        )
+        record = PartitionRecord(
+            partition=f"{request.topic}-{number}", replicas=replicas, isr=(),
+            partition_epoch=1, min_isr=request.min_isr,
+        )  # fmt: skip
+        if protocol.leader_by is LeaderBy.CONTROLLER:
+            drawn = protocol.random_first_leader
+            first = jitter.randint(0, len(replicas) - 1) if drawn else 0
+            record = replace(record, isr=replicas, leader=replicas[first], leader_epoch=1)
+        records.append(record)
+    return Decision(records)
+
+
+def _wrong_with_topic(request: CreateTopic, brokers: int) -> str:
+    """Why a topic cannot be made, "" if it can."""
+    if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
+        return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
+    if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
+        return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"
+    if not 1 <= request.replication_factor <= brokers:
+        return (
+            f"replication factor {request.replication_factor} needs as many live brokers, "
+            f"there are {brokers}"
+        )
+    return ""

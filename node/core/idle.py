@@ -1,0 +1,78 @@
+"""Idle wait: a follower at the end of its leader's log sleeps, and is woken when there is data.
+
+The other way to wait than the long poll of Kafka. The leader answers a follower that has
+everything at once, with the 16 bytes of LeaderEpoch and HW and nothing else, and remembers it as a
+data waiter of the log; when the log grows each waiter gets one notification. A notification only
+ends a sleep early, so a lost one costs time and nothing else.
+
+Source: Liftbridge's replication protocol (`replica.max.idle.wait`); docs/protocols.md.
+"""
+
+from __future__ import annotations
+
+from node.core.context import Context
+from node.core.messages import CONSUMER, FetchRequest, PartitionNotification
+from node.core.protocol import Protocol, Waiting
+from node.core.replica import Replica
+from node.errors import UsageError
+
+_JITTER_SHARE = 5
+"""A sleep is shorter than `idle_wait_ms` by a random part of up to a fifth (2 s of 10 s)."""
+
+
+def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
+    """A follower that sleeps longer than it may lag falls out of the ISR for nothing.
+
+    Raises UsageError.
+    """
+    if protocol.waiting is Waiting.IDLE_WAIT and idle_wait_ms >= lag_ms:
+        raise UsageError(
+            f"idle_wait_ms is {idle_wait_ms}, but under {protocol.name} it must be below lag_ms, "
+            f"which is {lag_ms}"
+        )
+
+
+# -- the leader -----------------------------------------------------------------------------------
+
+
+def registers(r: Replica, request: FetchRequest, source: str, found: list[bytes]) -> bool:
+    """Whether a fetch is a caught-up follower's, who is told so at once; it waits for data now."""
+    if r.protocol.waiting is not Waiting.IDLE_WAIT or request.replica == CONSUMER or found:
+        return False
+    r.data_waiters[request.replica] = source
+    return True
+
+
+def notify(ctx: Context, r: Replica) -> None:
+    """The log has grown: wake everybody who waits, once."""
+    waiters = list(r.data_waiters.values())
+    r.data_waiters.clear()
+    for follower in waiters:
+        ctx.send(follower, PartitionNotification(partition=r.partition))
+
+
+# -- the follower ---------------------------------------------------------------------------------
+
+
+def rest(ctx: Context, r: Replica) -> None:
+    """Nothing to fetch: sleep, unless new data was announced while the answer was under way."""
+    fetching = r.fetching
+    fetching.outstanding = False
+    sleep_us = 0
+    if not fetching.notified:
+        longest_us = ctx.config.timings.idle_wait_ms * 1000
+        sleep_us = longest_us - ctx.jitter.randint(0, longest_us // _JITTER_SHARE)
+    fetching.deadline_us = ctx.now_us + sleep_us
+    r.wake_us = min(r.wake_us, fetching.deadline_us)
+
+
+def on_notification(ctx: Context, r: Replica, source: str) -> None:
+    """New data: end the sleep; if a fetch is under way, its answer may be from before."""
+    fetching = r.fetching
+    if r.role != "follower" or source != r.leader:
+        return
+    fetching.notified = True
+    asleep = not fetching.outstanding and fetching.failures == 0
+    if asleep:
+        fetching.deadline_us = ctx.now_us
+        r.wake_us = min(r.wake_us, ctx.now_us)

@@ -1,0 +1,100 @@
+"""Leader reports: followers tell the controller that their leader does not answer.
+
+Both sides. A follower without a valid answer for the leader timeout reports, and reports again
+with each failed round. The controller keeps the witnesses of each partition; when the followers in
+the ISR that reported are a majority of them, it elects another leader. A set of witnesses lives
+until the leader timeout has passed since its last report, and dies with the controller: followers
+report again.
+
+Source: Liftbridge's replication protocol, partition leader failure; docs/protocols.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from node.core.context import Context
+from node.core.image import PartitionRecord
+from node.core.messages import ReportLeader
+from node.core.protocol import Detection
+from node.core.replica import NEVER, Replica
+from node.trace import REPORTED, WITNESSED
+
+
+def _timeout_us(ctx: Context) -> int:
+    return ctx.config.timings.leader_timeout_ms * 1000
+
+
+def maybe_report(ctx: Context, r: Replica) -> None:
+    """A round of this follower begins: had the last one failed, and the leader been silent too
+    long before that, the controller is told."""
+    if r.protocol.detection is not Detection.LEADER_REPORTS:
+        return
+    failed = r.fetching.outstanding or r.fetching.failures > 0
+    if not failed or ctx.now_us - r.fetching.heard_us < _timeout_us(ctx):
+        return
+    ctx.trace(
+        REPORTED, r.partition, leader=r.leader, leader_epoch=r.leader_epoch,
+        partition_epoch=r.partition_epoch,
+    )  # fmt: skip
+    ctx.send(ctx.controller or ctx.config.voters[0], ReportLeader(
+        partition=r.partition, replica=ctx.node, leader=r.leader, leader_epoch=r.leader_epoch,
+        partition_epoch=r.partition_epoch,
+    ))  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Reports:
+    """Who reported a partition's leader of `leader_epoch`, and when they are forgotten."""
+
+    leader_epoch: int
+    names: list[str] = field(default_factory=list)
+    expires_us: int = NEVER
+
+
+class Witnesses:
+    """What the controller was told about leaders. In memory only."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Reports] = {}
+
+    def testify(self, ctx: Context, state: PartitionRecord, report: ReportLeader) -> bool:
+        """Count a report, if it is about the present leader and epochs. Returns whether the leader
+        has to go: more than (ISR - 1) / 2 members of the ISR say so."""
+        if (report.leader, report.leader_epoch) != (state.leader, state.leader_epoch):
+            return False
+        if report.partition_epoch != state.partition_epoch:
+            return False
+        reports = self._about(ctx, state)
+        reports.expires_us = ctx.now_us + _timeout_us(ctx)
+        if report.replica not in reports.names:
+            reports.names.append(report.replica)
+        count = [name for name in reports.names if name in state.isr]
+        ctx.trace(
+            WITNESSED, state.partition, leader=state.leader, leader_epoch=state.leader_epoch,
+            witnesses=count, isr=list(state.isr),
+        )  # fmt: skip
+        return len(count) > (len(state.isr) - 1) // 2
+
+    def _about(self, ctx: Context, state: PartitionRecord) -> _Reports:
+        """The reports about this very leader (bug LB3: those about its predecessors, too)."""
+        known = self._of.get(state.partition)
+        stale = known is not None and known.leader_epoch != state.leader_epoch
+        if known is None or (stale and not ctx.switches.liftbridge_witness):
+            known = self._of[state.partition] = _Reports(state.leader_epoch)
+        return known
+
+    def settled(self, partition: str) -> None:
+        """Another leader was elected: there is nothing to wait for any more."""
+        self._of[partition].expires_us = NEVER
+
+    def expire(self, ctx: Context) -> int:
+        """Forget what was reported too long ago. Returns the next deadline, us."""
+        for partition, reports in list(self._of.items()):
+            if reports.expires_us <= ctx.now_us:
+                del self._of[partition]
+        return self.next_us()
+
+    def next_us(self) -> int:
+        """When the next reports expire."""
+        return min((reports.expires_us for reports in self._of.values()), default=NEVER)

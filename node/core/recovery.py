@@ -1,0 +1,90 @@
+"""Balanced recovery: who leads when everybody who was sure to have all that is committed lost data.
+
+Where ISR and ELR are empty, the controller asks every member of the last-known ELR how long its
+log is, and lets the one lead that goes furthest: highest last epoch, then highest end. There are
+at least MinISR of them, so that something committed is lost only if all of them lost it. It waits
+for all; whoever cannot wait elects uncleanly. Source: KIP-966; docs/protocols.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from node.core.context import Context
+from node.core.image import NO_LEADER, Image, PartitionRecord
+from node.core.messages import ReplicaLogInfo, ReplicaLogInfoRequest
+from node.core.replica import NEVER, Replica
+
+
+@dataclass(slots=True)
+class _Question:
+    """What was asked about one partition, in one state of it: answers are (epoch, end)."""
+
+    partition_epoch: int
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ask_at_us: int = 0
+
+
+class Recovery:
+    """The controller's open questions, by partition."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Question] = {}
+
+    def look(self, ctx: Context, image: Image) -> int:
+        """Ask where it is needed and possible. Returns when to look again, in microseconds."""
+        wanted = {p: s for p, s in image.partitions.items() if _can_be_asked(s, image)}
+        for partition in [p for p in self._open if p not in wanted]:
+            del self._open[partition]
+        for partition, state in wanted.items():
+            question = self._open.get(partition)
+            if question is None or question.partition_epoch != state.partition_epoch:
+                question = self._open[partition] = _Question(state.partition_epoch)
+            if question.ask_at_us <= ctx.now_us:
+                question.ask_at_us = ctx.now_us + 2 * ctx.retry_us
+                self._ask(ctx, state, question)
+        return self.next_us()
+
+    def next_us(self) -> int:
+        """When to ask again, in microseconds."""
+        return min((question.ask_at_us for question in self._open.values()), default=NEVER)
+
+    def _ask(self, ctx: Context, state: PartitionRecord, question: _Question) -> None:
+        request = ReplicaLogInfoRequest(
+            partition=state.partition, partition_epoch=state.partition_epoch
+        )
+        for member in state.last_known_elr:
+            if member not in question.answers:
+                ctx.send(member, request)
+
+    def on_info(self, image: Image, source: str, info: ReplicaLogInfo) -> str | None:
+        """A replica told about its log. Returns who is to lead, once all have."""
+        question, state = self._open.get(info.partition), image.partitions.get(info.partition)
+        if question is None or state is None or not _can_be_asked(state, image):
+            return None
+        if not info.partition_epoch == question.partition_epoch == state.partition_epoch:
+            return None
+        if info.broker_epoch != image.broker_epoch(source):
+            return None
+        question.answers[source] = (info.last_epoch, info.end_offset)
+        if any(member not in question.answers for member in state.last_known_elr):
+            return None
+        # Of equals the first in replica order.
+        return max(state.last_known_elr, key=lambda member: question.answers[member])
+
+
+def _can_be_asked(state: PartitionRecord, image: Image) -> bool:
+    """Nobody leads, nobody may, and everybody who last might is here to be asked."""
+    if state.leader != NO_LEADER or state.isr or state.elr or not state.last_known_elr:
+        return False
+    return all(image.is_active(member) for member in state.last_known_elr)
+
+
+def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoRequest) -> None:
+    """A replica's side: tell how long the log is, once nobody can add to it any more."""
+    if r.partition_epoch < request.partition_epoch or r.role == "leader":
+        return  # it is asked again
+    ctx.send(source, ReplicaLogInfo(
+        corr=request.corr, partition=r.partition, partition_epoch=request.partition_epoch,
+        broker_epoch=ctx.broker_epoch, last_epoch=r.log.last_epoch, end_offset=r.leo,
+    ))  # fmt: skip

@@ -1,0 +1,334 @@
+"""Breaks the checks on purpose, one small change at a time: each must be noticed by a test.
+
+    python -m tests.checker.mutants [--table docs/mutants.md] [--state FILE] [FILE ...]
+
+A mutant is one change to one function of the checker: a comparison that takes its border the other
+way, half of a condition dropped, a negation or a whole step left out, another outcome, the other
+end of a range. It is put in place of the running function, without importing anything again, and
+the tests of the checks are run until one fails: goldens, stories, and a fixed set of random
+histories with what the slow definitions say of them. What only words a finding is left alone.
+`--state` remembers what was found of unchanged functions, so that a second run is short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import hashlib
+import importlib
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+from tests.checker.killers import Killer, Killers
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TARGETS = (
+    *sorted(f"checker/kernels/{p.name}" for p in (ROOT / "checker/kernels").glob("[a-z]*.py")),
+    "checker/evidence.py", "checker/cycles.py", "checker/knots.py", "checker/strangers.py",
+    "checker/policy.py",
+)  # fmt: skip
+LONGEST_S = 20
+
+# Functions and variables that only choose words and witnesses.
+WORDING = (
+    "_tell", "_told", "_instead", "_triage", "_words", "_seen_at", "_record", "_source", "_witness",
+    "_agreed_below", "_short_cycle", "_read", "read_row", "holders", "_seen", "name", "_anomaly",
+    "_joined", "_tails_words",
+)  # fmt: skip
+WORDS = {
+    "message", "messages", "witnesses", "witness", "told", "words", "opening", "came", "ends",
+    "source", "text", "sides", "parties", "order", "nodes", "seen", "sent", "place", "where",
+    "agreed", "when", "same", "first", "at", "waited", "which", "now", "then",
+}  # fmt: skip
+
+BORDER = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OTHER_NAME = {
+    "OK": "INFO", "INFO": "FAIL", "FAIL": "OK", "READ_OK": "READ_OTHER", "READ_FINAL": "READ_OK",
+    "minimum": "maximum", "maximum": "minimum", "min": "max", "max": "min", "first": "last",
+    "last": "first", "all": "any", "any": "all", "t0": "t1", "t1": "t0",
+}  # fmt: skip
+OTHER_TEXT = {"left": "right", "right": "left"}
+
+
+class Mutant(NamedTuple):
+    """One change: where, what, and the whole module with it."""
+
+    file: str
+    function: str
+    line: int
+    change: str
+    tree: ast.Module
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+class _Mutator(ast.NodeTransformer):
+    """Makes the n-th change it comes by; `count` is how many there were."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted, self.count = wanted, 0
+        self.made = ("", 0)
+
+    def _now(self, node: ast.AST, change: str) -> bool:
+        self.count += 1
+        if self.count - 1 == self.wanted:
+            self.made = (change, getattr(node, "lineno", 0))
+            return True
+        return False
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        inside = [n for target in node.targets for n in ast.walk(target)]
+        names = {n.id for n in inside if isinstance(n, ast.Name)}
+        if names and names <= WORDS:
+            return node
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        # A finding's count and offset matter, the rest of it is words.
+        if isinstance(node.func, ast.Name) and node.func.id in ("anomaly", "Anomaly", "Witness"):
+            for keyword in node.keywords:
+                if keyword.arg in ("count", "allowed", "verdict"):
+                    keyword.value = self.visit(keyword.value)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        new = BORDER.get(type(node.ops[0]))
+        if new and self._now(node, f"{_sign(node.ops[0])} becomes {_sign(new())}"):
+            node.ops[0] = new()
+            return node
+        return self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        if isinstance(node.op, ast.BitAnd | ast.BitOr):
+            sign = "&" if isinstance(node.op, ast.BitAnd) else "|"
+            if self._now(node, f"right of {sign} dropped"):
+                return node.left
+            if self._now(node, f"left of {sign} dropped"):
+                return node.right
+        if isinstance(node.op, ast.Add | ast.Sub) and not _is_text(node):
+            plus = isinstance(node.op, ast.Add)
+            if self._now(node, "+ becomes -" if plus else "- becomes +"):
+                node.op = ast.Sub() if plus else ast.Add()
+                return node
+        return self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        word = "and" if isinstance(node.op, ast.And) else "or"
+        if self._now(node, f"last of {word} dropped"):
+            kept = node.values[:-1]
+            return kept[0] if len(kept) == 1 else ast.BoolOp(node.op, kept)
+        return self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not | ast.Invert) and self._now(node, "negation dropped"):
+            return node.operand
+        return self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        if isinstance(node.target, ast.Name) and node.target.id in WORDS:
+            return node
+        if self._now(node, "step left out"):
+            return ast.copy_location(ast.Pass(), node)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if not node.orelse and self._now(node, "condition never true"):
+            node.test = ast.copy_location(ast.Constant(False), node.test)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if (new := OTHER_NAME.get(node.attr)) and self._now(node, f"{node.attr} becomes {new}"):
+            node.attr = new
+            return node
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id.isupper() or node.id in ("min", "max", "any", "all"):
+            new = OTHER_NAME.get(node.id)
+            if new and self._now(node, f"{node.id} becomes {new}"):
+                node.id = new
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if node.value in OTHER_TEXT and self._now(node, f"{node.value} becomes the other side"):
+            return ast.copy_location(ast.Constant(OTHER_TEXT[node.value]), node)
+        return node
+
+
+def _sign(op: ast.cmpop) -> str:
+    return ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))[2:-2]
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(isinstance(n, ast.JoinedStr | ast.List | ast.Dict) for n in ast.walk(node))
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function and method that does more than word things, by its qualified name."""
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for each in inner:
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith(WORDING):
+                yield prefix + each.name, each
+
+
+def mutants(file: str) -> Iterator[Mutant]:
+    """All mutants of one file."""
+    tree = ast.parse((ROOT / file).read_text())
+    for place, (name, function) in enumerate(functions(tree)):
+        number = 0
+        while True:
+            changed = copy.deepcopy(tree)
+            mutator = _Mutator(number)
+            target = list(functions(changed))[place][1]
+            target.body = [mutator.visit(statement) for statement in target.body]
+            if number >= mutator.count:
+                break
+            number += 1
+            ast.fix_missing_locations(changed)
+            yield Mutant(file, name, mutator.made[1] or function.lineno, mutator.made[0], changed)
+
+
+def _code(code: CodeType, path: list[str]) -> CodeType:
+    """The code of a function inside that of its module."""
+    for name in path:
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return code
+
+
+def _running(module: Any, path: list[str]) -> FunctionType:
+    """The function object that everybody calls."""
+    found: Any = module
+    for name in path:
+        found = found.__dict__[name]
+    found = getattr(found, "func", None) or getattr(found, "fget", None) or found
+    found = getattr(found, "__wrapped__", found)
+    assert isinstance(found, FunctionType), path
+    return found
+
+
+@contextlib.contextmanager
+def in_place(mutant: Mutant) -> Iterator[None]:
+    """The mutant instead of the function it was made of."""
+    module = importlib.import_module(mutant.file.removesuffix(".py").replace("/", "."))
+    path = mutant.function.split(".")
+    function = _running(module, path)
+    sound = function.__code__
+    function.__code__ = _code(compile(mutant.tree, mutant.file, "exec"), path)
+    try:
+        yield
+    finally:
+        function.__code__ = sound
+
+
+class _TooLong(Exception):
+    pass
+
+
+def _too_long(_: int, __: FrameType | None) -> None:
+    raise _TooLong
+
+
+def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
+    """The test that notices the mutant, "" if none does; tests that did before are tried first."""
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LONGEST_S)
+    try:
+        with in_place(mutant):
+            for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
+                try:
+                    test.run()
+                except _TooLong:
+                    return "it does not end"
+                except Exception:
+                    luck[f"{mutant.function} {test.name}"] += 1
+                    return test.name
+    except _TooLong:
+        return "it does not end"
+    finally:
+        signal.alarm(0)
+    return ""
+
+
+def table(results: dict[str, list[tuple[Mutant, str]]], equivalent: dict[str, str]) -> str:
+    """The kill table and what is said of each survivor, as Markdown."""
+    lines = ["| file | mutants | killed | explained | survive |", "|---|--:|--:|--:|--:|"]
+    told = []
+    totals = [0, 0, 0, 0]
+    for file, found in results.items():
+        alive = [m for m, by in found if not by]
+        known = [m for m in alive if _key(m) in equivalent]
+        row = [len(found), len(found) - len(alive), len(known), len(alive) - len(known)]
+        totals = [a + b for a, b in zip(totals, row, strict=True)]
+        lines.append(f"| `{file}` | " + " | ".join(map(str, row)) + " |")
+        told += [
+            f"| `{m.where}` | {m.change} | {equivalent.get(_key(m), 'survives')} |" for m in alive
+        ]
+    lines.append("| all | " + " | ".join(map(str, totals)) + " |")
+    if told:
+        lines += ["", "| where | change | why nothing notices |", "|---|---|---|", *told]
+    return "\n".join(lines) + "\n"
+
+
+def _key(mutant: Mutant) -> str:
+    """A mutant's name that outlives changes elsewhere in its file."""
+    own = ast.unparse(dict(functions(mutant.tree))[mutant.function])
+    return hashlib.blake2b(f"{mutant.file} {own}".encode(), digest_size=6).hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    """Run all mutants; 1 if one survives that is not explained."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="*", default=TARGETS)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--state", type=Path, default=Path(".mutants.json"))
+    given = parser.parse_args(arguments)
+    known = json.loads(given.state.read_text()) if given.state.exists() else {}
+    killers, luck = Killers(), Counter[str]()
+    results: dict[str, list[tuple[Mutant, str]]] = {}
+    for file in given.files or TARGETS:
+        found = results.setdefault(file, [])
+        tests = killers.of(file)
+        for test in tests:
+            test.run()
+        for mutant in mutants(file):
+            key = _key(mutant)
+            if not known.get(key):
+                known[key] = killed_by(mutant, tests, luck)
+            found.append((mutant, known[key]))
+            if not known[key]:
+                print(f"SURVIVES {key} {mutant.where}: {mutant.change}", flush=True)
+        given.state.write_text(json.dumps(known))
+        dead = sum(bool(by) for _, by in found)
+        print(f"{file}: {dead} of {len(found)} killed", flush=True)
+    equivalent = json.loads((Path(__file__).parent / "equivalent_mutants.json").read_text())
+    text = table(results, equivalent)
+    print(text)
+    if given.table:
+        head, _, _ = given.table.read_text().partition("| file | mutants |")
+        given.table.write_text(head + text)
+    alive = [m for found in results.values() for m, by in found if not by]
+    return int(any(_key(m) not in equivalent for m in alive))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

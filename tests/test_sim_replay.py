@@ -1,0 +1,94 @@
+"""`floodmark replay` in the simulated world: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from sim_schedules import plan
+
+from harness.cli import main
+from nemesis import library
+from nemesis.schedule import Expectation, Kill, Schedule
+
+
+def replay(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", *words])
+    return int(ended.value.code or 0)
+
+
+def saved(tmp_path: Path, schedule: Schedule, **expected: str) -> str:
+    file = tmp_path / "schedule.json"
+    wanted = Expectation(**expected)  # type: ignore[arg-type]
+    file.write_bytes(msgspec.structs.replace(schedule, expectation=wanted).to_json())
+    return str(file)
+
+
+def test_a_ready_made_failure_fails_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("kip-101-scenario-1", "--times", "3") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "failed 3 of 3; expected invalid (no-lost-acknowledged-write): met"
+    assert [line.split(":")[0] for line in told[:-1]] == ["1/3 seed 1", "2/3 seed 2", "3/3 seed 3"]
+
+
+def test_another_protocol_is_expected_nothing_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay("kip-101-scenario-1", "--protocol", "kip-101", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["failed"], told["of"], told["met"]) == (0, 1, True)
+    assert told["schedule"] != library.load("kip-101-scenario-1").digest()
+    assert told["runs"][0]["verdict"] == "valid"
+
+
+def test_an_expectation_that_is_not_met_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calm = plan(Kill(at_ms=1000, on="n1", for_ms=500))
+    assert replay(saved(tmp_path, calm, verdict="invalid")) == 1
+    assert "failed 0 of 1; expected invalid: not met" in capsys.readouterr().out
+    assert replay(saved(tmp_path, calm, verdict="valid")) == 0
+
+
+def test_the_trace_is_a_list_of_steps_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calm = plan(Kill(at_ms=1000, on="n1", for_ms=500), duration_ms=2000)
+    assert replay(saved(tmp_path, calm), "--trace") == 0
+    lines = capsys.readouterr().out.splitlines()
+    steps = [" ".join(line.split()) for line in lines]
+    assert "1.000000 fault inject kill n1" in steps
+    assert any(step.endswith("n1 starts, process 2") for step in steps)
+    times = [float(line.split()[0]) for line in lines[:-2]]
+    assert times == sorted(times)
+
+
+def test_a_kept_run_can_be_replayed_from_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay("kip-101-scenario-1", "--seed", "4", "--json", "--keep", str(tmp_path))
+    first = json.loads(capsys.readouterr().out)
+    folder = tmp_path / "simulated-4"
+    assert {"run.json", "history.jsonl", "results.json", "trace", "logs"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert replay(str(folder), "--seed", "4", "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["runs"][0]["digest"] == first["runs"][0]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("kip-101-scenario-1", "--world", "dream"), "simulated or real"),
+        (("kip-101-scenario-1", "--times", "0"), "at least 1"),
+        (("kip-101-scenario-1", "--protocol", "nothing"), "unknown protocol"),
+        (("no-such-schedule",), "no ready-made schedule"),
+    ],
+)
+def test_what_cannot_be_replayed_is_a_usage_error(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(*words) == 64
+    assert said in capsys.readouterr().err
