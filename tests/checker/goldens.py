@@ -394,6 +394,16 @@ def isr_outside_replicas(s: Story, bad: bool) -> None:
     )  # fmt: skip
 
 
+@golden(fenced_in_isr=1)
+def fenced_in_isr(s: Story, bad: bool) -> None:
+    state = "fenced" if bad else "unfenced"
+    s.event("v1", "broker", None, broker="n3", broker_epoch=7, state=state, ms=0)
+    s.event(
+        "v1", "partition", leader="n1", leader_epoch=0, partition_epoch=0, isr=list(NODES),
+        elr=[], replicas=list(NODES), ms=1,
+    )  # fmt: skip
+
+
 # -- liveness
 
 
