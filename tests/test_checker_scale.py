@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from checker import inprocess, pipeline, sorting, tables
+from checker import inprocess, measures, pipeline, sorting, tables
 from checker.facts import SEND_OP, Outcome
 from checker.inprocess import check_run, check_runs
 from checker.kept import own_name
 from checker.meta import Phases
+from checker.piece import whole
 from checker.pipeline import check
+from checker.tallies import joined, tallied
 from checker.thinning import thin_ops
 from checker.verdict import RunResult, Verdict
 from harness.bench_check import compare
@@ -191,3 +193,48 @@ def test_few_operations_stand_for_all(ops: list[tuple[int, int, int]]) -> None:
     # Stretches are 3 us wide here; a silence worth telling is a third of the storm.
     if max(silence(invoke), silence(kept["t0"])) > 6:
         assert silence(kept["t0"]) == silence(invoke)
+
+
+OPS = st.lists(
+    st.tuples(
+        st.integers(0, 3_000_000), st.integers(-1, 9_000), st.sampled_from(["send", "poll"]),
+        st.sampled_from(["ok", "info", "fail"]), st.integers(0, 5),
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
+@given(OPS)
+def test_measures_from_counts_are_those_of_the_operations(
+    ops: list[tuple[int, int, str, str, int]],
+) -> None:
+    rows = [
+        ("r", n, invoke, -1 if took < 0 else invoke + took, 1, "c1", f, outcome, False, "", sent, 0,
+         invoke // 1_000_000)
+        for n, (invoke, took, f, outcome, sent) in enumerate(ops)
+    ]  # fmt: skip
+    counted = tallied("r", {"ops": whole(tables.from_rows("ops", rows))})
+    known = measures.measure(
+        *(joined([counted[n]] if n in counted else [], n) for n in ("tallies", "acks"))
+    )
+    for c in known.of("run"):
+        same = [op for op in ops if (op[0] // 1_000_000, op[2]) == (c.second, c.f)]
+        done = [op for op in same if op[3] == "ok" and op[1] >= 0]
+        assert (c.ok, c.records) == (len(done), sum(op[4] for op in done))
+        assert c.fail == sum(op[3] == "fail" for op in same)
+        assert c.ok + c.fail + c.info == len(same)
+        if done:
+            took = np.array([op[1] for op in done])
+            exact = np.quantile(took, measures.QUANTILES) / 1000
+            low = (1 - 1 / 128) * exact - 0.001
+            assert (low <= (c.p50_ms, c.p95_ms, c.p99_ms)).all()
+            assert ((c.p50_ms, c.p95_ms, c.p99_ms) <= exact + 0.001).all()
+    acked = sorted(
+        i + t for i, t, f, outcome, _ in ops if (f, outcome) == ("send", "ok") and t >= 0
+    )
+    gap = known.gap()
+    assert (gap.first_us, gap.last_us) == ((acked[0], acked[-1]) if acked else (-1, -1))
+    longest = max(np.diff(acked), default=0)
+    if longest > 2_000:
+        assert gap.gap_us == longest
+        assert gap.from_us == acked[int(np.argmax(np.diff(acked)))]
