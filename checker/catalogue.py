@@ -48,6 +48,7 @@ FROM_ABSENCE: Final = frozenset(
     {
         "phantom", "misrouted", "poll-skip", "nonmonotonic-poll", "no-progress",
         "final-reads-stuck", "few-acks", "clients-stopped", "fault-missed", "few-faults",
+        "operation-missed",
     }
 )  # fmt: skip
 
@@ -56,6 +57,7 @@ CATALOGUE: Final = (
     AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
     AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
@@ -100,6 +102,7 @@ CATALOGUE: Final = (
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE),
     AnomalyKind("hw-regression", READS, Needs.INFORMATION),
     AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip"),
     AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from checker.facts import FINAL, I64, PROVED, Kind, Outcome
 from checker.group import Facts, Group, Mask
+from checker.sorting import any_order_of, distinct, is_sorted, order_of
 
 READ_OK: Final = 1
 READ_FINAL: Final = 2
@@ -69,6 +70,8 @@ def merge(
     if count is not None:
         runs = _distinct((offset, value, epoch, node, count), flags, t_us)
         (offset, value, epoch, node, count), flags, t_us = runs
+        if (count == 1).all():
+            return Records(offset, value, epoch, flags, node, t_us)
         run, place = expand(count)
         offset, value = offset[run] + place, value[run] + np.where(value[run] >= 0, place, 0)
         epoch, flags, node, t_us = epoch[run], flags[run], node[run], t_us[run]
@@ -81,12 +84,15 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
     earliest of their times."""
     if not len(flags):
         return columns, flags, t_us
-    order = np.lexsort(columns[::-1])
-    columns = tuple(column[order] for column in columns)
+    order = any_order_of(columns)
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
+    # Columns that are all the same, as most are, need no sorting.
+    varied = [bool((column != column[0]).any()) for column in columns]
+    columns = tuple(c[order] if v else c for c, v in zip(columns, varied, strict=True))
+    for column, varies in zip(columns, varied, strict=True):
+        if varies:
+            new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(new)
     return (
         tuple(c[starts] for c in columns),
@@ -143,7 +149,7 @@ class Moments:
 def _by_value(records: Records) -> Values:
     """Records that can be understood, one row a value."""
     known = records.take(records.value >= 0)
-    known = known.take(np.lexsort((known.offset, known.value)))
+    known = known.take(any_order_of((known.value, known.offset)))
     starts = first_of(known.value)
     if not len(starts):
         return Values(starts, starts, starts, starts)
@@ -196,9 +202,8 @@ class Evidence:
         if not (starts[1:] < ends[:-1]).any():
             return np.zeros(0, np.int64)
         run, place = expand(self.sends.count)
-        values, times = np.unique(self.sends.value[run] + place, return_counts=True)
-        shared: I64 = values[times > 1]
-        return shared
+        values = np.sort(self.sends.value[run] + place)
+        return distinct(values[1:][values[1:] == values[:-1]])
 
     @cached_property
     def read_records(self) -> Records:
@@ -220,10 +225,11 @@ class Evidence:
         ok = self.read_records.value[(self.read_records.flags & READ_OK) != 0]
         row = self.writer(ok)
         by_reads[row[row >= 0]] = True
-        seen_ops = np.unique(self.sends.op[by_reads])
         info = self.sends.outcome == Outcome.INFO
-        proved = ((self.sends.flags & PROVED) != 0) | np.isin(self.sends.op, seen_ops)
-        found: Mask = (self.sends.outcome == Outcome.OK) | (info & proved)
+        found: Mask = self.sends.outcome == Outcome.OK
+        if len(rows := np.flatnonzero(info)):
+            seen = np.isin(self.sends.op[rows], self.sends.op[np.flatnonzero(by_reads & info)])
+            found[rows] = seen | ((self.sends.flags[rows] & PROVED) != 0)
         return found
 
     @cached_property
@@ -275,7 +281,9 @@ class Evidence:
             np.concatenate((acked, np.full(len(read), -1))),
             np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
-        return moments.take(np.lexsort((moments.value, moments.send, moments.offset, moments.t_us)))
+        return moments.take(
+            order_of((moments.t_us, moments.offset, moments.send, moments.value))
+        )
 
     @cached_property
     def values(self) -> Values:
@@ -297,7 +305,14 @@ class Evidence:
     @cached_property
     def logged_values(self) -> I64:
         """The distinct values that some dumped log holds."""
-        return np.unique(self.log_records.value)
+        return distinct(self.log_records.value)
+
+    @cached_property
+    def reads_by_process(self) -> Facts:
+        """All reads in the order of process, and then of operation."""
+        # They are in the order of operation already.
+        columns = (self.reads.process,)
+        return self.reads if is_sorted(columns) else self.reads.take(order_of(columns))
 
     @cached_property
     def final_reads(self) -> Facts:

@@ -6,7 +6,8 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 
 | kind       | op   | seq  | idx | t0     | t1       | offset | value | count | epoch | hw | leo |
 |------------|------|------|-----|--------|----------|--------|-------|-------|-------|----|-----|
-| OP         | op   |      |     | invoke | complete | (value: 1 = send, 2 = poll, 0 = other)      |
+| OP         | op   |      | step| invoke | complete | value: 1 = send, 2 = poll, 0 = other;       |
+|            |      |      |     |        |          | count: how many operations it stands for    |
 | SEND       | op   | send | acks| invoke | complete | base   | first | n     |       |    |     |
 |            | (flags: 1 = a read of another partition proves its operation)                    |
 | READ       | op   | read | run | invoke | complete | first  | first | n     | epoch | hw | start |
@@ -34,7 +35,7 @@ An empty answer of a read is one READ row with count 0. `hash` is the prefix has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -103,7 +104,7 @@ _INT64 = (
     "op", "seq", "idx", "process", "outcome", "flags", "t0", "t1", "offset", "value", "count",
     "epoch", "hw", "leo", "hash", "hash2",
 )  # fmt: skip
-_UNKNOWN: Final[dict[str, int]] = {
+UNKNOWN: Final[dict[str, int]] = {
     **dict.fromkeys(_INT64, -1),
     **dict.fromkeys(("seq", "idx", "flags", "outcome", "count", "hash", "hash2"), 0),
 }
@@ -116,33 +117,43 @@ SCHEMA: Final = pa.schema(
     + [(name, _SMALL.get(name, pa.int64())) for name in _INT64]
     + [(name, pa.string()) for name in _TEXTS]
 )
-SPARK_SCHEMA: Final = ", ".join(
-    f"{field.name} "
-    + {"int8": "tinyint", "int32": "int", "int64": "bigint", "string": "string"}[str(field.type)]
-    for field in SCHEMA
-)
 
 
 def block(run: int, kind: Kind, partition: str | Sequence[str], **columns: Any) -> pa.RecordBatch:
     """Facts of one kind as a record batch; a column is one value for all rows or one a row.
 
-    At least one argument must be a sequence; it gives the number of rows.
+    At least one argument must be a sequence; it gives the number of rows. A column that is not
+    given is left out: nothing is known of it.
     """
-    given = {"partition": partition, **columns}
+    given = {"run": run, "partition": partition, "kind": int(kind), **columns}
     rows = next(len(c) for c in given.values() if not isinstance(c, int | str))
-    arrays = []
+    arrays, fields = [], []
     for field in SCHEMA:
-        if field.name == "run":
-            column: Any = run
-        elif field.name == "kind":
-            column = int(kind)
-        else:
-            column = given.get(field.name, _UNKNOWN.get(field.name, ""))
+        if field.name not in given:
+            continue
+        column = given[field.name]
+        fields.append(field)
         if isinstance(column, int | str):
             arrays.append(pa.repeat(pa.scalar(column, field.type), rows))
         else:
             arrays.append(pa.array(column, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    assert len(fields) == len(given), sorted(given)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def columns_block(
+    run: int, kind: Kind, partition: pa.Array, columns: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Facts of one kind from whole columns, as they are: arrays of Arrow or NumPy."""
+    rows = len(partition)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(run, pa.int32()), rows), partition,
+            pa.repeat(pa.scalar(int(kind), pa.int8()), rows),
+            *(c if isinstance(c, pa.Array) else pa.array(c) for c in columns.values()),
+        ],
+        names=["run", "partition", "kind", *columns],
+    )  # fmt: skip
 
 
 def hash_number(text: str) -> int:

@@ -1,102 +1,94 @@
 """All facts of one (run, partition), as sorted columns: what the kernels are functions of.
 
 Facts arrive in any order; each kind is sorted here by a key that no two of its rows share, so that
-nothing a kernel computes depends on row order, partitioning or parallelism.
+nothing a kernel computes depends on row order, partitioning or parallelism. A column is made when a
+kernel first asks for it, because most kernels use a few of many and a partition may have millions
+of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from checker.facts import COMPLETE, I64, NUMBERS, TRANSACTIONS, Kind
+from checker.columns import Columns
+from checker.facts import COMPLETE, I64, TRANSACTIONS, Kind
 from checker.meta import RunMeta
 
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
+# By kind: columns, and which of their rows (None: all) are of the group.
+Parts = Mapping[Kind, tuple[Columns, I64 | None]]
 _Made = TypeVar("_Made")
 _Index = I64 | Mask | slice
 
 
-class Columns:
-    """The facts of a run or of one partition as columns, in the order they came in.
+class _Column:
+    """A column of facts, made when first used and then kept."""
 
-    `client` and `node` are codes into `names`, which is sorted: sorting by code is sorting by name.
-    """
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
-    def __init__(self, table: pa.Table) -> None:
-        self.names, (client, node) = _encode(table.column("client"), table.column("node"))
-        self.numbers = {name: _numbers(table.column(name)) for name in NUMBERS}
-        self.numbers |= {"client": client, "node": node}
-        self.kind = table.column("kind").to_numpy().astype(np.int64)
-        self._text = table.column("text")
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    def text(self, rows: I64) -> Texts:
-        """The texts of some rows."""
-        found = np.full(len(rows), "", dtype=object)
-        if len(rows):
-            found[:] = self._text.take(pa.array(rows)).to_pylist()
-        return found
+    def __get__(self, facts: Facts, owner: type) -> I64:
+        column = facts.column(self._name)
+        facts.__dict__[self._name] = column
+        return column
 
 
 class Facts:
     """Facts of one kind as columns; docs of `checker.facts` say what each means for which kind.
 
-    Made of rows of `Columns`; a column is only copied out of them when it is first used. `client`
-    and `node` are codes into `names`; `text` holds strings.
+    `client` and `node` are codes into `names`; `text` keeps its strings. Columns must not be
+    changed: they are shared.
     """
 
-    op: I64
-    seq: I64
-    idx: I64
-    process: I64
-    outcome: I64
-    flags: I64
-    t0: I64
-    t1: I64
-    offset: I64
-    value: I64
-    count: I64
-    epoch: I64
-    hw: I64
-    leo: I64
-    hash: I64
-    hash2: I64
-    client: I64
-    node: I64
-    text: Texts
+    op, seq, idx, process = _Column(), _Column(), _Column(), _Column()
+    outcome, flags, t0, t1 = _Column(), _Column(), _Column(), _Column()
+    offset, value, count, epoch = _Column(), _Column(), _Column(), _Column()
+    hw, leo, hash, hash2 = _Column(), _Column(), _Column(), _Column()
+    client, node = _Column(), _Column()
 
-    def __init__(self, columns: Columns, rows: I64) -> None:
-        self._columns = columns
+    def __init__(self, source: Columns | Facts, rows: I64 | None) -> None:
+        """The given rows of `source`, or all of them."""
+        self._source = source
         self._rows = rows
-        self.names = columns.names
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "text":
-            made: Any = self._columns.text(self._rows)
-        elif name in self._columns.numbers:
-            made = self._columns.numbers[name][self._rows]
-        else:
-            raise AttributeError(name)
-        setattr(self, name, made)
-        return made
+        self._length = len(source) if rows is None else len(rows)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._length
 
     def take(self, index: _Index) -> Facts:
         """The rows at `index` (numbers, a mask or a slice), in that order."""
-        return Facts(self._columns, self._rows[index])
+        if isinstance(index, slice):
+            return Facts(self, np.arange(self._length)[index])
+        if index.dtype == np.bool_:
+            return self if index.all() else Facts(self, np.flatnonzero(index))
+        return Facts(self, np.asarray(index, np.int64))
+
+    def column(self, name: str) -> I64:
+        """A column by name."""
+        if isinstance(self._source, Facts):
+            column: I64 = getattr(self._source, name)
+        else:
+            column = self._source.take(name)
+        return column if self._rows is None else column[self._rows]
+
+    @cached_property
+    def text(self) -> Texts:
+        """The texts of the rows."""
+        texts = self._source.text
+        return texts if self._rows is None else texts[self._rows]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nodes and clients, in order of name."""
+        return self._source.names
 
     @property
     def end(self) -> I64:
@@ -108,7 +100,6 @@ class Facts:
         return self.names[code]
 
 
-_NO_ROWS: Final = np.zeros(0, np.int64)
 _BY_OP: Final = ("op", "seq", "idx")
 _BY_TIME: Final = ("t1", "node", "op")
 _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
@@ -133,25 +124,21 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
 class Group:
     """One (run, partition): its metadata and its facts by kind; views are made when first used."""
 
-    def __init__(self, partition: str, columns: Columns, rows: I64 | None = None) -> None:
-        """`rows` are those of the partition where `columns` are those of a whole run."""
+    def __init__(self, partition: str, parts: Parts) -> None:
         self.partition = partition
-        self._columns = columns
-        rows = np.arange(len(columns)) if rows is None else rows
-        rows = rows[np.argsort(columns.kind[rows], kind="stable")]
-        kinds, starts = np.unique(columns.kind[rows], return_index=True)
-        parts = np.split(rows, starts[1:]) if len(kinds) else []
-        self._rows = dict(zip(kinds.tolist(), parts, strict=True))
+        self._parts = parts
         self._views: dict[Kind, Facts] = {}
         self._made: dict[Any, Any] = {}
 
     @cached_property
     def meta(self) -> RunMeta:
         """What is known of the run."""
-        about = self._rows.get(int(Kind.META), _NO_ROWS)
-        if not len(about):
-            return RunMeta()
-        return _meta(str(self._columns.text(about[:1])[0]))
+        about = self.of(Kind.META)
+        return _meta(str(about.text[0])) if len(about) else RunMeta()
+
+    def _names(self) -> tuple[str, ...]:
+        """What codes stand for, for facts of all kinds."""
+        return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
         """What `make` gives for this group; made once, however many kernels ask."""
@@ -168,12 +155,8 @@ class Group:
     def of(self, kind: Kind) -> Facts:
         """The facts of one kind, sorted."""
         if kind not in self._views:
-            rows = self._rows.get(int(kind), _NO_ROWS)
-            if len(rows) > 1:
-                order = _ORDER.get(kind, _BY_OP)
-                keys = [self._columns.numbers[name][rows] for name in reversed(order)]
-                rows = rows[np.lexsort(keys)]
-            self._views[kind] = Facts(self._columns, rows)
+            columns, rows = self._parts.get(kind) or (Columns([], self._names), None)
+            self._views[kind] = Facts(columns, columns.order(_ORDER.get(kind, _BY_OP), rows))
         return self._views[kind]
 
     @cached_property
@@ -216,27 +199,44 @@ class Group:
         return self.meta.since_storm(int(t_us))
 
 
-def _numbers(column: pa.ChunkedArray) -> I64:
-    numbers: I64 = column.to_numpy().astype(np.int64, copy=False)
-    return numbers
-
-
-def _encode(*columns: pa.ChunkedArray) -> tuple[tuple[str, ...], list[I64]]:
-    """Strings as codes into one sorted tuple of names."""
-    names = tuple(sorted({n or "" for c in columns for n in pc.unique(c).to_pylist()} | {""}))
-    rank = {name: code for code, name in enumerate(names)}
-    made = []
-    for column in columns:
-        encoded = column.combine_chunks().dictionary_encode()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        codes = np.array([rank[n] for n in encoded.dictionary.to_pylist()], dtype=np.int64)
-        indices = encoded.indices.to_numpy(zero_copy_only=False)
-        made.append(codes[indices] if len(codes) else np.zeros(len(indices), np.int64))
-    return names, made
-
-
 @lru_cache(maxsize=64)
 def _meta(text: str) -> RunMeta:
     """The metadata of a run, decoded once for all its partitions."""
     return msgspec.json.decode(text, type=RunMeta)
+
+
+def group_of(partition: str, blocks: Mapping[Kind, Sequence[pa.RecordBatch]]) -> Group:
+    """The group of blocks that are all of one (run, partition)."""
+    made = _columns(blocks, shared=False)
+    return Group(partition, {kind: (columns, None) for kind, columns in made.items()})
+
+
+def groups_of(blocks: Iterable[pa.RecordBatch]) -> list[Group]:
+    """The groups of a run, in order of partition; they share their columns."""
+    by_kind: dict[Kind, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        if block.num_rows:
+            by_kind.setdefault(Kind(block.column("kind")[0].as_py()), []).append(block)
+    found: dict[str, dict[Kind, tuple[Columns, I64 | None]]] = {}
+    for kind, columns in _columns(by_kind, shared=True).items():
+        codes, partitions = columns.partitions()
+        for code, partition in enumerate(partitions):
+            rows = np.flatnonzero(codes == code) if len(partitions) > 1 else None
+            found.setdefault(partition, {})[kind] = (columns, rows)
+    return [Group(partition, parts) for partition, parts in sorted(found.items())]
+
+
+def _columns(
+    blocks: Mapping[Kind, Sequence[pa.RecordBatch]], *, shared: bool
+) -> dict[Kind, Columns]:
+    """Columns of all kinds, with one list of names for all."""
+    made: dict[Kind, Columns] = {}
+
+    @cache
+    def names() -> tuple[str, ...]:
+        # Codes follow the order of names, so that sorting by code is sorting by name.
+        return tuple(sorted({""}.union(*(columns.own_names() for columns in made.values()))))
+
+    for kind, own in blocks.items():
+        made[kind] = Columns(own, names, shared=shared)
+    return made

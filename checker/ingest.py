@@ -19,6 +19,7 @@ from checker.lines import Problems
 from checker.read_head import read_head
 from checker.read_history import read_history
 from checker.read_log import read_log
+from checker.read_tables import HISTORY_TABLES, read_piece, table_sources
 from checker.read_trace import read_trace
 from checker.source import Ingested, Source
 from node.trace import METADATA_PARTITION
@@ -28,7 +29,13 @@ _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "history": read_history,
     "trace": read_trace,
     "log": read_log,
+    **dict.fromkeys(HISTORY_TABLES, read_piece),
 }
+
+
+def only_tables(folder: Path) -> bool:
+    """Whether a run's history is there as tables only."""
+    return not (folder / "history.jsonl").is_file() and (folder / "tables/ops.parquet").exists()
 
 
 def sources(run: int, folder: Path) -> list[Source]:
@@ -36,11 +43,18 @@ def sources(run: int, folder: Path) -> list[Source]:
     found = [Source(run, folder, "head", folder / "run.json")]
     if (history := folder / "history.jsonl").is_file():
         found.append(Source(run, folder, "history", history))
+    else:
+        found.extend(table_sources(run, folder, folder / "tables"))
     for kind, where in (("trace", "trace"), ("log", "logs")):
         found.extend(
             Source(run, folder, kind, path) for path in sorted((folder / where).glob("*.jsonl"))
         )
     return found
+
+
+def work_bytes(folders: Sequence[Path]) -> int:
+    """About how many bytes there are to read in all of these run folders."""
+    return sum(source.size for folder in folders for source in sources(0, folder))
 
 
 def ingest(

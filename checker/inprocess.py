@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
-from checker.facts import SCHEMA, Kind
+from checker.facts import Kind
 from checker.findings import Finding
-from checker.group import Columns, Group
-from checker.ingest import ingest, sources
+from checker.group import groups_of
+from checker.ingest import ingest, only_tables, sources
 from checker.judge import findings, sentences
+from checker.kept import Place
 from checker.lines import Problems
 from checker.results import write_results
-from checker.strangers import Home, homes
+from checker.strangers import Home, homes, wrote
 from checker.verdict import RunResult
+
+
+def check_runs(
+    paths: Sequence[Path], *, out: Path | None = None, again: bool = True
+) -> list[RunResult]:
+    """Judge run folders one after another and keep their results; see `checker.pipeline.check`.
+
+    OSError if results cannot be written.
+    """
+    made = []
+    for place in [Place(path, out) for path in paths]:
+        known = place.begin()
+        if known is None or again:
+            known = _check(place.folder, place.written)
+            place.finish(known)
+        made.append(known)
+    return made
 
 
 def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> RunResult:
@@ -31,7 +48,14 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
     raises for what the run folder holds; OSError if results cannot be written.
     """
     target = out or path
-    folder = target / "tables" if write else None
+    result = _check(path, target / "tables" if write else None)
+    if write:
+        write_results(target, result)
+    return result
+
+
+def _check(path: Path, folder: Path | None) -> RunResult:
+    """Judge a run folder; its tables go into `folder`."""
     facts: list[pa.RecordBatch] = []
     ops = tables.OPS.empty_table()
     about = meta.load(path, Problems())
@@ -39,28 +63,23 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
         made = ingest(source, folder, about)
         facts.extend(made.facts)
         ops = made.tables.get("ops", ops)
-    table = pa.Table.from_batches(facts, schema=SCHEMA)
-    run = judge_facts(about, table)
+    if only_tables(path):
+        ops = pq.read_table(path / "tables" / "ops.parquet", schema=tables.OPS)
+    run = judge_facts(about, facts)
     seconds = measures.per_second(ops)
     summary = measures.summary(run.meta, seconds, measures.totals(ops), run.faults)
-    result = assemble(run, _homes(run, table), summary)
+    result = assemble(run, _homes(run, facts), summary)
     if folder is not None:
         rows = ((run.meta.run, *second) for second in seconds)
         tables.write(folder, "per_second", "", tables.from_rows("per_second", rows))
-        write_results(target, result)
     return result
 
 
-def judge_facts(about: meta.RunMeta, table: pa.Table) -> Collected:
+def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
     """Judge all groups of one run's facts, in order of partition."""
     run = Collected(about)
-    columns = Columns(table)
-    codes = table.column("partition").combine_chunks().dictionary_encode()
-    names = codes.dictionary.to_pylist()
-    of = codes.indices.to_numpy()
-    for partition in sorted(names):
-        group = Group(partition, columns, np.flatnonzero(of == names.index(partition)))
-        run.findings += [(partition, found) for found in findings(group)]
+    for group in groups_of(facts):
+        run.findings += [(group.partition, found) for found in findings(group)]
         for what, text in sentences(group):
             _told(run, what, text)
     return run
@@ -83,16 +102,17 @@ def _told(run: Collected, what: str, text: str) -> None:
         run.notes.append(text)
 
 
-def _homes(run: Collected, table: pa.Table) -> Mapping[int, Home]:
+def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home]:
     """Where the unclaimed values of a run were really sent."""
     wanted = run.unclaimed()
     if not wanted:
         return {}
-    sends = table.filter(pc.equal(table.column("kind"), int(Kind.SEND)))
-    about = [Home(*row) for row in _rows(sends, ("partition", "op", "process", "client", "t0"))]
-    start = sends.column("value").to_numpy()
-    return homes(wanted, start, sends.column("count").to_numpy(), about)
-
-
-def _rows(table: pa.Table, names: tuple[str, ...]) -> Any:
-    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    names = ("partition", "op", "process", "client", "t0", "value", "count")
+    found: dict[int, Home] = {}
+    for block in facts:
+        if block.column("kind")[0].as_py() == Kind.SEND:
+            rows = wrote(wanted, block.column("value").to_numpy(), block.column("count").to_numpy())
+            hits = block.select(names).take(pa.array(rows)).to_pydict()
+            about = [Home(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
+            found |= homes(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
+    return found

@@ -24,7 +24,7 @@ from checker.catalogue import (
 )
 from checker.facts import FaultAction, Kind
 from checker.findings import Finding, Kernel
-from checker.group import Columns, Facts, Group
+from checker.group import Facts, Group
 from checker.kernels import (
     agreement,
     exercise,
@@ -106,16 +106,15 @@ def _without_absence(found: Finding) -> Finding:
     )
 
 
-def judge_group(run: int, partition: str, facts: pa.Table) -> pa.Table:
+def judge_group(run: int, group: Group) -> pa.Table:
     """Judge one group of facts: one row a finding, problem or note."""
-    group = Group(partition, Columns(facts))
     told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
     told += sentences(group)
     columns = list(zip(*told, strict=True)) or [(), ()]
     return pa.table(
         [
             pa.repeat(pa.scalar(run, pa.int32()), len(told)),
-            pa.repeat(pa.scalar(partition), len(told)),
+            pa.repeat(pa.scalar(group.partition), len(told)),
             pa.array(columns[0], pa.string()),
             pa.array(range(len(told)), pa.int32()),
             pa.array(columns[1], pa.string()),

@@ -1,76 +1,105 @@
 """The measures of many runs at once, in Spark SQL over their `ops` tables.
 
-Three small queries for any number of runs; each run is known by the path of its table, because
-nothing forbids two folders to hold runs of one name.
+Few queries for any number of runs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
 
-from checker.measures import Quantiles, Second, Totals, rounded
+from checker.measures import PRECISION_BITS, Quantiles, Second, Totals, rounded
 from checker.tables import spark_schema
 
 # An ok operation of which both times are known; anything else has no latency.
 _TIMED = "outcome = 'ok' AND invoke_us >= 0 AND complete_us >= 0"
 _LATENCY = f"CASE WHEN {_TIMED} THEN complete_us - invoke_us END"
+# As `checker.measures.coarse`: the half keeps the logarithm of a power of two above the whole.
+_DROPPED_BITS = f"greatest(0, int(log2(us + 0.5D)) - {PRECISION_BITS})"
 
-_BY_SECOND = f"""
-SELECT file, second, f, grouping(second) AS whole,
-       count_if({_TIMED}) AS ok, count_if(outcome = 'fail') AS fail,
-       count_if(outcome != 'fail' AND NOT ({_TIMED})) AS info,
-       coalesce(sum(sent + polled) FILTER (WHERE {_TIMED}), 0) AS records,
-       percentile({_LATENCY}, array(0.5, 0.95, 0.99)) AS quantiles, max({_LATENCY}) AS highest
-FROM {{ops}} GROUP BY GROUPING SETS ((file, f, second), (file, f))
+# All operations as counts of equal latencies: few rows, from which everything else is made.
+_COARSE = f"""
+SELECT number, f, second, us, ok, fail, count(*) AS times, sum(records) AS records
+FROM (SELECT number, f, second, ok, fail, records,
+             shiftleft(shiftright(us, {_DROPPED_BITS}), {_DROPPED_BITS}) AS us
+      FROM (SELECT number, f, second, {_LATENCY} AS us, outcome = 'fail' AS fail, {_TIMED} AS ok,
+                   sent + polled AS records
+            FROM {{ops}}))
+GROUP BY ALL
 """
+_BY_SECOND = """
+SELECT number, second, f, grouping(second) AS whole,
+       coalesce(sum(times) FILTER (WHERE ok), 0) AS ok,
+       coalesce(sum(times) FILTER (WHERE fail), 0) AS fail,
+       coalesce(sum(times) FILTER (WHERE NOT ok AND NOT fail), 0) AS info,
+       coalesce(sum(records) FILTER (WHERE ok), 0) AS records,
+       percentile(us, array(0.5, 0.95, 0.99), times) AS quantiles, max(us) AS highest
+FROM {coarse} GROUP BY GROUPING SETS ((number, f, second), (number, f))
+"""
+# A gap of a millisecond or more always shows between two milliseconds that have acknowledgements.
 _GAPS = f"""
-SELECT file, min(complete_us) AS first_us, max(complete_us) AS last_us,
-       max(struct(complete_us - before_us AS gap_us, -before_us AS negative_us)) AS gap
-FROM (SELECT file, complete_us,
-             lag(complete_us) OVER (PARTITION BY file ORDER BY complete_us) AS before_us
-      FROM {{ops}} WHERE f = 'send' AND {_TIMED})
-GROUP BY file
+SELECT number, min(first_us) AS first_us, max(last_us) AS last_us,
+       max(struct(first_us - before_us AS gap_us, -before_us AS negative_us)) AS gap
+FROM (SELECT number, first_us, last_us,
+             lag(last_us) OVER (PARTITION BY number ORDER BY first_us) AS before_us
+      FROM (SELECT number, min(complete_us) AS first_us, max(complete_us) AS last_us
+            FROM {{ops}} WHERE f = 'send' AND {_TIMED}
+            GROUP BY number, complete_us DIV 1000))
+GROUP BY number
 """
 
 
 def measure(
-    session: SparkSession, tables: Sequence[Path]
-) -> dict[Path, tuple[list[Second], Totals]]:
-    """Seconds and totals of each `ops` table; a run without operations is not in the result."""
-    ops = read_table(session, "ops", tables)
-    seconds: dict[Path, list[Second]] = defaultdict(list)
-    quantiles: dict[Path, list[Quantiles]] = defaultdict(list)
-    for row in session.sql(_BY_SECOND, ops=ops).collect():
-        file = path_of(row.file)
+    session: SparkSession, tables: Mapping[Path, int]
+) -> dict[int, tuple[list[Second], Totals]]:
+    """Seconds and totals by number of run, from `ops` tables; a run without operations is not in
+    the result."""
+    ops = read_tables(session, "ops", tables)
+    seconds: dict[int, list[Second]] = defaultdict(list)
+    quantiles: dict[int, list[Quantiles]] = defaultdict(list)
+    coarse = session.sql(_COARSE, ops=ops)
+    for row in session.sql(_BY_SECOND, coarse=coarse).collect():
         if not row.whole:
             times = _times(row)
-            seconds[file].append(
+            seconds[row.number].append(
                 Second(row.second, row.f, row.ok, row.fail, row.info, row.records, *times)
             )
         elif row.highest is not None:
             p50, p95, p99 = (rounded(q / 1000) for q in row.quantiles)
             highest = rounded(row.highest / 1000)
-            quantiles[file].append(Quantiles(row.f, p50, p95, p99, highest))
-    gaps = {path_of(row.file): row for row in session.sql(_GAPS, ops=ops).collect()}
+            quantiles[row.number].append(Quantiles(row.f, p50, p95, p99, highest))
+    gaps = {row.number: row for row in session.sql(_GAPS, ops=ops).collect()}
     return {
-        file: (found, _totals(quantiles[file], gaps.get(file))) for file, found in seconds.items()
+        number: (found, _totals(quantiles[number], gaps.get(number)))
+        for number, found in seconds.items()
     }
 
 
-def read_table(session: SparkSession, name: str, tables: Sequence[Path]) -> DataFrame:
-    """Tables of one name of several runs, with the path of each row's table as `file`."""
-    frame = session.read.schema(spark_schema(name)).parquet(*(str(path) for path in tables))
-    return frame.selectExpr("*", "_metadata.file_path AS file")
+def read_tables(session: SparkSession, name: str, tables: Mapping[Path, int]) -> DataFrame:
+    """Tables of one name of several runs; `number` says whose each row is.
+
+    A table is a file or a folder of files. Runs are known by the place of their tables, because
+    nothing forbids two folders to hold runs of one name.
+    """
+    frames = session.read.schema(spark_schema(name)).parquet(*map(str, tables))
+    if len(tables) == 1:
+        return frames.withColumn("number", sql.lit(next(iter(tables.values()))))
+    whose = session.createDataFrame(
+        [(str(file), n) for path, n in tables.items() for file in _files(path)],
+        "file string, number int",
+    )
+    plain = "replace(substring_index(_metadata.file_path, ':', -1), '+', '%2B')"
+    path = sql.expr(f"url_decode({plain})")
+    frames = frames.withColumn("file", sql.regexp_replace(path, "^/+", "/"))
+    return frames.join(sql.broadcast(whose), "file").drop("file")
 
 
-def path_of(uri: str) -> Path:
-    """The path behind what Spark calls a file."""
-    return Path(unquote(urlparse(uri).path))
+def _files(path: Path) -> Sequence[Path]:
+    return sorted(path.glob("[!.]*.parquet")) if path.is_dir() else [path]
 
 
 def _times(row: Row) -> tuple[float | None, float | None, float | None, float | None]:

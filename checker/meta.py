@@ -72,6 +72,9 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     history_whole: bool = True
     drawn: bool = False
     faults: tuple[str, ...] = ()
+    scripted: bool = False
+    operations: tuple[tuple[str, str], ...] = ()
+    """What each of the schedule's own operations is, and how it must end ("ok" or "any")."""
 
     @property
     def is_jepsen(self) -> bool:
@@ -97,7 +100,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 _FORMS: Final = {
     field.name: field.type
     for field in msgspec.structs.fields(RunMeta)
-    if field.name not in ("run", "drawn", "faults")
+    if field.name not in ("run", "drawn", "faults", "scripted", "operations")
 }
 
 
@@ -123,6 +126,16 @@ def load(folder: Path, problems: Problems) -> RunMeta:
         fields["faults"] = tuple(
             str(fault.get("what", "?")) if isinstance(fault, dict) else "?" for fault in faults
         )
+    workload = schedule.get("workload")
+    workload = workload if isinstance(workload, dict) else {}
+    operations = workload.get("operations")
+    if isinstance(operations, list):
+        fields["operations"] = tuple(
+            (str(each.get("what", "?")), str(each.get("must", "ok")))
+            for each in operations if isinstance(each, dict)
+        )  # fmt: skip
+    drawn_clients = any(workload.get(name) != 0 for name in ("clients", "consumers"))
+    fields["scripted"] = bool(fields.get("operations")) and not drawn_clients
     return RunMeta(**fields)
 
 

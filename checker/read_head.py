@@ -36,6 +36,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     dropped: _Count = 0
     delayed: _Count = 0
+    duplicated: _Count = 0
+    stopped: _Count = 0
 
 
 class ExitLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,8 @@ def _missing_files(folder: Path, into: Ingested) -> None:
     if not folder.is_dir():
         into.problems.add("folder", f"There is no run folder '{folder.name}'.")
         return
-    if not (folder / "history.jsonl").is_file():
+    kept = (folder / "tables" / "ops.parquet").exists()
+    if not kept and not (folder / "history.jsonl").is_file():
         into.problems.add("history", "history.jsonl is missing: there is nothing to judge.")
     for capability, where, nodes in (
         ("trace", "trace", meta.nodes()),
@@ -137,7 +140,7 @@ def _facts(
             op=[f.fault for _, f in faults], seq=[number for number, _ in faults],
             t0=[f.t_us for _, f in faults], t1=[f.done_us or f.t_us for _, f in faults],
             outcome=[ACTIONS.get(f.action, FaultAction.OTHER) for _, f in faults],
-            count=[f.dropped + f.delayed for _, f in faults],
+            count=[f.dropped + f.delayed + f.duplicated + f.stopped for _, f in faults],
             node=[",".join(f.nodes) for _, f in faults],
             text=[f"{f.what} {f.detail}".strip() for _, f in faults],
         )  # fmt: skip

@@ -6,10 +6,11 @@ invocation, a second completion, a clock that goes back: each is a sentence, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from checker import tables
@@ -39,6 +40,7 @@ from checker.source import (
     Value,
     why,
 )
+from checker.thinning import thin_ops
 from harness.history import Op, Read, Run, Send
 from node.trace import METADATA_PARTITION
 
@@ -115,6 +117,7 @@ class _Reader:
         self.unknown: dict[int, list[Send]] = {}
         self.transactions = False
         self.ops: list[tuple[Any, ...]] = []
+        self.steps: list[int] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
         self.rebalanced: list[bool] = []
@@ -228,6 +231,7 @@ class _Reader:
                      run.epoch)
                 )  # fmt: skip
             self.rebalanced += [read.partition in op_rebalanced] * len(runs)
+        self.steps.append(op.step)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
@@ -283,14 +287,19 @@ def read_history(source: Source, into: Ingested) -> None:
         reader.add(invoked, None)
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
-    run = into.meta.run
-    for name in ("ops", "sends", "reads") if into.whole_tables else ("ops",):
-        rows = getattr(reader, name)
+    run, certain = into.meta.run, _proved(reader)
+    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops}
+    if into.whole_tables:
+        made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+        rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
+        made["reads"] = ((*row, flag) for row, flag in rebalanced)
+        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
+    for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
-    into.facts.extend(_facts(source.run, reader))
+    into.facts.extend(_facts(source.run, reader, certain))
 
 
-def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
+def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
@@ -298,14 +307,14 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
     several = TRANSACTIONS if reader.transactions else 0
     yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:
-        op, t0, t1, process, client, f, outcome, final, *_ = zip(*reader.ops, strict=True)
+        _, t0, t1, _, _, f, outcome, *_ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
-        yield block(
-            run, Kind.OP, "", op=op, t0=t0, t1=t1, process=process, client=client,
-            value=[code.get(x, 0) for x in f], outcome=_codes(outcome), flags=_final(final),
+        yield from thin_ops(
+            run, reader.into.meta.phases, invoke_us=np.array(t0), complete_us=np.array(t1),
+            kind=np.array([code.get(x, 0) for x in f]), outcome=np.array(_codes(outcome)),
+            step=np.array(reader.steps),
         )  # fmt: skip
     if reader.sends:
-        certain = _proved(reader)
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
             *reader.sends, strict=True
         )
@@ -348,7 +357,3 @@ def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:
         (FINAL if f else 0) | (REBALANCED if r else 0)
         for f, r in zip(final, rebalanced, strict=True)
     ]
-
-
-def _final(flags: tuple[bool, ...]) -> list[int]:
-    return [FINAL if flag else 0 for flag in flags]

@@ -13,11 +13,17 @@ from checker.verdict import RunResult
 
 def write_results(folder: Path, result: RunResult) -> None:
     """Write a run's result so that a reader never sees half of it. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".results.json.{os.getpid()}"
+    made = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    replace_file(folder / "results.json", made + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        temporary.replace(folder / "results.json")
+        temporary.write_bytes(content)
+        temporary.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()

@@ -25,7 +25,7 @@ Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 # All that decoding a line of an arbitrary file can raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-KINDS: Final = ("head", "history", "trace", "log")
+KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,16 @@ class Source:
     folder: Path
     kind: str
     path: Path
+    # of a Parquet file the row groups from .. to, and their size in memory
+    groups: tuple[int, int] = (0, 0)
+    bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes there are to read."""
+        if self.bytes:
+            return self.bytes
+        return self.path.stat().st_size if self.path.is_file() else 0
 
     @property
     def name(self) -> str:

@@ -41,6 +41,13 @@ def homes(values: Sequence[int], start: I64, count: I64, about: Sequence[Home]) 
     return found
 
 
+def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
+    """Which of many runs of values sent hold any of these values."""
+    wanted = np.sort(np.array(values, np.int64))
+    reach = np.searchsorted(wanted, start + count) > np.searchsorted(wanted, start)
+    return np.flatnonzero(reach)
+
+
 def judge(
     meta: RunMeta, partition: str, found: Finding, known: Mapping[int, Home]
 ) -> list[Anomaly]:

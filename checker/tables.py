@@ -33,6 +33,8 @@ SENDS: Final = pa.schema(
         ("run", _TEXT), ("op", _I64), ("seq", _I32), ("partition", _TEXT), ("process", _I64),
         ("client", _TEXT), ("invoke_us", _I64), ("complete_us", _I64), ("outcome", _TEXT),
         ("acks", _I32), ("value", _I64), ("count", _I64), ("offset", _I64),
+        # whether a read of another partition proves its operation, whose outcome is unknown
+        ("proved", pa.bool_()),
     ]
 )  # fmt: skip
 READS: Final = pa.schema(
@@ -41,6 +43,16 @@ READS: Final = pa.schema(
         ("process", _I64), ("client", _TEXT), ("node", _TEXT), ("final", pa.bool_()),
         ("outcome", _TEXT), ("invoke_us", _I64), ("complete_us", _I64), ("start", _I64),
         ("hw", _I64), ("offset", _I64), ("value", _I64), ("count", _I64), ("epoch", _I64),
+        # whether the partition was taken or given while the operation ran
+        ("rebalanced", pa.bool_()),
+    ]
+)  # fmt: skip
+ASSIGNS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("op", _I64), ("partition", _TEXT), ("process", _I64),
+        ("invoke_us", _I64), ("complete_us", _I64),
+        # by subscribing or by assigning; whether this partition was named or is dropped
+        ("subscribed", pa.bool_()), ("named", pa.bool_()),
     ]
 )  # fmt: skip
 REPLICAS: Final = pa.schema(
@@ -90,8 +102,8 @@ PER_SECOND: Final = pa.schema(
 )  # fmt: skip
 
 SCHEMAS: Final = {
-    "ops": OPS, "sends": SENDS, "reads": READS, "replicas": REPLICAS, "log": LOG, "trace": TRACE,
-    "faults": FAULTS, "exits": EXITS, "per_second": PER_SECOND,
+    "ops": OPS, "sends": SENDS, "reads": READS, "assigns": ASSIGNS, "replicas": REPLICAS,
+    "log": LOG, "trace": TRACE, "faults": FAULTS, "exits": EXITS, "per_second": PER_SECOND,
 }  # fmt: skip
 _SPARK_TYPES: Final = {"int64": "bigint", "int32": "int", "string": "string", "bool": "boolean"}
 

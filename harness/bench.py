@@ -139,9 +139,9 @@ def measure(
         driver = cluster.clients()
         cluster.start()
         driver.go()
-        _let_pass(cluster, WARM_UP_S + settings.seconds, lambda: driver.status.problem)
+        let_pass(cluster, WARM_UP_S + settings.seconds, lambda: driver.status.problem)
         driver.stop_writing()
-        _let_pass(cluster, 0.5, lambda: driver.status.problem)
+        let_pass(cluster, 0.5, lambda: driver.status.problem)
         driver.close()
     finally:
         cluster.close()
@@ -200,7 +200,9 @@ def table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def _let_pass(cluster: RealCluster, seconds: float, problem: Callable[[], str]) -> None:
+def let_pass(cluster: RealCluster, seconds: float, problem: Callable[[], str]) -> None:
+    """Let time pass over a cluster that is left in peace. Raises FloodmarkError when a process
+    ends, or with the sentence of `problem`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         cluster.poll()

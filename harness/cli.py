@@ -34,6 +34,9 @@ Histories = Annotated[
     list[Path], typer.Argument(help="Run folders, or histories of other tools (history.edn).")
 ]
 NoSpark = Annotated[bool, typer.Option("--no-spark", help="Judge in this process.")]
+Master = Annotated[str | None, typer.Option(help="A Spark cluster's URL [this machine].")]
+Memory = Annotated[str, typer.Option("--driver-memory", help="Limit of Spark's heap, as 3g.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -76,7 +79,7 @@ def run(
     no_hub: Annotated[bool, typer.Option("--no-hub", help="No link hub: no link faults.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Build no page.")] = False,
     no_spark: NoSpark = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
@@ -104,21 +107,31 @@ def check(
     validate: Annotated[
         bool, typer.Option("--validate", help="Only say what is wrong on which line.")
     ] = False,
+    master: Master = None,
+    memory: Memory = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Where results and tables go [the run folders].")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what was judged and has not changed since.")
+    ] = False,
 ) -> int:
-    """Judge run folders again: what is there, even of a run that was killed."""
-    from harness.judge import SparkSoon, judge, run_folder, summarise, wrong_lines
+    """Judge run folders, or all in a store: what is there, even of a run that was killed."""
+    from harness.judge import Keep, SparkOptions, SparkSoon, judge, run_folders, wrong_lines
+    from harness.judge import summarise as summary
 
     if validate:
         sentences = [sentence for path in runs for sentence in wrong_lines(path)]
         print("\n".join(sentences) if sentences else "Every line is an operation.")
         return EXIT_UNKNOWN if sentences else 0
-    folders = [run_folder(path) for path in runs]
-    results = judge(folders, None if no_spark else SparkSoon(), _tell)
+    folders = run_folders(runs)
+    spark = None if no_spark else SparkSoon(options=SparkOptions(master, memory))
+    results = judge(folders, spark, _tell, Keep(out, again))
     if json:
         _print_json(results)
     else:
         for folder, result in zip(folders, results, strict=True):
-            print(summarise(folder, result))
+            print(summary(folder, result))
     return EXIT_CODES[worst(result.verdict for result in results)]
 
 
@@ -140,6 +153,12 @@ def replay(
     ],
     world: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
     times: Annotated[int, typer.Option(help="How often; each time with the next seed.")] = 1,
+    least: Annotated[
+        int | None, typer.Option(help="How many must be as expected [invalid: 1; valid: all].")
+    ] = None,
+    expect: Annotated[
+        str, typer.Option(help="valid, invalid or invalid:PROPERTY [what the schedule says].")
+    ] = "",
     protocol: Annotated[str | None, typer.Option(help="Under another protocol.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the first run [the workload's].")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="List every step in words.")] = False,
@@ -154,19 +173,24 @@ def replay(
 
     return replay_command(
         Replay(
-            file=file, world=world, times=times, protocol=protocol, seed=seed, trace=trace,
-            keep=keep, quiet=quiet, json=json,
+            file=file, world=world, times=times, least=least, expect=expect, protocol=protocol,
+            seed=seed, trace=trace, keep=keep, quiet=quiet, json=json,
         )
     )  # fmt: skip
 
 
-@app.command()
+bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.callback()
 def bench(
+    context: typer.Context,
     seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
     batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,
     record_bytes: Annotated[int, typer.Option(help="Bytes a record, at least 16.")] = 100,
     judged: Annotated[float, typer.Option(help="Seconds of the judged storm; 0: none.")] = 30.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> int:
     """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
@@ -175,6 +199,8 @@ def bench(
     from harness.bench import BenchSettings, run_bench, table
     from harness.progress import Progress
 
+    if context.invoked_subcommand is not None:
+        return 0
     settings = BenchSettings(
         seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged
     )
@@ -182,6 +208,62 @@ def bench(
         figures = run_bench(settings, progress)
     print(msgspec.json.encode(figures).decode() if json else table(figures))
     return 0
+
+
+@bench_app.command("failover")
+def bench_failover(
+    kills: Annotated[int, typer.Option(help="Leaders killed per protocol.")] = 10,
+    protocols: Annotated[str | None, typer.Option(help="With commas [all].")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how long writes stop when a leader dies, and what an idle cluster sends."""
+    import msgspec
+
+    from harness.bench_failover import FailoverSettings, run_failover, table
+    from harness.progress import Progress
+
+    wanted = FailoverSettings(kills=kills)
+    if protocols is not None:
+        wanted = msgspec.structs.replace(wanted, protocols=tuple(protocols.split(",")))
+    with Progress(quiet=quiet) as progress:
+        measured = run_failover(wanted, progress)
+    print(msgspec.json.encode(measured).decode() if json else table(measured))
+    return 0
+
+
+@bench_app.command("check")
+def bench_check(
+    ops: Annotated[
+        list[float] | None, typer.Option(help="Operations; repeatable [1e4 1e5 1e6 1e7].")
+    ] = None,
+    keys: Annotated[int, typer.Option(help="Partitions of the history.")] = 20,
+    poll_records: Annotated[int, typer.Option(help="Records a poll returns.")] = 5,
+    hot: Annotated[float, typer.Option(help="Share of sends to one partition more.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Decides the history.")] = 1,
+    valid: Annotated[bool, typer.Option("--valid", help="Plant no anomalies.")] = False,
+    repeat: Annotated[int, typer.Option(help="How often each is judged.")] = 1,
+    folder: Annotated[Path | None, typer.Option(help="Where histories are made.")] = None,
+    master: Master = None,
+    memory: Memory = "",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Judge made histories of growing size: speed, memory, what was planted and found."""
+    import msgspec
+
+    from harness.bench_check import SIZES, CheckBench, check_table, run_check_bench
+    from harness.judge import SparkOptions
+    from harness.progress import Progress
+
+    settings = CheckBench(
+        ops=tuple(map(int, ops or SIZES)), keys=keys, poll_records=poll_records, hot=hot,
+        seed=seed, plant=not valid, repeat=repeat, folder=folder,
+    )  # fmt: skip
+    with Progress(quiet=quiet) as progress:
+        found = run_check_bench(settings, SparkOptions(master, memory), progress)
+    print(msgspec.json.encode(found).decode() if json else check_table(found))
+    return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
 
 
 @app.command()

@@ -26,11 +26,17 @@ World = Literal["simulated", "real"]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: which file, in which world, how often, and what to show of it."""
+    """What is asked: which file, in which world, how often, and what to show of it.
+
+    `expect` stands in for the expectation of the file: "valid", "invalid", "invalid:PROPERTY"; at
+    `least` so many runs must be as expected (None: see `replay_command`).
+    """
 
     file: Path
     world: str = "simulated"
     times: int = 1
+    least: int | None = None
+    expect: str = ""
     protocol: str | None = None
     seed: int | None = None
     trace: bool = False
@@ -56,12 +62,15 @@ def replay_command(wish: Replay) -> int:
     """Carry out `floodmark replay`; 0 when the runs are what the schedule expects, else 1.
 
     A schedule that expects `invalid` is met when at least one run fails as it says; one that
-    expects `valid` when none fails; one that expects nothing always. Raises UsageError.
+    expects `valid` when none fails; one that expects nothing always; all of them when at least
+    `least` runs are as expected. Raises UsageError.
     """
     if wish.world not in ("simulated", "real"):
         raise UsageError(f"--world is '{wish.world}', but can only be simulated or real")
     if wish.times < 1:
         raise UsageError(f"--times is {wish.times}, but must be at least 1")
+    if wish.least is not None and not 1 <= wish.least <= wish.times:
+        raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
     schedule = _schedule(wish)
     first = schedule.workload.seed if wish.seed is None else wish.seed
     outcomes = []
@@ -71,7 +80,7 @@ def replay_command(wish: Replay) -> int:
         outcomes.append(outcome)
         if not wish.json:
             print(_line(number, wish.times, outcome))
-    met = _is_met(schedule.expectation, outcomes)
+    met = _is_met(schedule.expectation, outcomes, wish.least)
     failed = sum(outcome.failed for outcome in outcomes)
     if wish.json:
         told = {
@@ -94,8 +103,20 @@ def _schedule(wish: Replay) -> Schedule:
         schedule = msgspec.structs.replace(
             schedule, cluster=cluster, expectation=Expectation()
         )
+    if wish.expect:
+        expectation = _expectation(wish.expect)
+        schedule = msgspec.structs.replace(schedule, expectation=expectation)
     schedules.check(schedule, source=str(wish.file))
     return schedule
+
+
+def _expectation(text: str) -> Expectation:
+    verdict, _, which = text.partition(":")
+    if verdict == "invalid":
+        return Expectation(verdict="invalid", property=which or None)
+    if verdict != "valid" or which:
+        raise UsageError(f"--expect is '{text}', but can only be valid, invalid, invalid:PROPERTY")
+    return Expectation(verdict="valid")
 
 
 def _simulated(schedule: Schedule, wish: Replay, first: int, number: int) -> Outcome:
@@ -156,12 +177,13 @@ def _has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]
     return expected.property is None or expected.property in broken
 
 
-def _is_met(expected: Expectation, outcomes: list[Outcome]) -> bool:
+def _is_met(expected: Expectation, outcomes: list[Outcome], least: int | None) -> bool:
     match expected.verdict:
         case "invalid":
-            return any(outcome.failed for outcome in outcomes)
+            return sum(outcome.failed for outcome in outcomes) >= (least or 1)
         case "valid":
-            return all(outcome.verdict == "valid" for outcome in outcomes)
+            good = sum(outcome.verdict == "valid" for outcome in outcomes)
+            return good >= (least or len(outcomes))
     return True
 
 

@@ -28,6 +28,10 @@ class RunClients(Protocol):
         """Start the workload."""
         ...
 
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload, by its number."""
+        ...
+
     def healed(self, t_us: int) -> None:
         """Tell from when on an acknowledgement counts as recovery."""
         ...

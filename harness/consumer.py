@@ -70,10 +70,16 @@ class Consumer(Session):
             return None
         partition = self._turns.pop(0)
         self._turns.append(partition)
-        read = Read(partition=partition, start=self.positions[partition])
-        op = self._op("poll", reads=(read,))
-        invocation = self._start(now_us, thread, op, effects)
         thread.next_us = now_us + self._settings.pause_us
+        return self._poll(now_us, thread, effects, partition)
+
+    def _poll(
+        self, now_us: int, thread: Thread, effects: Effects, partition: str, step: int = -1
+    ) -> Call:
+        """Begin to poll a partition."""
+        read = Read(partition=partition, start=self.positions[partition])
+        op = self._op("poll", reads=(read,), step=step)
+        invocation = self._start(now_us, thread, op, effects)
         return Call(invocation, partition, now_us + self._settings.timeout_us)
 
     def _request(self, now_us: int, call: Call) -> FetchRequest:

@@ -1,7 +1,8 @@
 """The clients of one run: who they are, and the sessions they are made of (pure).
 
-Producers are c1 .. c<clients>, consumers follow, then the readers of the final reads. Real run and
-simulator make the same sessions from the same schedule.
+Producers are c1 .. c<clients>, consumers follow, then the clients of the schedule's own operations,
+then the readers of the final reads. Real run and simulator make the same sessions from the same
+schedule.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import msgspec
 from harness.client import Thread
 from harness.consumer import Consumer, PollSettings
 from harness.leaders import Leaders
+from harness.operator import OperatingConsumer, OperatingProducer
 from harness.producer import Producer, SendSettings
 from harness.workload import SendPlan, polled_partitions, send_interval_us
-from nemesis.schedule import Cluster, Workload
+from nemesis.schedule import Cluster, Send, Workload
 
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
+OPERATING_PRODUCER: Final = "operating-producer"
+OPERATING_CONSUMER: Final = "operating-consumer"
 FINAL_READER: Final = "final-reader"
 MAX_FINAL_READERS: Final = 4
 POLL_TIMEOUT_MS: Final = 1000
@@ -39,16 +43,26 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         workload = self.workload
         readers = min(MAX_FINAL_READERS, self.cluster.partitions)
         roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
+        roles += [
+            OPERATING_PRODUCER if kind is Send else OPERATING_CONSUMER
+            for kind in workload.operators().values()
+        ]
         roles += [FINAL_READER] * readers
         return {f"c{number}": role for number, role in enumerate(roles, start=1)}
 
     @property
     def working(self) -> tuple[str, ...]:
-        """The clients of the storm: producers and consumers."""
+        """The clients of the storm: all but the final readers."""
         return tuple(client for client, role in self.roles.items() if role != FINAL_READER)
 
+    @property
+    def writing(self) -> tuple[str, ...]:
+        """The clients that end with the writing: producers, and those of single operations."""
+        writing = (PRODUCER, OPERATING_PRODUCER, OPERATING_CONSUMER)
+        return tuple(client for client, role in self.roles.items() if role in writing)
+
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
-        """Producers and consumers; `next_op` numbers the operations of the run."""
+        """The clients of the storm; `next_op` numbers the operations of the run."""
         made: dict[str, Producer | Consumer] = {}
         for number, (client, role) in enumerate(self.roles.items()):
             if role == PRODUCER:
@@ -56,6 +70,10 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             elif role == CONSUMER:
                 index = number - self.workload.clients
                 made[client] = self._consumer(client, number, index, next_op)
+            elif role == OPERATING_PRODUCER:
+                made[client] = self._producer(client, number, next_op, OperatingProducer)
+            elif role == OPERATING_CONSUMER:
+                made[client] = self._operating_consumer(client, number, next_op)
         return made
 
     def final_readers(
@@ -67,7 +85,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         made = {}
         for index, client in enumerate(names):
             mine = everything[index :: len(names)]
-            number = self.workload.clients + self.workload.consumers + index
+            number = len(self.working) + index
             made[client] = Consumer(
                 client, self._leaders(number), self._threads(number, 1)[0], next_op,
                 partitions=mine, targets={partition: targets[partition] for partition in mine},
@@ -76,7 +94,9 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             )  # fmt: skip
         return made
 
-    def _producer(self, client: str, number: int, next_op: Callable[[], int]) -> Producer:
+    def _producer(
+        self, client: str, number: int, next_op: Callable[[], int], form: type[Producer] = Producer
+    ) -> Producer:
         workload = self.workload
         rng = random.Random(f"{workload.seed}/{client}/sends")
         settings = SendSettings(
@@ -84,8 +104,9 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             acks=workload.acks, timeout_us=workload.timeout_ms * 1000,
         )  # fmt: skip
         plan = SendPlan(self.cluster.partition_names(), send_interval_us(workload), rng)
-        return Producer(
-            client, self._leaders(number), self._threads(number, workload.in_flight), next_op,
+        width = workload.in_flight if form is Producer else 1
+        return form(
+            client, self._leaders(number), self._threads(number, width), next_op,
             plan=plan, settings=settings, retry_us=self._retry_us,
         )  # fmt: skip
 
@@ -101,6 +122,18 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         return Consumer(
             client, self._leaders(number), self._threads(number, 1)[0], next_op,
             partitions=partitions, settings=settings, retry_us=self._retry_us,
+        )  # fmt: skip
+
+    def _operating_consumer(
+        self, client: str, number: int, next_op: Callable[[], int]
+    ) -> OperatingConsumer:
+        settings = PollSettings(
+            wait_ms=self.cluster.timings.fetch_wait_ms, timeout_us=self.workload.timeout_ms * 1000
+        )
+        named = {o.partition: 0 for o in self.workload.operations if o.client == client}
+        return OperatingConsumer(
+            client, self._leaders(number), self._threads(number, 1)[0], next_op,
+            partitions=tuple(named), settings=settings, retry_us=self._retry_us,
         )  # fmt: skip
 
     @property

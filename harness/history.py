@@ -74,6 +74,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     its steps. `final` marks the reads after the last fault was healed, made by fresh clients from
     offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
     partitions that were taken or given while it ran. `error` names why a fail or info happened.
+    `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
     """
 
     op: int
@@ -88,6 +89,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rebalanced: tuple[str, ...] = ()
     final: bool = False
     error: str = ""
+    step: int = -1
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -7,59 +7,109 @@ cannot be had, the same checks are made in this process, and a person is told wh
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checker.errors import CheckerError
 from checker.foreign import foreign_history, run_folder_of, validate
-from checker.inprocess import check_run
+from checker.ingest import work_bytes
+from checker.inprocess import check_runs
 from checker.story_file import write_story
 from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
-    from checker.spark import SessionInBackground
+
+    from checker.spark import Session, SessionInBackground
 
 APP_NAME: Final = "floodmark"
 SPARK_PATIENCE_S: Final = 180.0
+SMALL_HEAP: Final = "2g"
+LARGE_HEAP: Final = "3g"
+_LARGE_BYTES: Final = 256 << 20
 _PARTS: Final = ("run.json", "history.jsonl", "schedule.json")
 
 Tell = Callable[[str], None]
 
 
+class SparkOptions(NamedTuple):
+    """Where Spark runs and how much of this machine it may take.
+
+    `master`: a cluster's URL, None for this machine. `driver_memory`: the limit of the JVM's heap
+    in Java's spelling; "" leaves it to the amount of work. `large`: None for the same.
+    """
+
+    master: str | None = None
+    driver_memory: str = ""
+    large: bool | None = None
+
+
 class SparkSoon:
     """A Spark session that is made ready while something else goes on."""
 
-    def __init__(self, log_file: Path | None = None) -> None:
+    def __init__(
+        self, log_file: Path | None = None, options: SparkOptions | None = None
+    ) -> None:
         """`log_file` gets what Spark prints; it is started by `begin`."""
         self._log_file = log_file
+        self._options = options or SparkOptions()
         self._session: SessionInBackground | None = None
 
-    def begin(self) -> None:
-        """Start it now, in the background."""
+    @property
+    def elsewhere(self) -> bool:
+        """Whether a cluster was asked for: this process is then no substitute."""
+        return self._options.master is not None
+
+    def begin(self, *, large: bool = False) -> None:
+        """Start it now, in the background; `large` for histories of millions of operations."""
         from checker.spark import SessionInBackground
 
         if self._session is None:
-            self._session = SessionInBackground(APP_NAME, log_file=self._log_file)
+            options = self._options
+            large = large if options.large is None else options.large
+            memory = options.driver_memory or (LARGE_HEAP if large else SMALL_HEAP)
+            self._session = SessionInBackground(
+                APP_NAME, master=options.master, driver_memory=memory, small=not large,
+                log_file=self._log_file,
+            )  # fmt: skip
 
-    def check(self, folders: Sequence[Path]) -> list[RunResult]:
+    def ready(self) -> Session:
+        """The session, waited for. Raises CheckerError when Spark cannot be had."""
+        self.begin()
+        assert self._session is not None
+        return self._session.get(SPARK_PATIENCE_S)
+
+    def check(
+        self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
+    ) -> list[RunResult]:
         """Judge run folders on it. Raises CheckerError when Spark cannot be had or fails."""
         from checker.pipeline import check
 
-        self.begin()
-        assert self._session is not None
-        return check(folders, session=self._session.get(SPARK_PATIENCE_S))
+        self.begin(large=work_bytes(folders) > _LARGE_BYTES)
+        return check(folders, session=self.ready(), out=out, again=again)
 
 
-def judge(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[RunResult]:
-    """Judge run folders and leave `results.json` in each, and a `story.json` where there is one.
+class Keep(NamedTuple):
+    """Where results go (None: into the run folders); whether unchanged runs are judged again."""
+
+    out: Path | None = None
+    again: bool = True
+
+
+def judge(
+    folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
+) -> list[RunResult]:
+    """Judge run folders and leave `results.json` of each, and a `story.json` where there is one.
 
     Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
-    results cannot be written.
+    results cannot be written, or a cluster that was asked for cannot be had.
     """
-    results = _judged(folders, spark, tell)
+    keep = keep or Keep()
+    results = _judged(folders, spark, tell, keep)
     for folder, result in zip(folders, results, strict=True):
+        if keep.out is not None:
+            break
         try:
             write_story(folder, result)
         except (OSError, LookupError, TypeError) as error:
@@ -67,15 +117,19 @@ def judge(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[
     return results
 
 
-def _judged(folders: Sequence[Path], spark: SparkSoon | None, tell: Tell) -> list[RunResult]:
+def _judged(
+    folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep
+) -> list[RunResult]:
     """On Spark if it can be had, else in this process."""
     if spark is not None:
         try:
-            return spark.check(folders)
+            return spark.check(folders, out=keep.out, again=keep.again)
         except CheckerError as error:
+            if spark.elsewhere:
+                raise
             tell(f"{error} The run is judged in this process instead.")
     try:
-        return [check_run(folder, write=True) for folder in folders]
+        return check_runs(folders, out=keep.out, again=keep.again)
     except OSError as error:
         raise FloodmarkError(f"the results could not be written: {error}") from None
 
@@ -116,6 +170,21 @@ def wrong_lines(path: Path) -> list[str]:
         return validate(file)
     except OSError as error:
         raise UsageError(f"{path}: no history to read: {error.strerror}") from None
+
+
+def run_folders(paths: Iterable[Path]) -> list[Path]:
+    """The runs meant by `paths`: run folders, histories of other tools, or whole stores of runs.
+
+    Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(p.parent for depth in ("*", "*/*") for p in path.glob(f"{depth}/run.json"))
+        # `latest` in a store is a link to one of the others.
+        inside = [folder for folder in inside if not folder.is_symlink()]
+        is_run = any((path / part).exists() for part in _PARTS)
+        found += inside if inside and not is_run else [run_folder(path)]
+    return found
 
 
 def run_folder(path: Path) -> Path:

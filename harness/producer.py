@@ -47,26 +47,34 @@ class Producer(Session):
         self._settings = settings
         self._written: dict[int, int] = {}
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call:
-        settings, partition = self._settings, self._plan.partition()
+    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+        # A slow answer costs its own time only: there is no backlog to catch up with.
+        thread.next_us = now_us + self._plan.pause_us()
+        return self._send(now_us, thread, effects, self._plan.partition(), self._settings)
+
+    def _send(
+        self, now_us: int, thread: Thread, effects: Effects, partition: str,
+        settings: SendSettings, step: int = -1,
+    ) -> Call:  # fmt: skip
+        """Begin to send a batch."""
         number = self._written.get(thread.process, 0)
         self._written[thread.process] = number + settings.batch
         value = first_value(thread.process) + number
         send = Send(partition=partition, value=value, count=settings.batch, acks=settings.acks)
-        op = Op(op=0, t_us=0, process=0, client="", type="invoke", f="send", sends=(send,))
+        op = Op(
+            op=0, t_us=0, process=0, client="", type="invoke", f="send", sends=(send,), step=step
+        )
         invocation = self._start(now_us, thread, op, effects)
-        # A slow answer costs its own time only: there is no backlog to catch up with.
-        thread.next_us = now_us + self._plan.pause_us()
         body = encode_batch(partition, value, settings.batch, settings.record_bytes)
         return Call(invocation, partition, now_us + settings.timeout_us, body)
 
     def _request(self, now_us: int, call: Call) -> ProduceRequest:
         left_ms = max(1, (call.deadline_us - now_us) // 1000)
-        acks = self._settings.acks
+        acks = call.invocation.sends[0].acks
         return ProduceRequest(partition=call.partition, acks=acks, timeout_ms=left_ms)
 
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
-        if self._settings.acks == 0:
+        if call.invocation.sends[0].acks == 0:
             thread.next_us = max(thread.next_us, now_us + ACKS_ZERO_PAUSE_US)
             self._leaders.refresh(now_us, ACKS_ZERO_REFRESH_US)
             self._end(now_us, thread, call, "info", effects, error="acks=0")

@@ -81,7 +81,17 @@ class Storm:
         self._clients.go()
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
-        self._until(lambda: self._interrupts.asked, duration_s, faults=True)
+        self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
+
+    def _played(self) -> bool:
+        """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
+        status = self._clients.status
+        return (
+            self._schedule.workload.scripted
+            and self._injector.exhausted
+            and status.operated == self._injector.operated
+            and status.writers_idle
+        )
 
     def heal(self) -> None:
         """End all faults; from here on the cluster owes progress."""
@@ -92,14 +102,15 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Writing goes on until every partition acknowledged something and has all its replicas
-        in sync again, and a little longer."""
+        """Writing goes on until every partition acknowledged something (where anybody writes) and
+        has all its replicas in sync again, and a little longer."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             return
         self._progress.phase("recovery", limit_s)
         enough_us = self._pace.now_us() + round(LEAST_RECOVERY_S * 1e6)
-        wanted = set(self._schedule.cluster.partition_names())
+        writes = self._schedule.workload.clients > 0
+        wanted = set(self._schedule.cluster.partition_names()) if writes else set()
 
         def recovered() -> bool:
             if not self._info.phases.in_sync_us and self._all_in_sync():
@@ -110,7 +121,7 @@ class Storm:
 
         self._until(lambda: recovered() or self._interrupts.asked, limit_s)
         progress = self._clients.status.progress
-        if progress.keys() >= wanted:
+        if wanted and progress.keys() >= wanted:
             self._info.phases.recovered_us = max(progress.values(), default=0)
 
     def _all_in_sync(self) -> bool:

@@ -12,7 +12,8 @@ class Status(msgspec.Struct, kw_only=True):
 
     `progress` maps each partition to when a send invoked after the heal was first acknowledged.
     `final` is "" before the final reads, then "running", then "done"; `missing` maps partitions
-    to the offset they were read to, where that is not their end. `problem` is a sentence.
+    to the offset they were read to, where that is not their end. `operated` counts the operations
+    of the schedule that were handed to their clients. `problem` is a sentence.
     """
 
     t_us: int = 0
@@ -23,6 +24,7 @@ class Status(msgspec.Struct, kw_only=True):
     unknown: int = 0
     polled: int = 0
     read_records: int = 0
+    operated: int = 0
     writers_idle: bool = True
     last_op_us: int = 0
     progress: dict[str, int] = {}

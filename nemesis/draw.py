@@ -21,7 +21,7 @@ from node.errors import UsageError
 
 ONLY_BY_NAME: Final = ("power-cut",)
 """Kinds that no alias stands for: what they may cost depends on how the brokers flush."""
-_NEVER_DRAWN: Final = ("restart", "resume", "link")
+_NEVER_DRAWN: Final = ("restart", "resume", "link", "break", "release")
 STORM_KINDS: Final = tuple(name for name in FAULT_NAMES if name not in _NEVER_DRAWN)
 ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("cut", "isolate", "bridge", "ring"),

@@ -11,23 +11,34 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from nemesis.link_faults import LinkFault, is_link_fault, links_of, rules_for
 from nemesis.links import Counts, LinkRule
 from nemesis.process_faults import Done, ProcessFaults
-from nemesis.schedule import ROLES_OF_A_PARTITION, Fault, Kill, Pause, PowerCut, Schedule
+from nemesis.schedule import (
+    ROLES_OF_A_PARTITION,
+    Break,
+    Fault,
+    Kill,
+    Operation,
+    Pause,
+    PowerCut,
+    Release,
+    Schedule,
+)
 from nemesis.targets import Resolution, resolve
 from nemesis.triggers import Triggers
 from nemesis.view import ClusterView
 from nemesis.world import World
+from node import trace
 from node.errors import FloodmarkError
 
 FINAL_HEAL: Final = -1
 """Number of the final heal in the record, where the number of a fault stands otherwise."""
 
-_HEAL, _INJECT = 0, 1
+_HEAL, _INJECT, _OPERATE = 0, 1, 2
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
@@ -39,6 +50,8 @@ class _Active:
     nodes: tuple[str, ...]
     rules: tuple[int, ...] = ()
     links: tuple[list[str], ...] = ()
+    points: dict[int, str] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
 
 
 class Injector:
@@ -69,26 +82,45 @@ class Injector:
         self._clients = tuple(clients)
         self._processes = ProcessFaults(world, view)
         self._rngs = [random.Random(rng.getrandbits(64)) for _ in schedule.faults]
-        numbered = list(enumerate(schedule.faults))
-        self._agenda = [(f.at_ms, _INJECT, i) for i, f in numbered if f.at_ms is not None]
+        self._agenda: list[tuple[int, int, int]] = []
+        self._triggers: dict[int, Triggers] = {}
+        for action, due in ((_INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
+            numbered = list(enumerate(due))
+            self._agenda += [(w.at_ms, action, i) for i, w in numbered if w.at_ms is not None]
+            self._triggers[action] = Triggers({i: w.after for i, w in numbered if w.after})
         heapq.heapify(self._agenda)
-        self._triggers = Triggers({i: f.after for i, f in numbered if f.after is not None})
-        self._fired: list[int] = []
+        self._fired: list[tuple[int, int]] = []
+        self._expiring: list[int] = []
         self._active: dict[int, _Active] = {}
         self._begun = False
+        self.operated = 0
         self.problems: list[str] = []
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to be done before the final heal: no fault or operation waits
+        for its time, none for its end, no breakpoint for its process."""
+        unmet = any(a.points and not a.stopped for a in self._active.values())
+        waiting = any(triggers.waiting for triggers in self._triggers.values())
+        return self._begun and not (self._agenda or self._fired or unmet or waiting)
+
     def observe(self, event: dict[str, Any]) -> bool:
-        """Take in a trace event; True when a fault waited for it: then call `step` at once.
+        """Take in a trace event; True when something waited for it: then call `step` at once.
 
         Before the first `step` the storm has not begun: such events only inform the view.
         """
         self._view.observe(event)
         if not self._begun:
             return False
-        fired = self._triggers.observe(event)
+        if event["event"] == trace.BREAK:
+            self._stopped_at(event["number"])
+        fired = [
+            (action, index)
+            for action, triggers in self._triggers.items()
+            for index in triggers.observe(event)
+        ]
         self._fired += fired
-        return bool(fired)
+        return bool(fired or self._expiring)
 
     def step(self, now_ms: int) -> int | None:
         """Do what is due at `now_ms` (since the storm began); returns when to come again.
@@ -96,17 +128,25 @@ class Injector:
         None: only an event can make something due.
         """
         self._begun = True
-        for index in self._fired:
-            after = self._schedule.faults[index].after
-            assert after is not None
-            heapq.heappush(self._agenda, (now_ms + after.delay_ms, _INJECT, index))
+        for action, index in self._fired:
+            due: Fault | Operation = self._schedule.workload.operations[index] if (
+                action == _OPERATE
+            ) else self._schedule.faults[index]
+            assert due.after is not None
+            heapq.heappush(self._agenda, (now_ms + due.after.delay_ms, action, index))
+        for index in self._expiring:
+            for_ms = self._schedule.faults[index].for_ms
+            heapq.heappush(self._agenda, (now_ms + (for_ms or 0), _HEAL, index))
         self._fired.clear()
+        self._expiring.clear()
         while self._agenda and self._agenda[0][0] <= now_ms:
             _, action, index = heapq.heappop(self._agenda)
-            if action == _HEAL:
-                self._heal(index)
-            else:
+            if action == _OPERATE:
+                self._operate(index)
+            elif action == _INJECT:
                 self._inject(index, now_ms)
+            elif index in self._active:
+                self._heal(index)
         return self._agenda[0][0] if self._agenda else None
 
     def active(self) -> tuple[str, ...]:
@@ -118,9 +158,10 @@ class Injector:
     def heal_all(self) -> None:
         """End the storm: whole links, everybody up and running. What did not come is missed."""
         start_us = self._world.now_us()
-        due = {index: "the storm ended before its time" for _, act, index in self._agenda if act}
-        due |= dict.fromkeys(self._fired, "the storm ended before its time")
-        for index, why in sorted((due | self._triggers.give_up()).items()):
+        late = [(act, index) for _, act, index in self._agenda] + self._fired
+        due = {i: "the storm ended before its time" for act, i in late if act == _INJECT}
+        self._triggers[_OPERATE].give_up()
+        for index, why in sorted((due | self._triggers[_INJECT].give_up()).items()):
             self._write(index, "missed", start_us, detail=why)
         self._agenda.clear()
         self._fired.clear()
@@ -146,11 +187,16 @@ class Injector:
         if not on.nodes and hasattr(fault, "on"):
             self._fail(index, start_us, f"nobody is {_on(fault)} now")
             return
+        if isinstance(fault, Release):
+            self._release(index, fault, start_us)
+            return
         detail = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
-        if is_link_fault(fault):
+        refused: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
+        if isinstance(fault, Break):
+            active = self._arm(index, fault, on.nodes, start_us)
+        elif is_link_fault(fault):
             active = self._inject_links(index, cast(LinkFault, fault), on, start_us)
-            refused: tuple[str, ...] = ()
-            notes: tuple[str, ...] = ()
         else:
             done, refused, notes = self._inject_processes(index, fault, on.nodes)
             active = _Active(fault, done) if done else None
@@ -166,9 +212,9 @@ class Injector:
             links=active.links,
             detail="; ".join(filter(None, (detail, *notes, *refused))),
         )
-        if is_link_fault(fault) or isinstance(fault, Kill | PowerCut | Pause):
+        if is_link_fault(fault) or isinstance(fault, Kill | PowerCut | Pause | Break):
             self._active[index] = active
-            if fault.for_ms is not None:
+            if fault.for_ms is not None and not isinstance(fault, Break):
                 heapq.heappush(self._agenda, (now_ms + fault.for_ms, _HEAL, index))
 
     def _inject_processes(self, index: int, fault: Fault, nodes: Sequence[str]) -> Done:
@@ -178,6 +224,49 @@ class Injector:
         return self._processes.power_cut(
             index, nodes, lambda: rng.random() if percent is None else percent / 100
         )
+
+    def _arm(
+        self, index: int, fault: Break, nodes: Sequence[str], start_us: int
+    ) -> _Active | None:
+        """Arm a breakpoint on every node, or on none."""
+        points: dict[int, str] = {}
+        try:
+            for node in nodes:
+                points[self._world.add_breakpoint(node, fault)] = node
+        except FloodmarkError as error:
+            for number, node in points.items():
+                with suppress(FloodmarkError):
+                    self._world.remove_breakpoint(node, number)
+            self._fail(index, start_us, str(error), nodes)
+            return None
+        return _Active(fault, tuple(nodes), points=points)
+
+    def _stopped_at(self, number: int) -> None:
+        """A process has come to a breakpoint: `for_ms` counts from now."""
+        for index, active in self._active.items():
+            if number in active.points:
+                active.stopped.append(active.points[number])
+                if active.fault.for_ms is not None:
+                    self._expiring.append(index)
+
+    def _release(self, index: int, fault: Release, start_us: int) -> None:
+        """Undo the fault that is meant, if it is in force."""
+        found = [i for i, active in self._active.items() if active.fault.name == fault.of]
+        if not found:
+            self._fail(index, start_us, f"no fault '{fault.of}' is in force")
+            return
+        nodes = self._active[found[0]].nodes
+        self._heal(found[0])
+        self._write(index, "inject", start_us, nodes=nodes)
+
+    def _operate(self, index: int) -> None:
+        """Hand an operation to its client; the history tells the rest."""
+        try:
+            self._world.operate(index)
+        except FloodmarkError as error:
+            self.problems.append(f"operation {index}: {error}")
+            return
+        self.operated += 1
 
     def _inject_links(
         self, index: int, fault: LinkFault, on: Resolution, start_us: int
@@ -204,6 +293,9 @@ class Injector:
     def _heal(self, index: int) -> None:
         active = self._active.pop(index)
         start_us = self._world.now_us()
+        if isinstance(active.fault, Break):
+            self._disarm(index, active, start_us)
+            return
         if not is_link_fault(active.fault):
             done = self._processes.heal(_what(active.fault), index, active.nodes)
             self._write(
@@ -232,6 +324,20 @@ class Injector:
             delayed=counts.delayed + counts.held,
             **({"duplicated": counts.duplicated} if counts.duplicated else {}),
         )
+
+    def _disarm(self, index: int, active: _Active, start_us: int) -> None:
+        """Let go who stands at a breakpoint."""
+        failed = []
+        for number, node in active.points.items():
+            try:
+                self._world.remove_breakpoint(node, number)
+            except FloodmarkError as error:
+                failed.append(f"{node}: {error}")
+        self.problems += [f"heal of fault {index}: {why}" for why in failed]
+        self._write(index, "heal", start_us, nodes=active.nodes, detail="; ".join(failed))
+        self._write(
+            index, "effect", start_us, nodes=active.stopped, stopped=len(active.stopped)
+        )  # fmt: skip
 
     def _resolve_on(self, index: int) -> Resolution:
         """Whom a fault hits: roles stand for nodes that the fault can act on."""

@@ -26,8 +26,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from nemesis.matching import matches
 from node.errors import UsageError
+from node.trace import matches
 
 ANYONE: Final = "*"
 """Instead of a node in `senders` or `receivers`: every node."""
@@ -40,7 +40,7 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One deviation from a perfect link; binds to node names, so it survives restarts.
 
     `senders` and `receivers` name nodes, or "*" for all; an empty one fits nobody. `kinds` narrows
-    the rule to kinds of messages (empty: all), `match` to header fields (see `nemesis.matching`).
+    the rule to kinds of messages (empty: all), `match` to header fields (see `node.trace.matches`).
     Of the messages that fit, `percent` are acted on, at most `limit` in all. `delay_ms` and
     `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a `duplicate` makes.
     Raises UsageError for what cannot be carried out.

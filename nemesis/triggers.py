@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nemesis.matching import matches
 from nemesis.schedule import After
+from node.trace import matches
 
 
 class Triggers:
@@ -15,6 +15,11 @@ class Triggers:
     def __init__(self, waiting: Mapping[int, After]) -> None:
         self._waiting = dict(waiting)
         self._seen = dict.fromkeys(self._waiting, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything still waits."""
+        return bool(self._waiting)
 
     def observe(self, event: Mapping[str, Any]) -> list[int]:
         """Count one event; returns the faults whose time it is, each once."""

@@ -1,10 +1,12 @@
-"""What the nemesis needs of a world: processes it can hurt and links it can bend."""
+"""What the nemesis needs of a world: processes it can hurt or stop, links it can bend, clients
+that do what they are told."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from nemesis.links import Counts, LinkRule
+from nemesis.schedule import Break
 
 
 class World(Protocol):
@@ -55,6 +57,23 @@ class World(Protocol):
 
     def remove_rule(self, number: int) -> Counts:
         """End a link rule and tell what it did."""
+        ...
+
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        """Arm `point` in the node's process, and in each later one until one has stopped at it;
+        returns its number.
+
+        A process that stops writes a trace event `break` with that number, and does no more until
+        the breakpoint is removed, or it is asked to end, or killed.
+        """
+        ...
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        """Disarm a breakpoint; a process that stands at it goes on."""
+        ...
+
+    def operate(self, operation: int) -> None:
+        """Have its client begin operation number `operation` of the workload."""
         ...
 
     def now_us(self) -> int:

@@ -9,6 +9,7 @@ prefix hash as 16 hexadecimal digits, "" where a log is empty.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 STARTED: Final = "started"
@@ -27,6 +28,7 @@ CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 PARTITION: Final = "partition"
 PROPOSED: Final = "proposed"
+BREAK: Final = "break"
 REPORTED: Final = "reported"
 WITNESSED: Final = "witnessed"
 
@@ -71,6 +73,9 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         "leader", "leader_epoch", "partition_epoch", "isr", "elr", "last_known_elr", "replicas",
         "unclean", "adding", "removing", "min_isr",
     ),
+    # the process stops here, `before` the "send" or "commit" of the turn that emitted `at`, until
+    # it is released; `number` names the breakpoint
+    BREAK: ("number", "before", "at"),
 }  # fmt: skip
 
 MESSAGE_KINDS: Final = (
@@ -138,6 +143,9 @@ METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]
 
+BOUNDS: Final = frozenset({"at_least", "at_most"})
+_MISSING: Final = object()
+
 
 def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
     """Make one trace event; asserts that its fields are those of the vocabulary."""
@@ -147,3 +155,31 @@ def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
         made["partition"] = partition
     made.update(fields)
     return made
+
+
+def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    """Does a record of fields (a trace event, the header of a message) fit a pattern?
+
+    A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
+    or {"at_most": n}, which compare numbers; both bounds may be given together. A field that is
+    not there fits nothing; an empty pattern fits all.
+    """
+    return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
+
+
+def is_bound(wanted: object) -> bool:
+    """Whether `wanted` compares numbers instead of asking for one value."""
+    return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
+
+
+def _fits(value: object, wanted: object) -> bool:
+    if not is_bound(wanted):
+        # Fields that were tuples in a process are lists in a file.
+        return (list(value) if isinstance(value, tuple) else value) == (
+            list(wanted) if isinstance(wanted, tuple) else wanted
+        )
+    assert isinstance(wanted, dict)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    at_least, at_most = wanted.get("at_least"), wanted.get("at_most")
+    return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)

@@ -17,9 +17,10 @@ Status = Literal["done", "skipped", "missed", "waiting"]
 LETTERS: Final = {
     "kill": "K", "restart": "S", "pause": "P", "resume": "U", "cut": "C", "isolate": "I",
     "bridge": "B", "ring": "R", "delay": "D", "loss": "L", "link": "M", "power-cut": "X",
+    "break": "T", "release": "E",
 }  # fmt: skip
 ON_PROCESSES: Final = frozenset({"kill", "power-cut", "restart", "pause", "resume"})
-INSTANT: Final = frozenset({"restart", "resume"})
+INSTANT: Final = frozenset({"restart", "resume", "release"})
 
 
 class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,6 +38,7 @@ class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped: int = 0
     delayed: int = 0
     duplicated: int = 0
+    stopped: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Executed:
     dropped: int = 0
     delayed: int = 0
     duplicated: int = 0
+    stopped: int = 0
     touched: bool | None = None
     healed: bool = False
     asked: Fault | None = field(default=None, repr=False)
@@ -114,10 +117,14 @@ class Executed:
             return "Not reached before the run ended."
         if self.on_process:
             return f"Took effect{f': {self.detail}' if self.detail else ''}."
+        if self.touched is None and not self.links:
+            return f"Took effect{f': {self.detail}' if self.detail else ''}."
         if self.touched is None:
             return f"Links changed{f': {self.detail}' if self.detail else ''}."
+        if self.stopped:
+            return f"{words.count(self.stopped, 'process', 'processes')} stopped there."
         if not self.touched:
-            return "No message was affected."
+            return "No message was affected." if self.links else "No process came to it."
         parts = []
         if self.dropped:
             parts.append(f"{words.count(self.dropped, 'message')} dropped")
@@ -203,7 +210,7 @@ def _join_one(
         )  # fmt: skip
     effects = [x for x in lines if x.action == "effect"]
     dropped, delayed = sum(x.dropped for x in effects), sum(x.delayed for x in effects)
-    duplicated = sum(x.duplicated for x in effects)
+    duplicated, stopped = sum(x.duplicated for x in effects), sum(x.stopped for x in effects)
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
@@ -217,8 +224,9 @@ def _join_one(
         index=index, what=what or "?", status="done", on=on, start_us=start,
         end_us=max(start, min(ends, default=max(last_us, start))),
         nodes=inject.nodes, links=inject.links, detail=inject.detail,
-        dropped=dropped, delayed=delayed, duplicated=duplicated, healed=bool(ends),
-        touched=(dropped + delayed + duplicated > 0) if effects else None, asked=asked,
+        dropped=dropped, delayed=delayed, duplicated=duplicated, stopped=stopped,
+        healed=bool(ends), asked=asked,
+        touched=(dropped + delayed + duplicated + stopped > 0) if effects else None,
     )  # fmt: skip
 
 

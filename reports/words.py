@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from nemesis.schedule import After, Bridge, Cut, Delay, Fault, Isolate, Link, Loss, PowerCut, Ring
+from nemesis.schedule import (
+    After,
+    Break,
+    Bridge,
+    Cut,
+    Delay,
+    Fault,
+    Isolate,
+    Link,
+    Loss,
+    PowerCut,
+    Release,
+    Ring,
+)
 
 _ROLES = {
     "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
@@ -91,6 +104,14 @@ def intent(fault: Fault) -> str:
         case PowerCut():
             kept = "a drawn part" if fault.keep_percent is None else f"{fault.keep_percent} %"
             return f"Cut the power of {target(fault.on)}: {kept} of the unsynced bytes remain"
+        case Break():
+            fields = _fields(fault.match)
+            return (
+                f"Stop {target(fault.on)} before the {fault.before} of the turn with the "
+                f"{_nth(fault.nth)} '{fault.event}' event{f' with {fields}' if fields else ''}"
+            )
+        case Release():
+            return f"Undo '{fault.of}'"
     return f"{str(fault.__struct_config__.tag).capitalize()} {target(fault.on)}"
 
 
@@ -125,7 +146,7 @@ def asked(fault: Fault) -> str:
         when = _trigger(fault.after)
     else:
         when = f"at {(fault.at_ms or 0) / 1000:.3f} s"
-    if str(fault.__struct_config__.tag) in ("restart", "resume"):
+    if str(fault.__struct_config__.tag) in ("restart", "resume", "release"):
         return when
     if fault.for_ms is None:
         return f"{when}, until the final heal"
@@ -133,10 +154,18 @@ def asked(fault: Fault) -> str:
 
 
 def _trigger(after: After) -> str:
-    nth = _ORDINALS.get(after.nth, f"{after.nth}th")
-    fields = ", ".join(f"{k} = {v}" for k, v in after.match.items())
+    fields = _fields(after.match)
     later = f" + {span(after.delay_ms * 1000)}" if after.delay_ms else ""
-    return f"after the {nth} '{after.event}' event{f' with {fields}' if fields else ''}{later}"
+    fitting = f" with {fields}" if fields else ""
+    return f"after the {_nth(after.nth)} '{after.event}' event{fitting}{later}"
+
+
+def _nth(number: int) -> str:
+    return _ORDINALS.get(number, f"{number}th")
+
+
+def _fields(match: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in match.items())
 
 
 def folder_of(replay: str, run: str) -> str:

@@ -27,7 +27,17 @@ from checker.catalogue import KINDS
 from harness.history import LogRun, Run
 from node.core import batch as batches
 from node.core.exhibits import EXHIBITS, Exhibit
-from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
+from node.core.messages import (
+    AdminRequest,
+    AdminResponse,
+    AnyMessage,
+    ElectLeader,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    ProduceResponse,
+    ReassignReplicas,
+)
 from node.trace import METADATA_PARTITION
 from node.wire import split_fetch_body
 from tests.checker.story import Story, against
@@ -50,10 +60,10 @@ class Play:
 
     def __init__(
         self, bug: Bug, *, min_isr: int = 2, flush_ms: int = 0, unclean: bool = False,
-        protocol: str = "",
+        protocol: str = "", seed: int = 7,
     ) -> None:  # fmt: skip
         self.world = ChaosWorld(
-            7, latency_us=(1000, 1000), watch=False, protocol=protocol or bug.exhibit.protocol,
+            seed, latency_us=(1000, 1000), watch=False, protocol=protocol or bug.exhibit.protocol,
             flush_interval_ms=flush_ms, unclean_election=unclean,
             switches=(bug.exhibit.name,) if bug.on else (),
         )  # fmt: skip
@@ -159,6 +169,28 @@ class Play:
         self.cut(f"{self.world.leader(P)}-{name}")
         self.write("b", acks=1)
         self.wait(2500)
+
+    def move(self, replicas: str) -> None:
+        """The partition is to be on these brokers, in this order; the first one is preferred."""
+        self._say(f"- to be moved to {replicas}")
+        self._command(ReassignReplicas(partition=P, replicas=tuple(replicas.split())))
+
+    def elect_preferred(self) -> None:
+        self._say("- the preferred replica is to lead")
+        self._command(ElectLeader(partition=P))
+
+    def _command(self, command: AdminRequest) -> None:
+        self.world.send("v1", command)
+        self.wait(20)
+        _, answer, _ = self.world.mail.pop()
+        assert isinstance(answer, AdminResponse)
+        assert not answer.error, answer
+
+    def stop(self, name: str, wait_ms: int = 20) -> None:
+        """Ask a broker to take leave; what it led is handed over at once."""
+        self._say(f"- {name} is asked to stop")
+        self.world.stop(name)
+        self.wait(wait_ms)
 
     def hold(self, text: str, rule: Rule) -> None:
         """Such messages are held from now on."""
@@ -274,7 +306,9 @@ class Play:
 
     def _log(self, story: Story, node: str) -> None:
         """The replica's log as it is on disk now."""
-        replica = self.world.nodes[node].replicas[P]
+        replica = self.world.nodes[node].replicas.get(P)
+        if replica is None:
+            return  # the partition has moved away from here
         runs = story.logs[node]
         runs.append(LogRun(
             node=node, partition=P, offset=0, count=0, hw=replica.hw, leo=replica.leo,
@@ -320,6 +354,13 @@ def metadata(to: str) -> Rule:
     """What would bring `to` new metadata; heartbeats go on."""
     return lambda a, b, m: (
         b == to and isinstance(m, FetchResponse) and m.partition == METADATA_PARTITION
+    )
+
+
+def commits(to: str) -> Rule:
+    """What tells `to` of no new metadata, only that what it has is committed."""
+    return lambda a, b, m: (
+        metadata(to)(a, b, m) and isinstance(m, FetchResponse) and m.offset == m.log_end
     )
 
 

@@ -8,7 +8,7 @@ from harness.clock import now_us
 from harness.rundir import Promise, RunDir
 from harness.tally import Status
 from nemesis.links import Counts, LinkRule
-from nemesis.schedule import Schedule
+from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
 from node.errors import FloodmarkError
 from node.trace import TraceEvent
@@ -20,6 +20,7 @@ class FakeWorld:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.dead: set[str] = set()
+        self.operated = 0
 
     def kill(self, node: str) -> None:
         self.done.append(f"kill {node}")
@@ -51,6 +52,16 @@ class FakeWorld:
     def remove_rule(self, number: int) -> Counts:
         raise FloodmarkError("no hub here")
 
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        raise FloodmarkError("no process here")
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        raise FloodmarkError("no process here")
+
+    def operate(self, operation: int) -> None:
+        self.done.append(f"operate {operation}")
+        self.operated += 1
+
     def now_us(self) -> int:
         return now_us()
 
@@ -58,8 +69,9 @@ class FakeWorld:
 class FakeClients:
     """Always acknowledging, unless `problem` is set; `calls` is what was asked of them."""
 
-    def __init__(self, partitions: tuple[str, ...]) -> None:
+    def __init__(self, partitions: tuple[str, ...], world: FakeWorld) -> None:
         self._partitions = partitions
+        self._world = world
         self.calls: list[str] = []
         self.problem = ""
         self.recovers = True
@@ -73,11 +85,14 @@ class FakeClients:
         return Status(
             t_us=0 if self.looks_until_ready >= 0 else now_us(), acked=9,
             progress=self._progress, final=self._final,
-            problem=self.problem, last_op_us=1,
+            problem=self.problem, last_op_us=1, operated=self._world.operated,
         )  # fmt: skip
 
     def go(self) -> None:
         self.calls.append("go")
+
+    def operate(self, operation: int) -> None:
+        raise AssertionError("the world hands operations over")
 
     def healed(self, t_us: int) -> None:
         self.calls.append("healed")
@@ -114,7 +129,7 @@ class FakeCluster:
                 "replicas": list(self.brokers),
             })  # fmt: skip
         self.world = FakeWorld()
-        self.made = FakeClients(schedule.cluster.partition_names())
+        self.made = FakeClients(schedule.cluster.partition_names(), self.world)
         self.fail_start = ""
         self.fail_poll = ""
         self.events: list[TraceEvent] = []

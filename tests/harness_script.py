@@ -9,6 +9,7 @@ from harness.client import Answer, Effects, Session, Thread, ToSend
 from harness.consumer import Consumer, PollSettings
 from harness.history import Op
 from harness.leaders import Leaders
+from harness.operator import OperatingConsumer, OperatingProducer
 from harness.producer import Producer, SendSettings
 from harness.workload import SendPlan, encode_batch
 from node.core import batch
@@ -142,6 +143,23 @@ def consumer(
             retry_us=50 * MS,
         )
     )  # fmt: skip
+
+
+def operator(form: type[OperatingProducer] | type[OperatingConsumer]) -> Scripted:
+    """A client that does nothing but what it is told."""
+    leaders, next_op = Leaders(BROKERS, 0, 50 * MS), count().__next__
+    thread = Thread(count(0, STRIDE))
+    if form is OperatingConsumer:
+        settings = PollSettings(wait_ms=100, timeout_us=1000 * MS)
+        return Scripted(
+            OperatingConsumer(
+                "c1", leaders, thread, next_op, partitions=("log-0",), settings=settings
+            )
+        )
+    plan, sending = SendPlan((), 0, random.Random(1)), SendSettings(timeout_us=3000 * MS)
+    return Scripted(
+        OperatingProducer("c1", leaders, [thread], next_op, plan=plan, settings=sending)
+    )
 
 
 def records(offset: int, value: int, size: int = 5, epoch: int = 1) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nemesis.inject import Injector
 from nemesis.links import Counts, LinkRule
-from nemesis.schedule import Cluster, Fault, Schedule
+from nemesis.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
 from nemesis.view import ClusterView
 from node import trace
 from node.errors import FloodmarkError
@@ -23,6 +23,7 @@ class RecordingWorld:
         self.up = {*cluster.broker_names(), *cluster.voter_names()}
         self.paused: set[str] = set()
         self.rules: dict[int, LinkRule] = {}
+        self.points: dict[int, str] = {}
         self.last_rule = 0
         self.log: list[str] = []
         self.broken: set[str] = set()
@@ -84,6 +85,19 @@ class RecordingWorld:
         self.log.append(f"{self.now_ms} remove_rule {number}")
         return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
 
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        self._act("add_breakpoint", node)
+        self.last_rule += 1
+        self.points[self.last_rule] = node
+        return self.last_rule
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        assert self.points.pop(number) == node
+        self._act("remove_breakpoint", node)
+
+    def operate(self, operation: int) -> None:
+        self._act("operate", str(operation))
+
     def now_us(self) -> int:
         return self.now_ms * 1000
 
@@ -91,8 +105,17 @@ class RecordingWorld:
 class Storm:
     """One schedule on a recording world, driven by virtual time."""
 
-    def __init__(self, *faults: Fault, drawn: bool = False, **cluster: Any) -> None:
-        schedule = Schedule(cluster=Cluster(**cluster), faults=faults, drawn=drawn)
+    def __init__(
+        self,
+        *faults: Fault,
+        drawn: bool = False,
+        operations: tuple[Operation, ...] = (),
+        **cluster: Any,
+    ) -> None:
+        schedule = Schedule(
+            cluster=Cluster(**cluster), faults=faults, drawn=drawn,
+            workload=Workload(clients=0, consumers=0, operations=operations),
+        )  # fmt: skip
         self.world = RecordingWorld(schedule.cluster)
         self.view = ClusterView()
         self.lines: list[dict[str, Any]] = []

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import multiprocess
 import zmq
 
+from harness.real.breakpoints import Remote
 from node import wire
 from node.core import batch
 from node.core.api import NodeConfig
@@ -72,6 +74,7 @@ class Node:
         self.outbox.set(zmq.SNDTIMEO, int(DEADLINE_S * 1000))
         self.outbox.connect(self.config.bind)
         self.process: NodeProcess
+        self.breakpoints: Remote
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +94,10 @@ class Node:
     def start(self) -> Self:
         """Start a process and wait until it says that it has started."""
         before = len(self.trace("started"))
-        self.process = spawn(self.config, self.make_core)
+        near, far = multiprocess.Pipe()
+        self.breakpoints = Remote(near)
+        self.process = spawn(self.config, self.make_core, far)
+        far.close()
         until(
             lambda: len(self.trace("started")) > before or self.process.exitcode is not None,
             "started",

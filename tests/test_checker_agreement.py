@@ -173,3 +173,43 @@ def test_the_metadata_partition_is_judged_like_any_other(tmp_path: Path) -> None
     s.hw("v1", (10, 1), partition="__cluster_metadata-0")
     s.hw("n1", (20, 1), partition="__cluster_metadata-0")
     assert one(s.check(tmp_path), "divergence").partition == "__cluster_metadata-0"
+
+
+def _lost_with_all_disks(*, differ: bool) -> Story:
+    """Both brokers that had 20 lost their power; then 30 was written where 20 had been."""
+    s = Story()
+    s.run["promise"]["durable_acks"] = False
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.hw("n1", (10, 1), (20, 1))
+    s.send(30, at=1)
+    s.hw("n2", (10, 1), (30, 1, 1), epoch=1)
+    s.phase("heal")
+    s.phase("in_sync")
+    s.final((0, 10, 1, 0), (1, 30, 1, 1), hw=2, node="n2")
+    s.phase("end")
+    s.log("n1", (10, 1), (20, 1) if differ else (30, 1, 1))
+    s.log("n2", (10, 1), (30, 1, 1))
+    s.log("n3", (10, 1), (30, 1, 1))
+    return s
+
+
+def test_records_lost_with_more_disks_than_promised_are_allowed(tmp_path: Path) -> None:
+    result = _lost_with_all_disks(differ=False).check(tmp_path)
+    assert against(result) == {}
+    allowed = {a.name for a in result.anomalies if a.allowed}
+    assert {"lost", "divergence"} <= allowed
+
+
+def test_replicas_that_keep_different_records_are_never_allowed(tmp_path: Path) -> None:
+    result = _lost_with_all_disks(differ=True).check(tmp_path)
+    assert against(result) == {"replicas-differ": 1}
+    found = one(result, "replicas-differ")
+    assert "that the replicas hold in the end of log-0 diverges in [1, 2)" in found.message
+    assert {w.node for w in found.witnesses} == {"n1", "n2", "n3"}
+
+
+def test_a_replica_that_had_no_time_to_mend_its_log_is_not_blamed(tmp_path: Path) -> None:
+    s = _lost_with_all_disks(differ=True)
+    del s.run["phases"]["in_sync_us"]
+    assert against(s.check(tmp_path)) == {}

@@ -233,8 +233,8 @@ def test_tables(tmp_path: Path) -> None:
         path.stem: pq.read_table(path).num_rows for path in (folder / "tables").glob("*.parquet")
     }
     assert rows == {
-        "ops": 14, "sends": 12, "reads": 2, "replicas": 3, "log": 36, "trace": 1, "faults": 1,
-        "exits": 0, "per_second": 2,
+        "ops": 14, "sends": 12, "reads": 2, "assigns": 0, "replicas": 3, "log": 36, "trace": 1,
+        "faults": 1, "exits": 0, "per_second": 2,
     }  # fmt: skip
     assert (folder / "results.json").is_file()
     reads = pq.read_table(folder / "tables" / "reads.parquet").to_pylist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from checker.verdict import RunResult, Verdict
+from harness.history import OpType
 from tests.checker.story import Story, against, one
 
 
@@ -151,7 +152,7 @@ def test_a_cut_that_touched_no_message(tmp_path: Path) -> None:
     s.fault(0, "kill", "inject", 15)
     s.fault(1, "isolate", "inject", 25)
     s.fault(1, "isolate", "effect", 45, dropped=0, delayed=0)
-    assert "touched no message" in one(s.check(tmp_path), "fault-missed").message
+    assert "had no effect" in one(s.check(tmp_path), "fault-missed").message
 
 
 def test_a_fault_with_no_acknowledgement_on_one_side(tmp_path: Path) -> None:
@@ -183,3 +184,44 @@ def test_an_anomaly_outweighs_a_lack_of_exercise(tmp_path: Path) -> None:
     assert exercise(result) == {"few-acks"}
     assert result.verdict is Verdict.INVALID
     assert result.sentence.startswith("invalid: 1 acknowledged record of log-0 lost")
+
+
+def _script(*outcomes: OpType | None, must: str = "ok") -> Story:
+    """A run whose clients do single operations only, with these ends, and one fault at once."""
+    s = Story()
+    s.schedule = {
+        "faults": [{"what": "break"}],
+        "workload": {
+            "clients": 0, "consumers": 0,
+            "operations": [{"what": "send", "must": must} for _ in range(2)],
+        },
+    }  # fmt: skip
+    s.fault(0, "break", "inject", 0)
+    s.fault(0, "break", "effect", 400, stopped=1)
+    for step, outcome in enumerate(outcomes):
+        s.send(10 + step, at=step, outcome=outcome, step=step)
+    s.phase("heal")
+    s.agree(*((10 + step, 1) for step in range(len(outcomes))))
+    return s
+
+
+def test_a_script_is_exercised_when_all_of_it_took_place(tmp_path: Path) -> None:
+    assert _script("ok", "ok").check(tmp_path).verdict is Verdict.VALID
+
+
+def test_a_script_of_which_a_part_never_began(tmp_path: Path) -> None:
+    result = _script("ok").check(tmp_path)
+    assert result.verdict is Verdict.NOT_EXERCISED
+    assert "operation 1 (send) was never begun" in one(result, "operation-missed").message
+
+
+def test_a_script_whose_send_was_not_answered(tmp_path: Path) -> None:
+    result = _script("ok", "info").check(tmp_path / "must")
+    assert "operation 1 (send) was not answered" in one(result, "operation-missed").message
+    assert _script("ok", "info", must="any").check(tmp_path / "may").verdict is Verdict.VALID
+
+
+def test_a_breakpoint_that_no_process_came_to(tmp_path: Path) -> None:
+    s = _script("ok", "ok")
+    s.faults[-1]["stopped"] = 0
+    assert "fault 0 (break) had no effect" in one(s.check(tmp_path), "fault-missed").message

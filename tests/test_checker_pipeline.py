@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from checker import meta, pipeline
 from checker.errors import CheckerError
-from checker.facts import SCHEMA
 from checker.ingest import ingest, sources
 from checker.inprocess import check_run, judge_facts
+from checker.kept import own_name
 from checker.lines import Problems
 from checker.pipeline import check
 from checker.verdict import Verdict
@@ -91,7 +90,9 @@ def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_pat
     folder = badly().write(tmp_path / "run")
     check([folder], session=spark, out=tmp_path / "spark")
     check([folder], session=None, out=tmp_path / "alone")
-    by_spark, alone = tmp_path / "spark" / "0-run", tmp_path / "alone" / "0-run"
+    by_spark, alone = (
+        tmp_path / how / own_name(folder) for how in ("spark", "alone")
+    )
     assert not (folder / "results.json").exists()
     assert (by_spark / "results.json").read_bytes() == (alone / "results.json").read_bytes()
     for table in sorted((alone / "tables").glob("*.parquet")):
@@ -106,12 +107,8 @@ def test_the_result_does_not_depend_on_how_the_work_is_spread(
     for tasks, partitions in ((1, 1), (9, 3)):
         monkeypatch.setattr(pipeline, "_TASKS_PER_CORE", tasks)
         monkeypatch.setattr(pipeline, "_TASK_BYTES", 1 << 40)
-        before = spark.conf.get("spark.sql.shuffle.partitions")
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        try:
-            assert check([folder], session=spark) == [expected]
-        finally:
-            spark.conf.set("spark.sql.shuffle.partitions", str(before))
+        monkeypatch.setattr(pipeline, "_partitions", lambda *_, n=partitions: n)
+        assert check([folder], session=spark) == [expected]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,11 +116,13 @@ def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: 
     folder = badly().write(tmp_path)
     about = meta.load(folder, Problems())
     found = [ingest(source, None) for source in sources(0, folder)]
-    table = pa.Table.from_batches([b for made in found for b in made.facts], schema=SCHEMA)
-    order = list(range(table.num_rows))
-    random.Random(seed).shuffle(order)
-    shuffled = table.take(pa.array(np.array(order)))
-    assert judge_facts(about, shuffled).findings == judge_facts(about, table).findings
+    blocks = [block for made in found for block in made.facts]
+    shuffled = random.Random(seed)
+    pieces = [
+        block.take(pa.array([row])) for block in blocks for row in range(block.num_rows)
+    ]
+    shuffled.shuffle(pieces)
+    assert judge_facts(about, pieces).findings == judge_facts(about, blocks).findings
 
 
 def test_nothing_to_check(spark: SparkSession) -> None:

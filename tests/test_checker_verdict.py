@@ -9,7 +9,7 @@ import pytest
 from checker import judge
 from checker.catalogue import CATALOGUE, PROPERTIES, Needs
 from checker.findings import Finding, Kernel
-from checker.group import Columns, Group
+from checker.group import Group, group_of
 from checker.meta import Promise
 from checker.policy import excuse
 from checker.verdict import Verdict
@@ -57,9 +57,7 @@ def test_an_anomaly_outweighs_a_check_that_failed(
 
 @pytest.mark.parametrize("kernel", range(len(judge.PARTITION_KERNELS)))
 def test_no_check_minds_a_partition_nothing_is_known_of(kernel: int) -> None:
-    from checker.facts import SCHEMA
-
-    group = Group("log-0", Columns(SCHEMA.empty_table()))
+    group = group_of("log-0", {})
     assert judge.PARTITION_KERNELS[kernel].judge(group).anomalies == ()
 
 
@@ -74,6 +72,7 @@ def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
         (Promise(), set()),
         (Promise(flush="async"), set()),
         (Promise(contiguous_offsets=False), {Needs.CONTIGUOUS}),
+        (Promise(silence_deposes=False), {Needs.SILENCE_DEPOSES}),
         (Promise(acks=1, durable_acks=False), {Needs.DURABLE_ACKS}),
         (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
         (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),

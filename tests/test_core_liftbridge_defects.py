@@ -1,109 +1,29 @@
-"""Liftbridge's rule of truncation against the histories, and the defects of its code, switched on.
+"""The defects of Liftbridge's code, switched on.
 
 The histories and the notation are those of `core_scenarios`; each defect is a story told twice,
-without and with its switch.
+without and with its switch. What the rule of truncation makes of every history, with LB1 and
+without, is among the columns of `test_core_matrix`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
-import core_scenarios
 import msgspec
 import pytest
-from core_bench import parse
-from core_scenarios import SCENARIOS, Cluster, Mending, Node, Scenario, second_successor
+from core_play import Bug, Play, kind, shows
+from core_scenarios import Cluster, Scenario, Variant, second_successor
 from test_core_liftbridge import LOG, Told
-from test_core_short_logs import SIZES, common_prefix, legal_pairs, written
 
-from node.core import switches
 from node.core.messages import EpochEndRequest
-from node.core.protocol import LIFTBRIDGE, Protocol
-
-TurnOn = Callable[..., None]
+from node.core.protocol import LIFTBRIDGE
 
 
-@pytest.fixture
-def switched(monkeypatch: pytest.MonkeyPatch) -> TurnOn:
-    """Turns switches on in all replicas that a scenario makes from now on."""
-
-    def turn_on(*names: str) -> None:
-        class Switched(Node):
-            def __init__(self, name: str, protocol: Protocol, disk: core_scenarios.Disk) -> None:
-                super().__init__(name, protocol, disk)
-                self.ctx.switches = switches.parse(names)
-
-        monkeypatch.setattr(core_scenarios, "Node", Switched)
-
-    return turn_on
-
-
-# -- LB1: one too high ----------------------------------------------------------------------------
-
-# As documented, Liftbridge asks and answers as KIP-101 does (an offset without its epoch), except
-# that its leader always knows an answer; no history here tells the two apart. The second column is
-# that of the protocols reference, cell by cell: its model has the code's off-by-one.
-TABLE = """\
-                                          lb     lb+LB1
-KIP-101 scenario 1                        .      .
-KIP-279 scenario 2 (the same in batches)  .      .
-stale high watermark of a leader          .      .
-KIP-101 scenario 2, single records        .      .
-KIP-101 scenario 2, a batch of three      .      .
-second successor                          .      D
-KIP-279 scenario 1, n = 15                S      S
-KIP-279 scenario 1, n = 20                D      D
-KIP-279 scenario 1, n = 25                .      .
-KIP-279 scenario 3, HW 0 (unclean)        D      D
-KIP-279 scenario 3, HW 2 (unclean)        D      D
-KAFKA-7415, HW at the cut                 .      .
-KAFKA-7415, HW above the cut              .      .
-alternating epochs 0 2 4 and 1 3 5        D      D
-case A                                    .      .
-case B                                    .      .
-case C                                    .      .
-case D                                    .      .
-case E                                    .      D
-case F                                    D      D
-case G                                    D      D"""
-
-
-def row(name: str, cells: list[str]) -> str:
-    return f"{name:42}{''.join(f'{cell:7}' for cell in cells)}".rstrip()
-
-
-def test_every_history(switched: TurnOn) -> None:
-    columns: list[list[str]] = []
-    for names in ((), ("LB1",)):
-        switched(*names)
-        columns.append([scenario(LIFTBRIDGE).outcome() for scenario in SCENARIOS.values()])
-    lines = [row("", ["lb", "lb+LB1"])]
-    lines += [row(name, list(cells)) for name, *cells in zip(SCENARIOS, *columns, strict=True)]
-    assert "\n".join(lines) == TABLE
-
-
-@pytest.mark.parametrize(("names", "kept"), [((), 1223), (("LB1",), 1880)])
-def test_every_pair_of_short_logs(switched: TurnOn, names: tuple[str, ...], kept: int) -> None:
-    """Never too short; in how many of 2398 pairs a record stays that the leader has not."""
-    switched(*names)
-    mending = Mending(LIFTBRIDGE, leader_epoch=5)
-    too_long = 0
-    for ours, theirs in legal_pairs():
-        leads = written(ours, SIZES["single records"])
-        ends = [0, *(end for _, end, _ in parse(leads))]
-        common = ends[common_prefix(ours, theirs)]
-        left = mending.left(leads, written(theirs, SIZES["single records"]), hw=0)
-        assert left >= common
-        too_long += left > common
-    assert too_long == kept
-
-
-def told_twice(scenario: Scenario, switched: TurnOn, name: str) -> str:
+def told_twice(scenario: Scenario, name: str) -> str:
     """What is common to both stories, then how it goes on without and with the switch."""
     told = {}
     for label, names in (("correct", ()), (name, (name,))):
-        switched(*names)
-        cluster = scenario(LIFTBRIDGE)
+        cluster = scenario(Variant(LIFTBRIDGE, names))
         letter = cluster.outcome()
         told[label] = [*cluster.story, f"-> {letter}"]
     same = 0
@@ -115,9 +35,15 @@ def told_twice(scenario: Scenario, switched: TurnOn, name: str) -> str:
     return "\n".join(text)
 
 
-def test_the_second_successor(switched: TurnOn) -> None:
+# -- LB1: one too high ----------------------------------------------------------------------------
+
+# As documented, Liftbridge asks and answers as KIP-101 does (an offset without its epoch), except
+# that its leader always knows an answer; no history here tells the two apart.
+
+
+def test_the_second_successor() -> None:
     """n1's record 5e1 was never committed. n3 learned epoch 2 from the record 5e2."""
-    assert told_twice(second_successor, switched, "LB1") == """\
+    assert told_twice(second_successor, "LB1") == """\
 n1 is elected, epoch 1
 n1 writes 0-4e1
 n2 fetches at 0: 0-4e1
@@ -148,10 +74,11 @@ LB1:
     -> D"""
 
 
-def test_the_first_successor_answers_right_even_so(switched: TurnOn) -> None:
+def test_the_first_successor_answers_right_even_so() -> None:
     """n2 entered its own epoch when it was elected: at the last offset that it keeps."""
-    switched("LB1")
-    c = Cluster(LIFTBRIDGE, n1=("0-4e1 5e1", 5), n2=("0-4e1", 5))
+    c = Cluster(
+        Variant(LIFTBRIDGE, ("LB1",)), n1=("0-4e1 5e1", 5), n2=("0-4e1", 5)
+    )  # fmt: skip
     c.elect("n2", 2, "n2")
     c.write("n2")
     assert c.outcome() == "."
@@ -169,9 +96,9 @@ def pass_on(c: Cluster, source: str, to: str) -> None:
 # -- LB2: the fallback ----------------------------------------------------------------------------
 
 
-def kip_101_by_timeouts(protocol: Protocol) -> Cluster:
+def kip_101_by_timeouts(variant: Variant) -> Cluster:
     """KIP-101's first scenario: the questions of a restarted follower are lost, three of them."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0))
     c.elect("n2", 1, "n1 n2")
     c.run()
     c.write("n2")
@@ -199,8 +126,8 @@ def kip_101_by_timeouts(protocol: Protocol) -> Cluster:
     return c
 
 
-def test_a_question_lost_three_times(switched: TurnOn) -> None:
-    assert told_twice(kip_101_by_timeouts, switched, "LB2") == """\
+def test_a_question_lost_three_times() -> None:
+    assert told_twice(kip_101_by_timeouts, "LB2") == """\
 n2 is elected, epoch 1
 n2 writes 0e1
 n1 fetches at 0: 0e1
@@ -243,9 +170,9 @@ def catch_up(c: Cluster, follower: str) -> None:
         pass_on(c, "n1", follower)
 
 
-def slightly_behind(protocol: Protocol) -> Cluster:
+def slightly_behind(variant: Variant) -> Cluster:
     """n3 was caught up a moment ago; the high watermark moves on before its next fetch arrives."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0), n3=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0), n3=("", 0))
     c.elect("n1", 1, "n1 n2")
     c.write("n1")
     catch_up(c, "n2")
@@ -268,8 +195,8 @@ def slightly_behind(protocol: Protocol) -> Cluster:
     return c
 
 
-def test_a_follower_that_was_caught_up_a_moment_ago(switched: TurnOn) -> None:
-    assert told_twice(slightly_behind, switched, "M5b") == """\
+def test_a_follower_that_was_caught_up_a_moment_ago() -> None:
+    assert told_twice(slightly_behind, "M5b") == """\
 n1 is elected, epoch 1
 n1 writes 0e1
 n2 fetches at 0: 0e1
@@ -305,9 +232,9 @@ M5b:
 # -- LB4: the highest offset ever fetched ---------------------------------------------------------
 
 
-def came_back_shorter(protocol: Protocol) -> Cluster:
+def came_back_shorter(variant: Variant) -> Cluster:
     """n2 loses 1e1 and says so by fetching it again; only then does n3 get it."""
-    c = Cluster(protocol, n1=("", 0), n2=("", 0), n3=("", 0))
+    c = Cluster(variant, n1=("", 0), n2=("", 0), n3=("", 0))
     c.elect("n1", 1, "n1 n2 n3")
     c.write("n1")
     c.run()
@@ -330,8 +257,8 @@ def came_back_shorter(protocol: Protocol) -> Cluster:
     return c
 
 
-def test_a_follower_that_came_back_with_less(switched: TurnOn) -> None:
-    assert told_twice(came_back_shorter, switched, "LB4") == """\
+def test_a_follower_that_came_back_with_less() -> None:
+    assert told_twice(came_back_shorter, "LB4") == """\
 n1 is elected, epoch 1
 n1 writes 0e1
 n2 fetches at 0: 0e1
@@ -393,3 +320,49 @@ def test_one_report_against_the_next_leader(names: tuple[str, ...]) -> None:
     else:
         assert world.decided()[0] == f"witnesses: {a} {b} of n1 n2 n3"
         assert world.leader(LOG) != new, "deposed by a single report"
+
+
+def test_a_single_report_deposes_a_leader_whose_records_are_needed(tmp_path: Path) -> None:
+    """n1, deposed by two reports, is back, restarts without b, and is in the ISR (a restart is
+    never found out). n3 alone does not reach n2, and reports it, before n1 has b again."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug, flush_ms=100_000, seed=5)
+        p.cut("n1-n2", "n1-n3")
+        p.wait(2000)
+        p.mend()
+        p.wait(2000)
+        p.flush()
+        p.write("b")
+        p.cut("n2-n3")
+        p.wait(1200)
+        p.power_cut("n1", wait_ms=10)
+        p.drop("answers to n1", kind("fetched", to="n1"))
+        p.start("n1", wait_ms=800)
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 7, ISR n1 n2 n3
+        a is acknowledged at 0
+        - cut: n1-n2 n1-n3
+        n1 leads epoch 7, ISR n1
+        - links mended
+        n1 leads epoch 7, ISR n1 n2
+        n2 leads epoch 10, ISR n1 n2
+        n2 leads epoch 10, ISR n1 n2 n3
+        b is acknowledged at 1
+        - cut: n2-n3
+        - power fails at n1: it loses 1 of its records
+        - lost: answers to n1
+        - n1 starts
+        n2 leads epoch 10, ISR n1 n2
+        n1 leads epoch 14, ISR n1 n2
+        n2 cuts 2 -> 1
+        n3 cuts 2 -> 1
+        n1 leads epoch 14, ISR n1 n2 n3
+        - all healed
+        z is acknowledged at 1
+        read: a z
+    """
+    shows("LB3", story, tmp_path, told, "lost")

@@ -39,7 +39,7 @@ def climate(name: str, of: str) -> Climate:
 
 
 @pytest.mark.parametrize("voters", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3))])
 def test_as_documented_with_clean_restarts(seed: int, voters: int) -> None:
     storm = Storm(seed, voters, protocol="liftbridge")
     storm.run()

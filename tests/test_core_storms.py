@@ -105,8 +105,11 @@ class Storm:
         return sum(1 for answer in self.world.answers().values() if not answer.error)
 
 
+MORE = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))
+
+
 @pytest.mark.parametrize("voters", [1, 3])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *MORE])
 def test_no_storm_loses_an_acknowledged_write(seed: int, voters: int) -> None:
     storm = Storm(seed, voters)
     storm.run()

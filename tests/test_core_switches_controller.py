@@ -92,6 +92,38 @@ def test_m22_the_preferred_replica_comes_back(tmp_path: Path) -> None:
     shows("M22", story, tmp_path, told, "leader-outside-isr", "lost")
 
 
+def test_m24_the_new_replicas_count_before_they_have_anything(tmp_path: Path) -> None:
+    """n3 is added and has fetched nothing yet. Without the bug n1 stays until n3 has caught up."""
+
+    def story(bug: Bug) -> Play:
+        p = Play(bug)
+        p.move("n1 n2")
+        p.drop("answers to n3", kind("fetched", to="n3"))
+        p.move("n2 n3")
+        p.wait(500)
+        p.kill("n2")
+        p.heal()
+        return p
+
+    told = """
+        n1 leads epoch 1, ISR n1 n2 n3
+        a is acknowledged at 0
+        - to be moved to n1 n2
+        n1 leads epoch 2, ISR n1 n2
+        - lost: answers to n3
+        - to be moved to n2 n3
+        n2 leads epoch 3, ISR n2 n3
+        - n2 dies
+        n3 leads epoch 4, ISR n3, ELR n2
+        - all healed
+        n2 cuts 1 -> 0
+        n3 leads epoch 4, ISR n2 n3
+        z is acknowledged at 0
+        read: z
+    """
+    shows("M24", story, tmp_path, told, "lost")
+
+
 def test_m25_who_was_eligible_is_so_no_longer(tmp_path: Path) -> None:
     """The high watermark moves again without n2."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from core_play import Bug, Play, diverging, metadata, shows
+from core_play import Bug, Play, commits, diverging, kind, metadata, shows
 
 from node.core.exhibits import EXHIBITS
 
@@ -56,17 +56,17 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         p.drop("metadata to n3", metadata("n3"))
         p.cut("n1-n2")
         p.write("b", acks=1)
-        p.isolate("n1")
-        p.wait(1500)
-        p.write("c")
+        p.hold("fetches of n3", kind("fetch", "n3"))
+        p.move("n2 n1 n3")
+        p.elect_preferred()
         p.mend()
-        p.wait(1000)
-        p.kill("n2")
-        p.wait(500)
-        p.write("d")
         p.wait(100)
-        p.kill("n1", wait_ms=0)
-        p.allow(3000)
+        p.move("n1 n2 n3")
+        p.elect_preferred()
+        p.write("c")
+        p.release()
+        p.kill("n1", "n2", wait_ms=0)
+        p.allow(2500)
         p.heal()
         return p
 
@@ -76,48 +76,48 @@ def test_m7_a_follower_of_an_older_epoch(tmp_path: Path) -> None:
         - lost: metadata to n3
         - cut: n1-n2
         b is acknowledged at 1, not as committed
-        - n1 is cut off
-        n2 leads epoch 2, ISR n2 n3
-        n2 leads epoch 2, ISR n2
-        c is acknowledged at 1
+        - held: fetches of n3
+        - to be moved to n2 n1 n3
+        n1 leads epoch 2, ISR n2 n1 n3
+        - the preferred replica is to lead
+        n2 leads epoch 3, ISR n2 n1 n3
         - links mended
+        - to be moved to n1 n2 n3
+        n2 leads epoch 4, ISR n1 n2 n3
         n1 cuts 2 -> 1
-        n2 leads epoch 2, ISR n1 n2
-        - n2 dies
-        n1 leads epoch 3, ISR n1
-        n1 leads epoch 3, ISR n1 n3
-        d is acknowledged at 2
-        - n1 dies
+        - the preferred replica is to lead
+        n1 leads epoch 5, ISR n1 n2 n3
+        - arrives: fetch
+        c is acknowledged at 1
+        - n1 and n2 die
         - nothing is lost any longer
-        n3 leads epoch 4, ISR n3
+        n2 leads epoch 6, ISR n2 n3
+        n3 leads epoch 7, ISR n3
         - all healed
+        n1 cuts 2 -> 1
         n2 cuts 2 -> 1
-        n3 leads epoch 4, ISR n1 n3
-        n3 leads epoch 4, ISR n1 n2 n3
-        z is acknowledged at 3
-        read: a b d z
+        n3 leads epoch 7, ISR n1 n3
+        n3 leads epoch 7, ISR n1 n2 n3
+        z is acknowledged at 2
+        read: a b z
     """
     shows("M7", story, tmp_path, told, "lost", "divergence")
 
 
 def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
-    """KIP-320's first draft: n3 still follows epoch 1 when n1 leads epoch 3; then it hears of
-    epoch 2, and its leader n2, which is cut off from the controller only, makes it cut b."""
+    """KIP-320's first draft: n3 still follows epoch 2 when n1 leads epoch 4; then it hears of
+    epoch 3, and its leader n2, which has not heard that it is none any more, makes it cut b."""
 
     def story(bug: Bug) -> Play:
         p = Play(bug)
-        p.hold("metadata to n3", metadata("n3"))
-        p.isolate("n1")
-        p.wait(1200)
-        heard_of_epoch_2 = p.world.held[-2:]
-        p.mend()
-        p.wait(2500)
-        p.cut("n2-v1")
-        p.wait(2000)
-        p.write("b")
-        p.wait(200)
+        p.move("n2 n1 n3")
+        p.hold("what tells n3 that metadata is committed", commits("n3"))
+        p.elect_preferred()
+        p.drop("newer metadata to n2", metadata("n2"))
         p.drop("newer metadata to n3", metadata("n3"))
-        p.world.held = heard_of_epoch_2
+        p.stop("n2")
+        p.write("b")
+        p.wait(100)
         p.release()
         p.kill("n1", wait_ms=0)
         p.allow(2500)
@@ -127,26 +127,25 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
     told = """
         n1 leads epoch 1, ISR n1 n2 n3
         a is acknowledged at 0
-        - held: metadata to n3
-        - n1 is cut off
-        n2 leads epoch 2, ISR n2 n3
-        n2 leads epoch 2, ISR n2, ELR n3
-        - links mended
-        n2 leads epoch 2, ISR n1 n2
-        - cut: n2-v1
-        n1 leads epoch 3, ISR n1, ELR n2
-        n1 leads epoch 3, ISR n1 n3
-        b is acknowledged at 1
+        - to be moved to n2 n1 n3
+        n1 leads epoch 2, ISR n2 n1 n3
+        - held: what tells n3 that metadata is committed
+        - the preferred replica is to lead
+        n2 leads epoch 3, ISR n2 n1 n3
+        - lost: newer metadata to n2
         - lost: newer metadata to n3
+        - n2 is asked to stop
+        n1 leads epoch 4, ISR n1 n3
+        b is acknowledged at 1
         - arrives: fetched
         n3 cuts 2 -> 1
         - n1 dies
         - nothing is lost any longer
-        n3 leads epoch 4, ISR n3, ELR n1
+        n3 leads epoch 5, ISR n3, ELR n1
         - all healed
         n1 cuts 2 -> 1
-        n3 leads epoch 4, ISR n1 n3
-        n3 leads epoch 4, ISR n1 n2 n3
+        n3 leads epoch 5, ISR n2 n3
+        n3 leads epoch 5, ISR n2 n1 n3
         z is acknowledged at 1
         read: a z
     """

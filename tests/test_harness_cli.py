@@ -58,6 +58,9 @@ WRONG = [
     ("run --schedule odd.json", "odd.json: fault 0: unknown fault 'meteor'"),
     ("run --schedule extra.json", "extra.json: Object contains unknown field `colour`"),
     ("run --schedule good.json --faults kill", "exclude each other"),
+    ("replay good.json --times 0", "--times is 0"),
+    ("replay good.json --times 3 --least 4", "--least is 4, but must be 1..3"),
+    ("replay good.json --expect perfect", "--expect is 'perfect'"),
     ("run --no-hub --faults cut", "--no-hub: fault 0 (cut) is on links, which needs the hub"),
     ("run --brokers three", "Invalid value for '--brokers'"),
     ("run --frobnicate", "No such option: --frobnicate"),
@@ -68,6 +71,8 @@ WRONG = [
     ("bench --batch 0 --quiet", "batch must be 1..10000"),
     ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
     ("bench --seconds 0", "--seconds must be positive"),
+    ("bench failover --protocols paxos --quiet", "unknown protocol 'paxos' (known: "),
+    ("bench failover --kills 0 --quiet", "--kills and the time of listening must be positive"),
     ("report nowhere", "nowhere: no such run folder"),
 ]
 

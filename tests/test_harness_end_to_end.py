@@ -220,3 +220,21 @@ def test_bench_reports_every_figure(tmp_path: Path) -> None:
     assert all(load["batches_s"] > 0 for load in figures["loads"])
     assert figures["start_ms"] > 0
     assert figures["judging"]["operations"] > 0
+
+
+@pytest.mark.slow
+def test_bench_compares_failover_and_idle_traffic(tmp_path: Path) -> None:
+    """Only what must hold on any machine: how the protocols stand to each other in one run."""
+    words = ["bench", "failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words, "--json", "--quiet"], cwd=tmp_path,
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    figures = json.loads(done.stdout)
+    idle = {each["protocol"]: each["messages_s"] for each in figures["idle"]}
+    assert 0 < idle["liftbridge"] < idle["kafka"], "a sleep is longer than a long poll"
+    failovers = {each["protocol"]: each for each in figures["failovers"]}
+    assert all(len(each["all_ms"]) == 2 for each in failovers.values())
+    assert all(0 < each["elected_ms"] < each["failover_ms"] for each in failovers.values())
+    assert failovers["quorum"]["failover_ms"] < failovers["kafka"]["failover_ms"]
+    assert 0 < figures["controller"]["active_ms"] < figures["controller"]["committed_ms"]

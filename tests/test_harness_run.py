@@ -17,7 +17,7 @@ from harness.interrupts import Interrupts, StopNow
 from harness.progress import Moment, Progress, leaders_in_words
 from harness.run import Run, RunSettings, recovery_limit_ms
 from harness.rundir import RunDir
-from nemesis.schedule import After, Cluster, Kill, Schedule, Timings, Workload
+from nemesis.schedule import After, Cluster, Kill, Schedule, Send, Timings, Workload
 from node.errors import FloodmarkError
 from tests.harness_fakes import FakeCluster
 
@@ -209,3 +209,19 @@ def test_progress_in_a_log_is_plain_lines_and_quiet_is_silent() -> None:
 def test_many_leaders_are_counted() -> None:
     assert leaders_in_words(("n1", "", "n2")) == "n1 - n2"
     assert leaders_in_words(("n1",) * 6 + ("",) + ("n2",) * 4) == "-×1 n1×6 n2×4"
+
+
+def test_a_scripted_storm_is_over_when_all_of_it_is_done(tmp_path: Path) -> None:
+    hour = 3_600_000
+    script = Workload(
+        clients=0, consumers=0, duration_ms=hour,
+        operations=(Send(client="c1", at_ms=5), Send(client="c1", at_ms=15)),
+    )  # fmt: skip
+    faults = (Kill(at_ms=10, on="n1", for_ms=10),)
+    schedule = Schedule(cluster=Cluster(timings=TIMINGS), workload=script, faults=faults)
+    cluster, info, _ = execute(tmp_path, schedule)
+    assert cluster.world.done == ["operate 0", "kill n1", "operate 1", "start n1"]
+    phases = info["phases"]
+    assert phases["heal_us"] - phases["storm_us"] < hour * 1000
+    assert phases["recovered_us"] == 0
+    assert phases["in_sync_us"] > 0

@@ -28,8 +28,8 @@ ALLOWED_IMPORTS = {
 }  # fmt: skip
 # Data types that others share: they may know each other and nothing else of ours.
 LEAVES = {
-    "checker.verdict", "harness.history", "nemesis.matching", "nemesis.schedule", "node.errors",
-    "node.trace",
+    "checker.verdict", "harness.history", "nemesis.faults", "nemesis.refusals", "nemesis.schedule",
+    "nemesis.shape", "node.errors", "node.trace",
 }  # fmt: skip
 
 # Libraries that belong to one place.

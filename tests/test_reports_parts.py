@@ -83,6 +83,8 @@ class TestWords:
                 on="n1", to="n2", action="drop", kinds=("fetched",), match={"hw": {"at_least": 9}},
                 at_ms=1, limit=2,
             ),
+            s.Break(on="n2", at_ms=1, event="ack", match={"partition": "log-0"}, for_ms=5),
+            s.Release(of="late", after=after),
         ]  # fmt: skip
         texts = [f"{words.intent(f)} {words.asked(f)}" for f in every]
         assert texts[0] == (
@@ -96,6 +98,10 @@ class TestWords:
         assert texts[12].startswith(
             "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 at 0.001 s"
         )
+        assert texts[13].startswith(
+            "Stop n2 before the send of the turn with the first 'ack' event with partition = log-0"
+        )
+        assert texts[14].startswith("Undo 'late' after the second 'truncated' event")
         assert {f.__struct_config__.tag for f in every} == set(s.FAULT_NAMES)
         assert set(faults.LETTERS) == set(s.FAULT_NAMES)
         assert len(set(faults.LETTERS.values())) == len(s.FAULT_NAMES)
@@ -135,6 +141,13 @@ class TestFaults:
         lines = [line(0, "inject", 1, what="loss"), line(0, "effect", 5, dropped=0)]
         (loss,) = faults.join(lines, (), {}, 9)
         assert (loss.status, loss.took_effect) == ("done", False)
+
+    def test_a_breakpoint_tells_who_came_to_it(self) -> None:
+        lines = [line(0, "inject", 1, what="break", nodes=("n1", "n2")), line(0, "heal", 5)]
+        (unmet,) = faults.join([*lines, line(0, "effect", 5, stopped=0)], (), {}, 9)
+        assert (unmet.took_effect, unmet.effect()) == (False, "No process came to it.")
+        (met,) = faults.join([*lines, line(0, "effect", 5, stopped=2)], (), {}, 9)
+        assert (met.took_effect, met.effect()) == (True, "2 processes stopped there.")
 
     def test_skipped_missed_and_waiting(self) -> None:
         asked = (s.Kill(on="n1", at_ms=1), s.Kill(on="n1", at_ms=2), s.Ring(at_ms=3))

@@ -69,6 +69,8 @@ def judge(group: Group) -> Finding:
         anomalies.append(_anomaly(group, "divergence", conflicts))
     elif tails := _tails(group):
         anomalies.append(_anomaly(group, "divergent-tail", tails))
+    if differing := _final_prefixes(group):
+        anomalies.append(_anomaly(group, "replicas-differ", differing))
     anomalies += _truncated(group)
     anomalies += _incomplete_leaders(group)
     examined = len(committed.end) + len(evidence(group).read_records)
@@ -256,11 +258,29 @@ def _record(value: int, epoch: int) -> str:
     return f"value {show_value(value)}" + (f" of epoch {epoch}" if epoch >= 0 else "")
 
 
-def _tails(group: Group) -> list[_Conflicts]:
-    """Differences above the HW between final logs, once replicas had the time to converge."""
+def _settled(group: Group) -> bool:
+    """Whether all final logs are there, made when replicas had had the time to converge."""
     phases = group.meta.phases
     due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
-    if not group.logs_complete or not due:
+    return group.logs_complete and due
+
+
+def _final_prefixes(group: Group) -> list[_Conflicts]:
+    """Differences below the HW between final logs. What was committed may have been lost where the
+    run does not promise better, but what the replicas hold in the end is one log."""
+    if not _settled(group):
+        return []
+    logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
+    below = np.flatnonzero((logs.end <= _by_node(logs, heads, heads.hw)) & (logs.hash != 0))
+    known = _prefixes(group.of(Kind.HW), nothing, logs, below)
+    what = "prefix that the replicas hold in the end"
+    found = (_hashes(group, known, what), _boundaries(group, known.end, heads.hw, "committed"))
+    return [c for c in found if c]
+
+
+def _tails(group: Group) -> list[_Conflicts]:
+    """Differences above the HW between final logs, once replicas had the time to converge."""
+    if not _settled(group):
         return []
     logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
     batch = np.flatnonzero(logs.hash != 0)

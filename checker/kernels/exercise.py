@@ -1,7 +1,9 @@
 """Whether a run proved anything: enough acknowledgements, clients that kept on, faults that struck.
 
-A fault counts if it was injected, if its own count of effects (messages dropped or delayed, where
-there is one) is not zero, and if sends were acknowledged both before and after it.
+A fault counts if it was injected, if its own count of effects (messages dropped or delayed, or
+processes stopped, where there is one) is not zero, and if sends were acknowledged both before and
+after it. A scripted run, whose clients do single operations only, was exercised when each of them
+was begun and ended as it must, and each fault had its effect.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(Kind.OP)
     sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
-    found = [*_acks(group, len(sent)), *_silence(group, ops), *_faults(group, sent)]
-    return Finding(
-        property=EXERCISE, examined=len(ops) + len(group.meta.faults), anomalies=tuple(found)
-    )
+    found = [*_faults(group, sent), *_operations(group, ops)]
+    if not group.meta.scripted:
+        found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
+    examined = int(ops.count.sum()) + len(group.meta.faults)
+    return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
 
 
 def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
@@ -69,7 +72,7 @@ def _faults(group: Group, sent: Facts) -> list[Anomaly]:
     missed = [
         (index, why)
         for index in range(len(scheduled))
-        if (why := _why_missed(lines.take(lines.op == index), sent))
+        if (why := _why_missed(group, lines.take(lines.op == index), sent))
     ]
     struck = len(scheduled) - len(missed)
     if not missed or (group.meta.drawn and struck * 2 >= len(scheduled)):
@@ -86,7 +89,27 @@ def _faults(group: Group, sent: Facts) -> list[Anomaly]:
     return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
 
 
-def _why_missed(lines: Facts, sent: Facts) -> str:
+def _operations(group: Group, ops: Facts) -> list[Anomaly]:
+    """The schedule's own operations must all be begun, and end as it says."""
+    missed = []
+    for step, (what, must) in enumerate(group.meta.operations):
+        ended = ops.outcome[ops.idx == step]
+        if not len(ended):
+            missed.append(f"operation {step} ({what}) was never begun")
+        elif must == "ok" and ended[0] != Outcome.OK:
+            missed.append(f"operation {step} ({what}) was not answered with ok")
+    if not missed:
+        return []
+    return [
+        anomaly(
+            group, "operation-missed",
+            f"{plural(len(missed), 'operation')} of the schedule did not take place: {missed[0]}.",
+            count=len(missed), witnesses=[Witness(what=why) for why in missed],
+        )
+    ]  # fmt: skip
+
+
+def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     """Why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
     if not len(injected):
@@ -99,7 +122,9 @@ def _why_missed(lines: Facts, sent: Facts) -> str:
         return f"{what} ({lines.text[skipped[0]]})"
     effects = lines.outcome == FaultAction.EFFECT
     if effects.any() and not lines.count[effects].any():
-        return "touched no message"
+        return "had no effect"
+    if group.meta.scripted:
+        return ""
     at = int(lines.t0[injected[0]])
     if not (sent.t1 <= at).any():
         return "struck before anything was acknowledged"

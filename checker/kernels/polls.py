@@ -37,10 +37,9 @@ class _Polls:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    reads = known.reads.take(known.reads.count > 0)
+    reads = known.reads_by_process.take(known.reads_by_process.count > 0)
     if not len(reads):
         return Finding(property=OFFSETS)
-    reads = reads.take(np.lexsort((reads.idx, reads.seq, reads.op, reads.process)))
     first = known.dense(reads.offset)
     # Every offset of a run has evidence, the run itself: dense indices rise by one inside it.
     last = first + reads.count - 1

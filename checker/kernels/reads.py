@@ -21,7 +21,7 @@ def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
     reads = known.reads.take(known.reads.outcome == Outcome.OK)
-    found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, reads)]
+    found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
     return Finding(property=READS, examined=int((reads.count > 0).sum()), anomalies=tuple(found))
 
 
@@ -122,10 +122,10 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     ]
 
 
-def _regressions(group: Group, reads: Facts) -> list[Anomaly]:
+def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
     """A client saw the HW go back: a new leader may begin with an older one."""
-    reads = reads.take(reads.hw >= 0)
-    reads = reads.take(np.lexsort((reads.idx, reads.seq, reads.op, reads.process)))
+    reads = known.reads_by_process
+    reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     if len(reads) < 2:
         return []
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])

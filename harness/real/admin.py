@@ -27,10 +27,11 @@ class Admin:
         self._number = 0
         self._call: AdminCall | None = None
 
-    def begin(self, request: AdminRequest) -> None:
-        """Begin to ask; `step` goes on with it."""
+    def begin(self, request: AdminRequest, *, first: str = "") -> None:
+        """Begin to ask, the voter `first` before the others; `step` goes on with it."""
         self._number += 1
-        self._call = AdminCall(self._voters, replace(request, corr=self._number))
+        voters = sorted(self._voters, key=lambda voter: voter != first)
+        self._call = AdminCall(voters, replace(request, corr=self._number))
 
     def step(self) -> AdminResponse | None:
         """Read answers, and ask (again) when it is time. Returns the answer once it is there."""

@@ -46,6 +46,10 @@ class Clients:
         """Start the workload."""
         self._command(Command(what="go"))
 
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload, by its number."""
+        self._command(Command(what="operate", operation=operation))
+
     def healed(self, t_us: int) -> None:
         """Tell from when on an acknowledgement counts as recovery."""
         self._command(Command(what="healed", t_us=t_us))

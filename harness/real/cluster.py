@@ -62,6 +62,7 @@ class RealCluster:
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
+        self._clients: Clients | None = None
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._closed = False
@@ -76,7 +77,7 @@ class RealCluster:
     @property
     def world(self) -> RealWorld:
         """Signals and link rules."""
-        return RealWorld(self.nodes, self.hub, self._data)
+        return RealWorld(self.nodes, self.hub, self._data, self._operate)
 
     @property
     def promise(self) -> Promise:
@@ -114,10 +115,11 @@ class RealCluster:
     def clients(self) -> Clients:
         """Start the clients of the workload, silent until `go`."""
         path = self._folder.path
-        return Clients(
+        self._clients = Clients(
             self.crew, bind=self._addresses["clients"], peers=self._peers("clients"),
             history=path / "history.jsonl", output=path / "output" / "clients.txt",
         )  # fmt: skip
+        return self._clients
 
     def poll(self) -> list[TraceEvent]:
         """What the traces say since the last call; also notices processes that ended."""
@@ -167,6 +169,11 @@ class RealCluster:
         self._lease.release()
 
     # -- inside
+
+    def _operate(self, operation: int) -> None:
+        if self._clients is None:
+            raise FloodmarkError("there are no clients yet")
+        self._clients.operate(operation)
 
     def _give_addresses(self, with_hub: bool) -> None:
         names = [*self.voters, *self.brokers, ADMIN, "clients"]

@@ -26,9 +26,10 @@ from harness.appender import Appender
 from harness.client import Answer, Effects, Session
 from harness.clock import now_us
 from harness.consumer import Consumer
-from harness.crew import PRODUCER, Crew
+from harness.crew import Crew
 from harness.history import encode
 from harness.leaders import NEVER_US
+from harness.operator import Operator
 from harness.real.children import settle_in
 from harness.real.mail import Mail
 from harness.tally import Tally
@@ -51,10 +52,12 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so."""
+    """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so, and
+    `operation` to `operate`."""
 
-    what: Literal["go", "healed", "stop-writing", "final-reads", "quit"]
+    what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
     t_us: int = 0
+    operation: int = -1
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:
@@ -165,8 +168,10 @@ class _Driver:
         match command.what:
             case "go":
                 made = self._crew.sessions(self._next_op)
-                self._writers = [made[c] for c, r in self._crew.roles.items() if r == PRODUCER]
+                self._writers = [made[client] for client in self._crew.writing]
                 self._begin(made)
+            case "operate":
+                self._operate(command.operation)
             case "healed":
                 self._tally.healed(command.t_us)
             case "stop-writing":
@@ -177,6 +182,14 @@ class _Driver:
             case "quit":
                 self._quit = True
         self._reported_us = 0
+
+    def _operate(self, number: int) -> None:
+        operation = self._crew.workload.operations[number]
+        session = self._sessions.get(operation.client)
+        if isinstance(session, Operator):
+            session.operate(number, operation)
+            self._due_us[operation.client] = 0
+        self._tally.status.operated += 1
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
         self._sessions.update(sessions)

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
+import multiprocess
 
 from harness.appender import Appender
 from harness.brokers import Exit
 from harness.clock import now_us
+from harness.real.breakpoints import Remote
+from node.runtime.breakpoints import Breakpoint
 from node.runtime.process import ProcessConfig
 from node.runtime.spawn import NodeProcess, spawn
 
@@ -30,6 +33,7 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 class _Running:
     process: NodeProcess
     incarnation: int
+    breakpoints: Remote
     paused: bool = False
 
 
@@ -49,6 +53,8 @@ class Nodes:
         self._excuse = excuse
         self._running: dict[str, _Running] = {}
         self._incarnations: dict[str, int] = {}
+        self._armed: dict[str, list[Breakpoint]] = {}
+        self._last_point = 0
         self.unexpected: list[Exit] = []
 
     def start(self, node: str) -> None:
@@ -57,7 +63,12 @@ class Nodes:
             return
         incarnation = self._incarnations.get(node, 0) + 1
         self._incarnations[node] = incarnation
-        self._running[node] = _Running(spawn(self._make_config(node, incarnation)), incarnation)
+        armed = tuple(self._armed.get(node, ()))
+        config = msgspec.structs.replace(self._make_config(node, incarnation), breakpoints=armed)
+        near, far = multiprocess.Pipe()
+        process = spawn(config, pipe=far)
+        far.close()
+        self._running[node] = _Running(process, incarnation, Remote(near))
 
     def is_alive(self, node: str) -> bool:
         """Whether the node has a process, as far as is known since the last `reap`."""
@@ -88,6 +99,24 @@ class Nodes:
         if node in self._running:
             self._running[node].paused = False
             self._signal(node, signal.SIGCONT)
+
+    def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
+        """Arm a breakpoint in the node's process, if there is one, and in later ones until one
+        has come to it; returns its number. Raises FloodmarkError when that is not confirmed."""
+        self._last_point += 1
+        self._armed.setdefault(node, []).append(make(self._last_point))
+        self._order(node)
+        return self._last_point
+
+    def disarm(self, node: str, number: int) -> None:
+        """Take a breakpoint away; a process that stands at it goes on."""
+        self._armed[node] = [each for each in self._armed.get(node, ()) if each.number != number]
+        self._order(node)
+
+    def _order(self, node: str) -> None:
+        running = self._running.get(node)
+        if running is not None:
+            running.breakpoints.order(self._armed[node], wait=not running.paused)
 
     def ask_to_stop(self, node: str) -> None:
         """SIGTERM; a paused process is resumed for it."""
@@ -131,6 +160,9 @@ class Nodes:
         """Reap an ended process and put its end on record."""
         running = self._running.pop(node)
         running.process.join(REAP_TIMEOUT_S)
+        reached = running.breakpoints.reached()
+        self._armed[node] = [p for p in self._armed.get(node, ()) if p.number not in reached]
+        running.breakpoints.close()
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
         if by == "kill" and code != -signal.SIGKILL:

@@ -9,20 +9,27 @@ from harness.clock import now_us
 from harness.real.nodes import Nodes
 from nemesis.hub_control import HubControl
 from nemesis.links import Counts, LinkRule
+from nemesis.schedule import Break
 from node.errors import FloodmarkError
 from node.runtime import datadir
+from node.runtime.breakpoints import Breakpoint
 
 
 class RealWorld:
     """Implements `nemesis.world.World`; `hub` None means a run without link hub."""
 
     def __init__(
-        self, nodes: Nodes, hub: HubControl | None, data: Callable[[str], Path]
+        self,
+        nodes: Nodes,
+        hub: HubControl | None,
+        data: Callable[[str], Path],
+        operate: Callable[[int], None],
     ) -> None:
-        """`data(node)` is the folder of a node's disk."""
+        """`data(node)` is the folder of a node's disk; `operate` tells the clients."""
         self._nodes = nodes
         self._hub = hub
         self._data = data
+        self._operate = operate
 
     def kill(self, node: str) -> None:
         """SIGKILL; returns when the process is gone."""
@@ -65,6 +72,24 @@ class RealWorld:
     def remove_rule(self, number: int) -> Counts:
         """End a link rule and tell what it did."""
         return self._control().remove(number)
+
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        """Arm `point`, through the process's pipe and for the processes after it."""
+        return self._nodes.arm(
+            node,
+            lambda number: Breakpoint(
+                number=number, event=point.event, match=point.match, nth=point.nth,
+                before=point.before,
+            ),
+        )  # fmt: skip
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        """Disarm a breakpoint; a process that stands at it goes on."""
+        self._nodes.disarm(node, number)
+
+    def operate(self, operation: int) -> None:
+        """Tell the client process."""
+        self._operate(operation)
 
     def now_us(self) -> int:
         """The host's monotonic clock."""

@@ -7,9 +7,10 @@ from itertools import count
 
 from harness.client import Answer, Effects, Session
 from harness.consumer import Consumer
-from harness.crew import PRODUCER, Crew
+from harness.crew import Crew
 from harness.history import Op
 from harness.leaders import NEVER_US
+from harness.operator import Operator
 from harness.sim.agenda import Agenda
 from harness.sim.network import Network, Parcel
 from harness.tally import Status, Tally
@@ -48,8 +49,18 @@ class SimClients:
     def go(self) -> None:
         """Start the workload."""
         made = self._crew.sessions(self._next_op)
-        self._writers = [made[c] for c, role in self._crew.roles.items() if role == PRODUCER]
+        self._writers = [made[client] for client in self._crew.writing]
         self._begin(made)
+
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload, by its number."""
+        told = self._crew.workload.operations[operation]
+        session = self._sessions.get(told.client)
+        if isinstance(session, Operator):
+            session.operate(operation, told)
+            self._due_us[told.client] = self._agenda.now_us
+            self._arm(told.client, self._agenda.now_us)
+        self._tally.status.operated += 1
 
     def healed(self, t_us: int) -> None:
         """Tell from when on an acknowledgement counts as recovery."""

@@ -26,11 +26,12 @@ from harness.sim.clients import SimClients
 from harness.sim.network import Network, Parcel
 from harness.sim.node import HAND_OVER_US, SimNode
 from nemesis.links import Counts, LinkRule
-from nemesis.schedule import Schedule
+from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
 from node.core.messages import AdminResponse
 from node.errors import FloodmarkError
-from node.trace import TraceEvent
+from node.runtime.breakpoints import Breakpoint
+from node.trace import BREAK, TraceEvent
 
 READY_LIMIT_US: Final = 30_000_000
 LOOK_US: Final = 20_000
@@ -40,10 +41,14 @@ LOOK_US: Final = 20_000
 class SimWorld:
     """Implements `nemesis.world.World`."""
 
-    def __init__(self, agenda: Agenda, network: Network, nodes: dict[str, SimNode]) -> None:
+    def __init__(
+        self, agenda: Agenda, network: Network, nodes: dict[str, SimNode], clients: SimClients
+    ) -> None:
         self._agenda = agenda
         self._network = network
         self._nodes = nodes
+        self._clients = clients
+        self._last_point = 0
 
     def kill(self, node: str) -> None:
         """SIGKILL."""
@@ -89,6 +94,25 @@ class SimWorld:
         """End a link rule and tell what it did."""
         return self._network.remove_rule(number)
 
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        """Arm `point`, in this process and in later ones until one has stopped at it."""
+        self._last_point += 1
+        self._nodes[node].arm(
+            Breakpoint(
+                number=self._last_point, event=point.event, match=point.match, nth=point.nth,
+                before=point.before,
+            )
+        )  # fmt: skip
+        return self._last_point
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        """Disarm a breakpoint; a process that stands at it goes on."""
+        self._nodes[node].disarm(number)
+
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload."""
+        self._clients.operate(operation)
+
     def now_us(self) -> int:
         """Virtual time."""
         return self._agenda.now_us
@@ -125,10 +149,11 @@ class SimCluster:
             )
             for name in (*self.voters, *self.brokers)
         }  # fmt: skip
-        self.world = SimWorld(self.agenda, self.network, self.nodes)
         self.crew = Crew(cluster=cluster, workload=schedule.workload)
         self._clients = SimClients(self.crew, self.agenda, self.network, heard)
-        self._awaited = {fault.after.event for fault in schedule.faults if fault.after is not None}
+        self.world = SimWorld(self.agenda, self.network, self.nodes, self._clients)
+        due = (*schedule.faults, *schedule.workload.operations)
+        self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
         self._told = 0
         self._answers: list[AdminResponse] = []
         self.network.join(ADMIN, self._answer)

@@ -2,7 +2,7 @@
 
 A turn is the real loop's (`node.runtime.loop`): drain the inbox, step all of it, tell the core of
 the time if that is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace
-with them, leave before the commit.
+with them, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import signal
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.brokers import Exit
@@ -20,6 +21,7 @@ from harness.sim.network import Network, Parcel
 from node.core.api import Deliver, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.errors import FloodmarkError, StorageError
+from node.runtime.breakpoints import Armed, Breakpoint, standing
 from node.trace import TraceEvent
 
 BOOT_US: Final = 20_000
@@ -35,6 +37,17 @@ _NEVER: Final = 1 << 62
 
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a turn still has to do."""
+
+    at_once: list[Outgoing]
+    later: list[Outgoing]
+    trace: list[TraceEvent]
+    flush: bool
+    stopped: bool
 
 
 class SimNode:
@@ -68,6 +81,9 @@ class SimNode:
         self._give_up_us = _NEVER
         self._clock_rate = PER_MILLION
         self._clock_from = (agenda.now_us, agenda.now_us)
+        self._points: list[Breakpoint] = []
+        self._armed = Armed(name, 0)
+        self._standing: tuple[int, Callable[[], None]] | None = None
         # One object, so that the agenda can tell by identity whom an arrival is for.
         self.arrive = self._arrive
         network.join(name, self.arrive)
@@ -80,6 +96,7 @@ class SimNode:
             return
         self.up, self.paused = True, False
         self.incarnation += 1
+        self._armed = Armed(self.name, self.incarnation, self._points)
         self._inbox.clear()
         self._busy_until_us = 0
         self._give_up_us = _NEVER
@@ -98,6 +115,8 @@ class SimNode:
         if self.core is None:
             self._end(0, "stop")
         elif self._give_up_us == _NEVER:
+            if self._standing is not None:
+                self.disarm(self._standing[0])
             self._give_up_us = self._agenda.now_us + HAND_OVER_US
             self._agenda.at(self._give_up_us, self._wake)
             self._turn([*self._mail(), Shutdown()])
@@ -110,7 +129,19 @@ class SimNode:
         """SIGCONT: all mail at once, then the time."""
         if self.paused:
             self.paused = False
+            self._go_on_if_free()
             self._wake(None)
+
+    def arm(self, point: Breakpoint) -> None:
+        """Arm a breakpoint, in this process and in later ones until one has come to it."""
+        self._points.append(point)
+        self._armed.replace(self._points)
+
+    def disarm(self, number: int) -> None:
+        """Take a breakpoint away; a process that stands at it goes on."""
+        self._points = [point for point in self._points if point.number != number]
+        self._armed.replace(self._points)
+        self._go_on_if_free()
 
     def set_clock_rate(self, per_million: int) -> None:
         """From now on a million microseconds are `per_million` on this node's clock."""
@@ -179,14 +210,14 @@ class SimNode:
         parcels = [parcel, *self._agenda.also_now(self.arrive)]
         if self.core is None:
             return
-        if self.paused or self._busy_until_us > self._agenda.now_us:
+        if self.paused or self._standing or self._busy_until_us > self._agenda.now_us:
             self._inbox += parcels[: INBOX_MESSAGES - len(self._inbox)]
             return
         self._turn([Deliver(source, message, body) for _, source, message, body in parcels])
 
     def _wake(self, _: object) -> None:
         """The disk is done, a pause is over, or it is time."""
-        if not self.up or self.paused:
+        if not self.up or self.paused or self._standing:
             return
         if self.core is None:
             self._boot(self.incarnation)
@@ -236,40 +267,73 @@ class SimNode:
                 "t_us": now_us, "node": self.name, "incarnation": self.incarnation
             }
             trace = [{**stamp, **one} for one in trace]
-        self._finish(at_once, later, trace, flush=flush or stopped)
-        if stopped and self.up:
-            self._end(0, "stop")
-        elif now_us >= self._give_up_us:
-            self._end(0, "stop", "stopped without having handed over")
-        elif self.up:
-            self._arm()
+        turn = _Turn(at_once, later, trace, flush or stopped, stopped)
+        reached = self._armed.reached(trace)
+        if reached and reached[0].before == "commit":
+            self._seen(self, [self._stamped(standing(*reached))])
+            self._stand(reached[0], lambda: self._finish(turn, None))
+        else:
+            self._finish(turn, reached)
 
-    def _finish(
-        self, at_once: list[Outgoing], later: list[Outgoing], trace: list[TraceEvent],
-        *, flush: bool,
-    ) -> None:  # fmt: skip
-        name, send = self.name, self._network.send
-        if at_once:
+    def _stamped(self, event: TraceEvent) -> TraceEvent:
+        now_us = self._agenda.now_us
+        return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
+
+    def _finish(self, turn: _Turn, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
+        """Commit and trace; then send, unless a breakpoint was reached."""
+        trace = turn.trace
+        if turn.at_once:
             if trace:
                 self._seen(self, trace)
-            for out in at_once:
-                send(name, out.to, out.message, out.body)
+            for out in turn.at_once:
+                self._network.send(self.name, out.to, out.message, out.body)
+            trace = []
         try:
-            if flush:
+            if turn.flush:
                 self.disk.flush()
             else:
                 self.disk.commit()
         except StorageError as error:
             self._end(_EXIT_STORAGE, "itself", str(error))
             return
-        if trace and not at_once:
+        if reached:
+            trace = [*trace, self._stamped(standing(*reached))]
+        if trace:
             self._seen(self, trace)
-        if self.fsync_us and later:
+        if reached:
+            self._stand(reached[0], lambda: self._send(turn))
+        else:
+            self._send(turn)
+
+    def _send(self, turn: _Turn) -> None:
+        """Send, and end if that was the last turn."""
+        if self.fsync_us and turn.later:
             self._busy_until_us = self._agenda.now_us + self.fsync_us
-            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, later))
+            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.later))
+        else:
+            for out in turn.later:
+                self._network.send(self.name, out.to, out.message, out.body)
+        if not self.up:
             return
-        for out in later:
-            send(name, out.to, out.message, out.body)
+        if turn.stopped:
+            self._end(0, "stop")
+        elif self._agenda.now_us >= self._give_up_us:
+            self._end(0, "stop", "stopped without having handed over")
+        else:
+            self._arm()
+
+    def _stand(self, point: Breakpoint, go_on: Callable[[], None]) -> None:
+        """Stop here: mail waits, time passes, until the breakpoint is taken away."""
+        self._standing = (point.number, go_on)
+
+    def _go_on_if_free(self) -> None:
+        """Go on where the process stands, if nothing keeps it there any more."""
+        if self._standing is not None and not self.paused:
+            number, go_on = self._standing
+            if number not in self._armed:
+                self._standing = None
+                go_on()
+                self._wake(None)
 
     def _synced(self, what: tuple[int, list[Outgoing]]) -> None:
         """A slow disk is done with a turn: its messages leave, the next turn may begin."""
@@ -290,6 +354,9 @@ class SimNode:
     def _end(self, code: int, by: Any, words: str = "") -> None:
         self.up = self.paused = False
         self.core = None
+        if self._standing is not None:
+            self._points = [p for p in self._points if p.number != self._standing[0]]
+            self._standing = None
         self._inbox.clear()
         self._deadline_us = _NEVER
         self._ended(

@@ -75,6 +75,7 @@ _WORDS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     trace.ISR: lambda e: f"ISR of {e['partition']} is [{' '.join(e['isr'])}]"
     f", waits for [{' '.join(e['maximal_isr'])}]",
     trace.PROPOSED: lambda e: f"proposes ISR [{' '.join(e['isr'])}] of {e['partition']}",
+    trace.BREAK: lambda e: f"stops at a breakpoint, before the {e['before']} of '{e['at']}'",
     trace.APPEND: _appended,
     trace.TRUNCATED: lambda e: f"truncates {e['partition']} from {e['from_leo']} to {e['leo']} "
     f"({e['reason']})",

@@ -63,6 +63,7 @@ class Controller:
             elr=protocol.elr,
             unclean=appoints and ctx.config.unclean_election,
             any_replica=appoints and ctx.switches.elect_any_replica,
+            drops_first=ctx.switches.reassign_drops_first,
             keeps_elr=ctx.switches.keep_elr_at_min_isr,
         )
         self.metadata = metadata

@@ -35,12 +35,24 @@ def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
     return tuple(r for r in state.replicas if r in members)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
+    lead when nobody else can (`unclean`), and the bugs M22 (`any_replica`), M24 (`drops_first`),
+    M25 (`keeps_elr`)."""
+
+    elr: bool = True
+    unclean: bool = False
+    any_replica: bool = False
+    drops_first: bool = False
+    keeps_elr: bool = False
+
+
 def with_isr(
     state: PartitionRecord,
     isr: Sequence[str],
+    rules: Rules,
     *,
-    elr: bool = True,
-    keeps_elr: bool = False,
     unclean_gone: str | None = None,
 ) -> PartitionRecord:
     """The record with another ISR: those removed while below MinISR become eligible (ELR).
@@ -49,7 +61,7 @@ def with_isr(
     not touched here.
     """
     removed = [m for m in state.isr if m not in isr and m != unclean_gone]
-    if not elr or (len(isr) >= effective_min_isr(state) and not keeps_elr):
+    if not rules.elr or (len(isr) >= effective_min_isr(state) and not rules.keeps_elr):
         return replace(state, isr=_ordered(state, isr), elr=(), last_known_elr=())
     eligible = [m for m in (*state.elr, *removed) if m not in isr and m != unclean_gone]
     left_elr = [m for m in (*state.elr, *state.isr) if m == unclean_gone]
@@ -59,17 +71,6 @@ def with_isr(
         elr=_ordered(state, eligible),
         last_known_elr=_ordered(state, [*state.last_known_elr, *left_elr]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
-    lead when nobody else can (`unclean`), and the bugs M22 (`any_replica`), M25 (`keeps_elr`)."""
-
-    elr: bool = True
-    unclean: bool = False
-    any_replica: bool = False
-    keeps_elr: bool = False
 
 
 def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
@@ -89,7 +90,7 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
     if not state.isr:
         for candidate in state.replicas:
             if candidate in state.elr and is_active(candidate):
-                return replace(with_isr(state, (candidate,), elr=rules.elr), leader=candidate)
+                return replace(with_isr(state, (candidate,), rules), leader=candidate)
     last = next((r for r in state.replicas if is_active(r)), None) if rules.unclean else None
     if last is None:
         return replace(state, leader=NO_LEADER)
@@ -100,7 +101,7 @@ def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> Partition
     """`name` leads alone, from outside ISR and ELR: who was eligible is only last known now."""
     known = (*state.last_known_elr, *state.elr)
     before = replace(state, isr=(), elr=(), last_known_elr=_ordered(state, known))
-    return replace(with_isr(before, (name,), elr=rules.elr), leader=name, unclean=True)
+    return replace(with_isr(before, (name,), rules), leader=name, unclean=True)
 
 
 def _completed(
@@ -116,10 +117,12 @@ def _completed(
     final = [m for m in state.isr if m in state.target]
     missing = [m for m in state.adding if m in state.target and m not in final]
     enough = min(state.min_isr, len(state.target)) if rules.elr else 1
-    if missing or len(final) < enough:
+    if rules.drops_first:
+        final = list(state.target)
+    elif missing or len(final) < enough:
         return None
     after = replace(state, replicas=state.target, target=(), adding=(), removing=())
-    return elect(with_isr(after, final, elr=rules.elr), is_active, rules)
+    return elect(with_isr(after, final, rules), is_active, rules)
 
 
 def _first_active(
@@ -128,7 +131,7 @@ def _first_active(
     """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
     isr = state.isr if first in (*state.isr, NO_LEADER) else (first,)
-    return replace(with_isr(state, isr, elr=rules.elr), leader=first)
+    return replace(with_isr(state, isr, rules), leader=first)
 
 
 def successor(
@@ -172,10 +175,7 @@ def broker_left(
     isr = without(state.isr, broker)
     if not rules.elr and not isr:
         isr = state.isr
-    after = with_isr(
-        state, isr, elr=rules.elr, keeps_elr=rules.keeps_elr,
-        unclean_gone=broker if lost_data else None,
-    )  # fmt: skip
+    after = with_isr(state, isr, rules, unclean_gone=broker if lost_data else None)
 
     def still_active(name: str) -> bool:
         return name != broker and is_active(name)
@@ -214,7 +214,7 @@ def isr_accepted(
 ) -> PartitionRecord:
     """The leader's proposal was accepted: partition epoch +1 even when it repeats the ISR. With
     its first proposal a leader from outside ISR and ELR confirms that it leads."""
-    proposed = with_isr(state, isr, elr=rules.elr, keeps_elr=rules.keeps_elr)
+    proposed = with_isr(state, isr, rules)
     after = replace(proposed, unclean=False)
     changed = successor(state, after, is_active, rules)
     return changed or replace(after, partition_epoch=state.partition_epoch + 1)
@@ -268,7 +268,5 @@ def min_isr_set(
     after = replace(state, min_isr=min_isr)
     if state.isr:
         known = _ordered(state, (*state.last_known_elr, *state.elr))
-        after = with_isr(
-            replace(after, elr=(), last_known_elr=known), state.isr, elr=rules.elr
-        )
+        after = with_isr(replace(after, elr=(), last_known_elr=known), state.isr, rules)
     return successor(state, after, is_active, rules)

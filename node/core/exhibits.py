@@ -213,6 +213,11 @@ CONTROLLER: Final = (
         "Kafka unclean leader election on by default (before 0.11)", "log-and-metadata",
     ),
     Exhibit(
+        "reassign-drops-first", "M24",
+        "a move drops the old replicas at once; the new ones count as in sync, caught up or not",
+        "KIP-455, rule left out", "no-lost-acknowledged-write",
+    ),
+    Exhibit(
         "keep-elr-at-min-isr", "M25",
         "the ELR is kept when the ISR is at MinISR again",
         "KIP-966, rule left out", "no-lost-acknowledged-write",
@@ -268,7 +273,7 @@ LIFTBRIDGE: Final = (
     Exhibit(
         "liftbridge-witness", "LB3",
         "reports about a leader outlive it and count against its successor",
-        "Liftbridge 26.01.1, leader reports", "liveness", "liftbridge",
+        "Liftbridge 26.01.1, leader reports", "no-lost-acknowledged-write", "liftbridge",
     ),
     Exhibit(
         "liftbridge-monotone", "LB4",

@@ -72,5 +72,5 @@ def cancel(
     assert not why_not_cancelled(state, rules), state
     replicas = original(state)
     back = replace(state, replicas=replicas, target=(), adding=(), removing=())
-    after = with_isr(back, [m for m in state.isr if m in replicas], elr=rules.elr)
+    after = with_isr(back, [m for m in state.isr if m in replicas], rules)
     return successor(state, elect(after, is_active, rules), is_active, rules)

@@ -61,6 +61,7 @@ class Switches:
     # controller
     no_partition_epoch_test: bool = False
     elect_any_replica: bool = False
+    reassign_drops_first: bool = False
     keep_elr_at_min_isr: bool = False
 
     # quorum

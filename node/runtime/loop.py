@@ -7,6 +7,8 @@ Wherever a kill falls, what the trace says is on disk, and what was sent is in t
 before commit would let a killed leader claim a high watermark or an acknowledgement that its disk
 never had.) Only a turn with AT_ONCE messages writes its trace before the commit, for those messages
 leave before it. A turn that fails in the core leaves its trace in the output file only.
+
+A breakpoint stops the turn between two of these steps (`node.runtime.breakpoints`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from node.core.api import (
 from node.core.messages import Error
 from node.core.storage import Storage
 from node.errors import StorageError, WireError
+from node.runtime.breakpoints import Armed, Breakpoints, standing
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
 from node.trace import REFUSED, TraceEvent, event
@@ -57,10 +60,11 @@ MakeCore = Callable[[NodeConfig, Storage, Random, int], Core]
 
 
 class StopRequest:
-    """Set by a signal handler, read by the loop."""
+    """Set by a signal handler, read by the loop. `wake_fd` becomes readable at a signal."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake_fd: int = -1) -> None:
         self.asked = False
+        self.wake_fd = wake_fd
 
 
 class TraceFile:
@@ -119,8 +123,10 @@ class Loop:
         outbox: Outbox,
         trace: TraceFile,
         stop: StopRequest,
+        breakpoints: Breakpoints | None = None,
     ) -> None:
         self._node = node
+        self._breakpoints = breakpoints or Breakpoints(Armed(node, 0))
         self._step = core.step
         self._storage = storage
         self._inbox = inbox
@@ -137,9 +143,11 @@ class Loop:
 
     def run(self) -> None:
         """Turn until the core says that it has stopped. Its last turn is flushed to disk."""
+        self._breakpoints.obey()
         self._turn(monotonic_us(), [], [], first=True)
         while not self._stopped:
-            self._inbox.wait(self._wait_ms(monotonic_us()))
+            if self._inbox.wait(self._wait_ms(monotonic_us())):
+                self._breakpoints.obey()
             arrived, all_of_it = self._inbox.drain()
             refusals: list[TraceEvent] = []
             events = self._understand(arrived, refusals)
@@ -227,16 +235,26 @@ class Loop:
         *,
         flush: bool,
     ) -> None:
+        reached = self._breakpoints.reached(trace)
+        if reached and reached[0].before == "commit":
+            self._trace.write(now_us, [standing(*reached)])
+            self._breakpoints.stand(reached[0], self._stop.wake_fd)
+            reached = None
         if at_once:
             if trace:
                 self._trace.write(now_us, trace)
             self._outbox.send(at_once)
+            trace = []
         if flush:
             self._storage.flush()
         else:
             self._storage.commit()
-        if trace and not at_once:
+        if reached:
+            trace = [*trace, standing(*reached)]
+        if trace:
             self._trace.write(now_us, trace)
+        if reached:
+            self._breakpoints.stand(reached[0], self._stop.wake_fd)
         if later:
             self._outbox.send(later)
 

@@ -54,15 +54,26 @@ class Inbox:
             self._socket.close()
             raise CannotBind(f"cannot listen on {address}: {error}") from None
         self._wake_fd = wake_fd
+        self._watched_fd = -1
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(wake_fd, zmq.POLLIN)
 
-    def wait(self, timeout_ms: int) -> None:
-        """Return when a message may be here, a signal came, or `timeout_ms` passed."""
+    def watch(self, fd: int) -> None:
+        """Wait for another descriptor too; what it has to say is left to be read."""
+        self._watched_fd = fd
+        self._poller.register(fd, zmq.POLLIN)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Return when a message may be here, a signal came, or `timeout_ms` passed; whether the
+        watched descriptor is readable."""
+        watched = False
         for ready, _ in self._poller.poll(timeout_ms):
             if ready == self._wake_fd:
                 os.read(self._wake_fd, 4096)
+            elif ready == self._watched_fd:
+                watched = True
+        return watched
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
         """What has arrived, as frames, and whether that is all of it.

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import traceback
+from multiprocessing.connection import Connection
 from random import Random
 from typing import Final
 
@@ -25,6 +26,7 @@ import zmq
 from node.core.api import NodeConfig
 from node.core.storage import Storage
 from node.errors import FloodmarkError, StorageError
+from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -44,7 +46,8 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
     "*" to that of the hub. `parent_pid` is the process it must not outlive (0: `spawn` fills it
-    in). `boot_id` "" asks the host. Files are created as needed, folders must exist.
+    in). `boot_id` "" asks the host. `breakpoints` are armed from the first turn on. Files
+    are created as needed, folders must exist.
     """
 
     core: NodeConfig
@@ -56,19 +59,22 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     parent_pid: int = 0
     seed: int = 0
+    breakpoints: tuple[Breakpoint, ...] = ()
 
 
-def main(config: ProcessConfig, make_core: MakeCore | None = None) -> None:
+def main(
+    config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
+) -> None:
     """Run one broker in this process until it stops; leaves by SystemExit unless all went well.
 
-    `make_core` stands in for `node.core.broker.Broker`.
+    `make_core` stands in for `node.core.broker.Broker`. Breakpoints are armed through `pipe`.
     """
     die_with_parent(config.parent_pid)
     _redirect_output(config.output_file)
-    wake_fd, stop = _handle_signals()
+    stop = _handle_signals()
     code, sentence = 0, ""
     try:
-        sentence = _run(config, make_core or _broker, wake_fd, stop)
+        sentence = _run(config, make_core or _broker, stop, pipe)
     except StorageError as error:
         code, sentence = EXIT_STORAGE, str(error)
     except CannotBind as error:
@@ -96,7 +102,9 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(EXIT_BROKEN)
 
 
-def _run(config: ProcessConfig, make_core: MakeCore, wake_fd: int, stop: StopRequest) -> str:
+def _run(
+    config: ProcessConfig, make_core: MakeCore, stop: StopRequest, pipe: Connection | None
+) -> str:
     """Build everything, loop until stopped, take everything down; returns the last sentence."""
     core_config = config.core
     with contextlib.ExitStack() as stack:
@@ -106,12 +114,16 @@ def _run(config: ProcessConfig, make_core: MakeCore, wake_fd: int, stop: StopReq
         stack.callback(trace.close)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         stack.callback(context.destroy, linger=0)
-        inbox = Inbox(context, config.bind, wake_fd)
+        inbox = Inbox(context, config.bind, stop.wake_fd)
         outbox = Outbox(context, core_config.node, config.peers)
         outbox.wait_connected(CONNECT_MS)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
         core = make_core(core_config, storage, random, monotonic_us())
-        loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop)
+        armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
+        points = Breakpoints(armed, pipe)
+        if pipe is not None:
+            inbox.watch(points.wake_fd)
+        loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop, points)
         # What exists now lives as long as the process: no collection needs to look at it again.
         gc.collect()
         gc.freeze()
@@ -147,22 +159,22 @@ def _redirect_output(path: str) -> None:
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
-def _handle_signals() -> tuple[int, StopRequest]:
-    """Ignore SIGINT, note SIGTERM; returns a descriptor that a signal makes readable, and the note.
+def _handle_signals() -> StopRequest:
+    """Ignore SIGINT, note SIGTERM; returns the note.
 
     `spawn` starts us with both blocked, so that none is lost or deadly before this.
     """
-    stop = StopRequest()
+    read_fd, write_fd = os.pipe()
+    stop = StopRequest(read_fd)
 
     def ask(_signal: int, _frame: object) -> None:
         stop.asked = True
         faulthandler.dump_traceback_later(STOP_DEADLINE_S, exit=True, file=2)
 
-    read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
     signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, ask)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    return read_fd, stop
+    return stop

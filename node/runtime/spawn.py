@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -59,19 +60,21 @@ class NodeProcess(Protocol):
         ...
 
 
-def spawn(config: ProcessConfig, make_core: MakeCore | None = None) -> NodeProcess:
+def spawn(
+    config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
+) -> NodeProcess:
     """Start the process of `config`; returns as soon as it has been made, long before it is ready.
 
     Ready means: its trace file says `started`, its address is bound. `make_core` stands in for the
-    real core. Raises RuntimeError outside the main thread: the kernel kills a child when the
-    *thread* that made it ends.
+    real core; through `pipe` breakpoints are armed. Raises RuntimeError outside the main thread:
+    the kernel kills a child when the *thread* that made it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("broker processes must be spawned from the main thread")
     if not config.parent_pid:
         config = msgspec.structs.replace(config, parent_pid=os.getpid())
     process = multiprocess.get_context("spawn").Process(
-        target=main, args=(config, make_core), name=config.core.node, daemon=True
+        target=main, args=(config, make_core, pipe), name=config.core.node, daemon=True
     )
     # The tracker's own start lifts the block below, so it must be up before.
     resource_tracker.ensure_running()

@@ -67,7 +67,7 @@ class Story:
         acked: Sequence[Send] | None = None, reads: Sequence[Read] = (), process: int,
         client: str = "", final: bool = False, begin: float | None = None,
         end: float | None = None, partitions: tuple[str, ...] = (),
-        rebalanced: tuple[str, ...] = (),
+        rebalanced: tuple[str, ...] = (), step: int = -1,
     ) -> int:  # fmt: skip
         """Any operation; `outcome` None leaves it without completion. Returns its number."""
         number, self.ops = self.ops, self.ops + 1
@@ -76,7 +76,7 @@ class Story:
         self.now_ms = int(max(self.now_ms, end)) + 1
         common: dict[str, Any] = {
             "op": number, "process": process, "client": client or f"c{process}", "f": f,
-            "final": final, "partitions": partitions,
+            "final": final, "partitions": partitions, "step": step,
         }  # fmt: skip
         self.history.append(Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common))
         if outcome is not None:
@@ -89,12 +89,15 @@ class Story:
 
     def send(
         self, value: int, count: int = 1, *, at: int = -1, outcome: OpType | None = "ok",
-        partition: str = P, process: int = 1, acks: int = -1, **when: float | None,
+        partition: str = P, process: int = 1, acks: int = -1, step: int = -1, **when: float | None,
     ) -> int:  # fmt: skip
         """A batch sent; `at` is the offset the acknowledgement names."""
         sent = Send(partition=partition, value=value, count=count, acks=acks)
         known = Send(partition=partition, value=value, count=count, acks=acks, offset=at)
-        return self.op("send", outcome, sends=[sent], acked=[known], process=process, **when)  # type: ignore[arg-type]
+        return self.op(
+            "send", outcome, sends=[sent], acked=[known], process=process, step=step,
+            **when,  # type: ignore[arg-type]
+        )  # fmt: skip
 
     def poll(
         self, *records: tuple[int, ...], start: int = -1, process: int = 9, hw: int = -1,

@@ -1,0 +1,74 @@
+"""Clients that do what a schedule says, one operation after another (pure).
+
+Each is a producer or a consumer in all but what it does next: nothing, until it is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from harness.client import Call, Effects, Session, Thread
+from harness.consumer import Consumer
+from harness.leaders import NEVER_US
+from harness.producer import Producer
+from nemesis.schedule import Operation, Poll, Send
+
+
+class Operator(Session):
+    """What both kinds share: the operations they were told to do and have not begun."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """As the producer or consumer that it is."""
+        super().__init__(*args, **settings)
+        self._told: deque[tuple[int, Operation]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no operation is under way, nor waits for its turn."""
+        return super().idle and (self._stopped or not self._told)
+
+    def operate(self, step: int, operation: Operation) -> None:
+        """Begin operation number `step` of the schedule when those before it have ended."""
+        self._told.append((step, operation))
+        self._threads[0].next_us = 0
+
+    def _next(self, thread: Thread) -> tuple[int, Operation] | None:
+        if not self._told:
+            thread.next_us = NEVER_US
+            return None
+        step, operation = self._told.popleft()
+        # Much may have happened since the last one: look first who leads.
+        self._leaders.forget(operation.partition, self._leaders.leader(operation.partition))
+        return step, operation
+
+
+class OperatingProducer(Operator, Producer):
+    """Sends the batches it is told to send; `plan` is not asked."""
+
+    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+        told = self._next(thread)
+        if told is None:
+            return None
+        step, send = told
+        assert isinstance(send, Send)
+        settings = msgspec.structs.replace(
+            self._settings, batch=send.count, acks=send.acks, record_bytes=send.payload_bytes
+        )
+        return self._send(now_us, thread, effects, send.partition, settings, step)
+
+
+class OperatingConsumer(Operator, Consumer):
+    """Polls the partitions it is told to poll, each from where its last poll of it ended."""
+
+    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+        told = self._next(thread)
+        if told is None:
+            return None
+        step, poll = told
+        assert isinstance(poll, Poll)
+        if not self._assigned:
+            self._assign(now_us, thread, effects)
+        return self._poll(now_us, thread, effects, poll.partition, step)

@@ -1,0 +1,146 @@
+"""Breakpoints: a broker's process stops at an exact place of a turn until it is let go.
+
+For the harness that tests the broker, and for nobody else: a kill or a cut can so be put between
+the commit of a write and its acknowledgement. The harness arms breakpoints through a pipe, ahead of
+time; each arming replaces all of them and is confirmed. A process that stands at one writes no
+trace, reads no message and sends nothing, while its connections stay up, as a hung process would.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Final, Literal
+
+import msgspec
+
+from node.trace import BREAK, TraceEvent, event, matches
+
+
+class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Stop in the turn that emits the `nth` trace event called `event` whose fields fit `match`.
+
+    `before` "send": the turn is on disk and in the trace, and none of its messages has left, but
+    for those marked at once. "commit": nothing of the turn is on disk, in the trace or sent.
+    Events are counted from the arming on, in each process apart.
+    """
+
+    number: int
+    event: str
+    match: dict[str, Any] = {}
+    nth: int = 1
+    before: Literal["send", "commit"] = "send"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """From the harness: these are all the breakpoints there are, as of `version`."""
+
+    version: int
+    armed: tuple[Breakpoint, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """To the harness: `version` is in force; breakpoint `stopped` was reached (-1: none)."""
+
+    version: int
+    stopped: int = -1
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_orders: Final = msgspec.msgpack.Decoder(Order)
+
+
+class Armed:
+    """The breakpoints in force in one process, and how far each has counted."""
+
+    def __init__(self, node: str, incarnation: int, points: Sequence[Breakpoint] = ()) -> None:
+        self._stamp = {"node": node, "incarnation": incarnation}
+        self._points: dict[int, Breakpoint] = {}
+        self._seen: dict[int, int] = {}
+        self.replace(points)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._points
+
+    def replace(self, points: Sequence[Breakpoint]) -> None:
+        """These are all there are now; those that were there before go on counting."""
+        self._points = {point.number: point for point in points}
+        self._seen = {number: self._seen.get(number, 0) for number in self._points}
+
+    def remove(self, number: int) -> None:
+        """Count no longer for this one, if it is there."""
+        self._points.pop(number, None)
+
+    def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
+        """Count the events of a turn; the breakpoint that they reach, with its event."""
+        if not self._points:
+            return None
+        for each in emitted:
+            for point in self._points.values():
+                if each["event"] == point.event and matches(self._stamp | each, point.match):
+                    self._seen[point.number] += 1
+                    if self._seen[point.number] >= point.nth:
+                        return point, each
+        return None
+
+
+def standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
+    """The trace event of a process that stops."""
+    return event(
+        BREAK, reached_by.get("partition"), number=point.number, before=point.before,
+        at=reached_by["event"],
+    )  # fmt: skip
+
+
+class Breakpoints:
+    """The breakpoints of a real process. Without a pipe nobody could let it go: none stops it."""
+
+    def __init__(self, armed: Armed, pipe: Connection | None = None) -> None:
+        self._armed = armed
+        self._pipe = pipe
+        self._open = pipe is not None
+        self._version = 0
+        self._tell()
+
+    @property
+    def wake_fd(self) -> int:
+        """Becomes readable when there is an order to `obey`; -1 without a pipe."""
+        return -1 if self._pipe is None else self._pipe.fileno()
+
+    def obey(self) -> None:
+        """Take what the harness has ordered since, without waiting."""
+        while self._pipe is not None and self._open:
+            try:
+                if not self._pipe.poll():
+                    return
+                order = _orders.decode(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                # The harness is gone; the kernel ends this process too.
+                self._open = False
+                return
+            self._armed.replace(order.armed)
+            self._version = order.version
+            self._tell()
+
+    def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
+        """As `Armed.reached`."""
+        return self._armed.reached(emitted) if self._open else None
+
+    def stand(self, point: Breakpoint, signal_fd: int) -> None:
+        """Stand at `point` until it is disarmed, or `signal_fd` is readable: asked to end."""
+        self._tell(point.number)
+        while self._open and point.number in self._armed:
+            ready, _, _ = select.select([self.wake_fd, signal_fd], [], [])
+            if signal_fd in ready:
+                break
+            self.obey()
+        self._armed.remove(point.number)
+
+    def _tell(self, stopped: int = -1) -> None:
+        if self._pipe is not None and self._open:
+            try:
+                report = Report(version=self._version, stopped=stopped)
+                self._pipe.send_bytes(_encoder.encode(report))
+            except OSError:
+                self._open = False
