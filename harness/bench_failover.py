@@ -22,6 +22,7 @@ from harness.bench import let_pass
 from harness.brokers import TOPIC
 from harness.clock import now_us
 from harness.progress import Progress
+from harness.real.clients import Clients
 from harness.real.cluster import RealCluster
 from nemesis import schedule as schedules
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
@@ -168,16 +169,16 @@ def _kill_leaders(store: Path, name: str, kills: int, samples: list[tuple[float,
     # Many short attempts: the first of them after the election finds the new leader at once.
     workload = Workload(clients=8, consumers=0, rate=20, batch=1, timeout_ms=300)
     cluster = _cluster(store, f"failover-{name}", Cluster(protocol=name, partitions=1), workload)
+    clients = cluster.clients()
     try:
-        clients = cluster.clients()
         cluster.start()
         clients.go()
-        watch = _Watch(cluster)
+        watch = _Watch(cluster, clients)
         watch.until("a first acknowledgement", lambda e: e["event"] == trace.ACK)
         while len(samples) < kills:
             samples.append(_kill_leader(watch, protocol(name).commit is Commit.ISR))
-        clients.close()
     finally:
+        clients.close()
         cluster.close()
 
 
@@ -261,8 +262,9 @@ def _kill_controller(watch: _Watch, min_isr: int) -> tuple[float, float]:
 class _Watch:
     """Reads the traces of a cluster as they grow, and keeps its view up to date."""
 
-    def __init__(self, cluster: RealCluster) -> None:
+    def __init__(self, cluster: RealCluster, clients: Clients | None = None) -> None:
         self.cluster = cluster
+        self._clients = clients
 
     def kill(self, node: str) -> int:
         """SIGKILL a node; returns the moment before it."""
@@ -287,6 +289,9 @@ class _Watch:
                 return found
             if self.cluster.nodes.unexpected:
                 raise Stuck(f"{self.cluster.nodes.unexpected[0].node} ended by itself")
+            # Clients whose status nobody reads would have to wait for somebody who does.
+            if self._clients is not None and (problem := self._clients.status.problem):
+                raise FloodmarkError(problem)
             meanwhile()
             time.sleep(_LOOK_S)
         raise Stuck(f"waited {PATIENCE_S:g} s for {what}, in vain")

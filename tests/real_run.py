@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nemesis.matching import matches
+from node.trace import matches
 
 ROOT = Path(__file__).resolve().parent.parent
 Event = dict[str, Any]
@@ -51,7 +51,7 @@ class Reader:
         self._told: list[str] = []
 
     def then(self, what: str, event: str, **pattern: Any) -> Event:
-        """The next event of that name that fits (`nemesis.matching`); `what` names the stage."""
+        """The next event of that name that fits (`node.trace.matches`); `what` names the stage."""
         wanted = {"event": event, **pattern}
         for each in self._rest:
             if matches(each, wanted):
