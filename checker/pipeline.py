@@ -81,24 +81,32 @@ def _first_line(error: Exception) -> str:
 def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
     work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
+    for run in runs:
+        if run.written is not None:
+            tables.clear_counts(run.written)
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, work)))
     found = [Collected(meta.load(run.folder, Problems())) for run in runs]
     for row in _judged(session, runs, work):
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, found, runs)
-    ops = _tables(runs, "ops")
-    measured = measure(session, ops) if ops else {}
+    measured = measure(session, _counts(runs, "tallies"), _counts(runs, "acks"))
     results = []
     for number, (run, known) in enumerate(zip(runs, found, strict=True)):
-        seconds, whole = measured.get(number, ([], measures.Totals()))
-        summary = measures.summary(known.meta, seconds, whole, known.faults)
+        counted = measured.get(number, measures.Measured())
+        summary = measures.summary(known.meta, counted, known.faults)
         result = assemble(known, homes.get(number, {}), summary)
         results.append(result)
         if run.written is not None:
-            rows = ((known.meta.run, *second) for second in sorted(seconds))
-            tables.write(run.written, "per_second", "", tables.from_rows("per_second", rows))
+            for name, table in measures.measure_tables(known.meta, counted).items():
+                tables.write(run.written, name, "", table)
         run.finish(result)
     return results
+
+
+def _counts(runs: Sequence[Place], name: str) -> dict[Path, int]:
+    """The tables of counts this check has made, and whose they are."""
+    made = {run.written / f"{name}.parquet": n for n, run in enumerate(runs) if run.written}
+    return {path: number for path, number in made.items() if path.exists()}
 
 
 def _tables(runs: Sequence[Place], name: str) -> dict[Path, int]:

@@ -32,9 +32,6 @@ warnings.filterwarnings(
     "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
 )
 
-Session = SparkSession
-"""What holds a session elsewhere names it by this: only the checker knows Spark."""
-
 _LARGE_PARTITIONS_PER_CORE = 16
 _MOST_SMALL_PARTITIONS = 4
 
