@@ -57,7 +57,13 @@ class LogDefinitions:
         found["divergence"] = len(self.divergence())
         if not found["divergence"] and self.due and self.complete:
             every = {e for r in self.replicas.values() for e in r.ends()}
-            found["divergent-tail"] = len(self.hashes(everything=True) | self.inside(every, False))
+            apart = self.hashes(everything=True) | self.inside(every, committed=False)
+            found["divergent-tail"] = len(apart)
+        if self.due and self.complete:
+            found["replicas-differ"] = len(
+                self.hashes(everything=False, events=False)
+                | self.inside(self.committed_ends(), committed=True)
+            )
         hws = [e["hw"] for e in self.events["hw"]]
         if self.complete and hws:
             longest = max(r.head.leo for r in self.replicas.values())
@@ -113,25 +119,28 @@ class LogDefinitions:
                 if offset < replica.head.hw:
                     at[offset].add(record)
         found |= {offset for offset, records in at.items() if len(records) > 1}
-        committed = {
-            end for r in self.replicas.values() for end in r.ends() if end <= r.head.hw
-        } | {e["batch_end"] for e in self.events["hw"] if e["hash"]}
-        return found | self.inside(committed, True)
+        told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
+        return found | self.inside(self.committed_ends() | told, committed=True)
 
-    def hashes(self, *, everything: bool) -> set[int]:
-        """Batch ends with two prefix hashes: of HW events and committed batches, or of all logs."""
+    def committed_ends(self) -> set[int]:
+        """Batch ends of the logs below their HWs."""
+        return {end for r in self.replicas.values() for end in r.ends() if end <= r.head.hw}
+
+    def hashes(self, *, everything: bool, events: bool = True) -> set[int]:
+        """Batch ends with two prefix hashes: of committed batches and HW events (unless left out),
+        or of all that logs hold."""
         at = defaultdict(set)
         for replica in self.replicas.values():
             for batch in replica.batches:
                 end = batch.offset + batch.count
                 if batch.hash and (everything or end <= replica.head.hw):
                     at[end].add(batch.hash)
-        for event in [] if everything else self.events["hw"]:
+        for event in self.events["hw"] if events and not everything else []:
             if event["hash"]:
                 at[event["batch_end"]].add(event["hash"])
         return {end for end, hashes in at.items() if len(hashes) > 1}
 
-    def inside(self, ends: set[int], committed: bool) -> set[int]:
+    def inside(self, ends: set[int], *, committed: bool) -> set[int]:
         """Batch ends that fall inside a batch of some log (below its HW, if `committed`)."""
         found = set()
         for replica in self.replicas.values():

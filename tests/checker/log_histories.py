@@ -13,6 +13,7 @@ LOGS_SHOW = frozenset(
     {
         "divergence", "committed-truncated", "incomplete-leader", "divergent-tail", "corrupt-batch",
         "log-hole", "epoch-regression", "hw-beyond-log", "epoch-cache-mismatch", "two-leaders",
+        "replicas-differ",
     }
 )  # fmt: skip
 
