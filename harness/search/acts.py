@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from harness.search.choosing import Chooser
 from nemesis.schedule import (
     After,
+    Break,
     Bridge,
     Cluster,
     Cut,
@@ -135,9 +136,9 @@ def strike(scene: Scene) -> None:
     the next one leads, writes or commits."""
     choose, on, when = scene.choose, scene.leader, scene.when()
     span = scene.span_ms(130, 130, 180, 250, 400, 20, 70)
-    way = choose.pick(
-        ("kill", "kill", "isolate", "isolate", "pause", "power", "zombie", "deaf", "stop")
-    )
+    way = choose.pick((
+        "kill", "kill", "isolate", "isolate", "pause", "power", "zombie", "deaf", "stop", "break",
+    ))  # fmt: skip
     match way:
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
@@ -150,6 +151,12 @@ def strike(scene: Scene) -> None:
             scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case "stop":
             scene.faults.append(Restart(on=on, **when))
+        case "break":
+            scene.faults.append(Break(
+                on=on, event=choose.pick(("append", "hw", "ack", "role", "isr")),
+                match={"partition": scene.partition}, nth=choose.integer(1, 2), for_ms=span,
+                before=choose.pick(("send", "commit")), **when,
+            ))  # fmt: skip
         case "zombie":
             two_way = choose.chance(50)
             scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))

@@ -68,10 +68,15 @@ class Shrinking:
         minimize_list(list(self.smallest.faults), fails)
 
     def _take_any(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
-        """Take the first proposal that still fails and propose again, until none does."""
-        while not self.exhausted:
-            if not any(self._try(candidate) for candidate in propose(self.smallest)):
-                return
+        """One sweep over the proposals: after one that still fails, those of the smaller schedule
+        from the same place on. What was refused before is left to the next sweep: to begin again
+        each time would judge nearly everything again."""
+        proposals, at = list(propose(self.smallest)), 0
+        while at < len(proposals) and not self.exhausted:
+            if self._try(proposals[at]):
+                proposals = list(propose(self.smallest))
+            else:
+                at += 1
 
     def _try(self, candidate: Schedule) -> bool:
         """Judge a candidate once; it becomes the smallest when it fails alike."""
