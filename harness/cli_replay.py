@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from checker.verdict import RunResult, Verdict
+from harness.brokers import check_upgrades
 from harness.interrupts import Interrupts
 from harness.judge import judge, summarise, tidy
 from harness.options import default_name, load_schedule
@@ -114,6 +115,7 @@ def _schedule(wish: Replay) -> Schedule:
         expectation = _expectation(wish.expect)
         schedule = msgspec.structs.replace(schedule, expectation=expectation)
     schedules.check(schedule, source=str(wish.file))
+    check_upgrades(schedule)
     return schedule
 
 
