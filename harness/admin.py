@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from node.core.messages import AdminRequest, AdminResponse, Error
+from harness.brokers import TOPIC
+from nemesis.commands import Command
+from node.core.messages import (
+    AdminRequest,
+    AdminResponse,
+    ElectLeader,
+    Error,
+    ReassignReplicas,
+    SetMinIsr,
+)
 
 ADMIN: Final = "admin"
 """The node name under which the harness speaks."""
@@ -28,6 +37,7 @@ class AdminCall:
         self.request = request
         self.answer: AdminResponse | None = None
         self.next_us = 0
+        self._asked = 0
         self._voters = list(voters)
 
     def step(self, now_us: int, answer: AdminResponse | None = None) -> str:
@@ -38,8 +48,17 @@ class AdminCall:
             return ""
         asked = self._voters.pop(0)
         self._voters.append(asked)
+        self._asked += 1
         self.next_us = now_us + ASK_EVERY_US
         return asked
+
+    @property
+    def unchanged(self) -> str:
+        """Why the final answer changed nothing, "" if something was done."""
+        assert self.answer is not None
+        # Whoever asks twice may find that the first time was heard.
+        done_before = not self.answer.error and self._asked > 1
+        return "" if done_before else self.answer.detail or self.answer.error
 
     def _take(self, now_us: int, answer: AdminResponse) -> None:
         if answer.error is not Error.NOT_CONTROLLER:
@@ -50,3 +69,16 @@ class AdminCall:
             self.next_us = now_us
         else:
             self.next_us = min(self.next_us, now_us + _RETRY_US)
+
+
+def request_of(command: Command) -> AdminRequest:
+    """A command of the nemesis as the controller is told it."""
+    match command.what:
+        case "elect-preferred":
+            return ElectLeader(partition=command.partition)
+        case "elect-unclean":
+            return ElectLeader(partition=command.partition, unclean=True)
+        case "reassign":
+            return ReassignReplicas(partition=command.partition, replicas=command.replicas)
+        case "set-min-isr":
+            return SetMinIsr(topic=TOPIC, min_isr=command.min_isr)

@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from checker.verdict import RunResult, Verdict
+from harness.brokers import check_upgrades
 from harness.interrupts import Interrupts
 from harness.judge import judge, summarise, tidy
 from harness.options import default_name, load_schedule
@@ -66,8 +67,6 @@ def replay_command(wish: Replay) -> int:
     expects `valid` when none fails; one that expects nothing always; all of them when at least
     `least` runs are as expected. Raises UsageError.
     """
-    if wish.least is not None and not 1 <= wish.least <= wish.times:
-        raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
     schedule = _schedule(wish)
     outcomes = []
     for number, outcome in enumerate(outcomes_of(wish)):
@@ -93,6 +92,8 @@ def outcomes_of(wish: Replay) -> Iterator[Outcome]:
         raise UsageError(f"--world is '{wish.world}', but can only be simulated or real")
     if wish.times < 1:
         raise UsageError(f"--times is {wish.times}, but must be at least 1")
+    if wish.least is not None and not 1 <= wish.least <= wish.times:
+        raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
     schedule = _schedule(wish)
     first = schedule.workload.seed if wish.seed is None else wish.seed
     play = _simulated if wish.world == "simulated" else _real
@@ -114,6 +115,7 @@ def _schedule(wish: Replay) -> Schedule:
         expectation = _expectation(wish.expect)
         schedule = msgspec.structs.replace(schedule, expectation=expectation)
     schedules.check(schedule, source=str(wish.file))
+    check_upgrades(schedule)
     return schedule
 
 

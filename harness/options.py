@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.brokers import check_upgrades
 from nemesis import library
 from nemesis import schedule as schedules
 from nemesis.draw import draw
@@ -71,6 +72,7 @@ def to_schedule(wishes: Wishes) -> Schedule:
         # What is expected of one protocol says nothing about another.
         made = msgspec.structs.replace(made, expectation=Expectation())
     schedules.check(made, source=source)
+    check_upgrades(made)
     if wishes.schedule is None:
         kinds = fault_kinds(wishes.faults or (DEFAULT_FAULTS if wishes.hub else WITHOUT_HUB))
         faults = draw(cluster, workload, kinds, workload.seed)

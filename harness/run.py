@@ -123,6 +123,8 @@ class Run:
             for phase in storm.phases():
                 self._try(phase)
                 self._save()
+            # A reassignment leaves them elsewhere.
+            self.info.partitions = {p: list(nodes) for p, nodes in cluster.partitions.items()}
             status = clients.status
             self.last_op_us = status.last_op_us
             if status.problem:

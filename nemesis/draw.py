@@ -15,13 +15,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from nemesis.draw_faults import FaultMaker, weighted
+from nemesis.draw_faults import COMMANDS, FaultMaker, weighted
 from nemesis.schedule import FAULT_NAMES, MAX_FAULTS, Cluster, Fault, Workload
 from node.errors import UsageError
 
-ONLY_BY_NAME: Final = ("power-cut",)
-"""Kinds that no alias stands for: what they may cost depends on how the brokers flush."""
-_NEVER_DRAWN: Final = ("restart", "resume", "link", "break", "release")
+ONLY_BY_NAME: Final = ("power-cut", "stop", "elect-preferred", "reassign")
+"""Kinds that no alias stands for: what a power cut may cost depends on how the brokers flush; the
+others are what an operator does, and not every protocol obeys."""
+_NEVER_DRAWN: Final = (
+    "restart", "upgrade", "resume", "link", "break", "release", "elect-unclean", "set-min-isr",
+)  # fmt: skip
 STORM_KINDS: Final = tuple(name for name in FAULT_NAMES if name not in _NEVER_DRAWN)
 ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("cut", "isolate", "bridge", "ring"),
@@ -208,6 +211,8 @@ class _Storm:
         if kind == "ring":
             fault: Fault = self._make.fault(kind, self._start)
             return [_shortened(fault, room)]
+        if kind in COMMANDS:
+            return [self._make.command(kind, self._start)]
         return [self._make.on(kind, "any", self._start, room)]
 
 

@@ -15,13 +15,16 @@ from nemesis.schedule import (
     Cluster,
     Cut,
     Delay,
+    ElectPreferred,
     Fault,
     Isolate,
     Kill,
     Loss,
     Pause,
     PowerCut,
+    Reassign,
     Ring,
+    Stop,
     Workload,
 )
 from nemesis.targets import FEWEST_VOTERS_HIT
@@ -45,9 +48,13 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
         ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
         ("voters", 1),
     ),
+    "stop": (
+        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
+        ("any", 2), ("minority", 1), ("controller", 1),
+    ),
     "power-cut": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
+        ("isr:p", 1.5), ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
     ),
     "pause": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
@@ -73,8 +80,9 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
     ),
 }  # fmt: skip
 OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
+COMMANDS: Final = ("elect-preferred", "reassign")
 ON_VOTERS: Final = ("controller", "voters")
-WIDE: Final = ("majority", "all", "voters")
+WIDE: Final = ("majority", "all", "voters", "isr:p")
 
 T = TypeVar("T")
 
@@ -117,6 +125,8 @@ class FaultMaker:
         """A fault of this kind with everything drawn, its `for_ms` too."""
         if kind == "ring":
             return Ring(at_ms=at_ms, for_ms=self.span())
+        if kind in COMMANDS:
+            return self.command(kind, at_ms)
         roles = [
             (role, weight)
             for role, weight in ROLES_HIT[kind]
@@ -129,11 +139,19 @@ class FaultMaker:
             on = f"{on[:-1]}{self.partition()}"
         return self.on(kind, on, at_ms, for_ms)
 
+    def command(self, kind: str, at_ms: int) -> Fault:
+        """A command to the controller, over in a moment."""
+        if kind == "elect-preferred":
+            return ElectPreferred(partition=self.partition(), at_ms=at_ms)
+        return Reassign(partition=self.partition(), replicas="rotate", at_ms=at_ms)
+
     def on(self, kind: str, on: str, at_ms: int, for_ms: int) -> Fault:
         """A fault of this kind on a given target; how hard it hits is drawn."""
         match kind:
             case "kill":
                 return Kill(on=on, at_ms=at_ms, for_ms=for_ms)
+            case "stop":
+                return Stop(on=on, at_ms=at_ms, for_ms=for_ms)
             case "power-cut":
                 return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms)
             case "pause":

@@ -59,6 +59,52 @@ class Resume(_Fault, frozen=True, kw_only=True, tag="resume"):
     on: str
 
 
+class Stop(_Fault, frozen=True, kw_only=True, tag="stop"):
+    """Controlled shutdown: asked to end cleanly (SIGTERM), it hands over what it leads; started
+    again after `for_ms`, or by a `restart`, or at the final heal."""
+
+    on: str
+
+
+class Upgrade(_Fault, frozen=True, kw_only=True, tag="upgrade"):
+    """A `restart` after which the node, and each later process of it, runs `protocol`.
+
+    Only to one that can live beside the cluster's own, see `harness.brokers.check_upgrades`.
+    """
+
+    on: str
+    protocol: str
+
+
+class ElectPreferred(_Fault, frozen=True, kw_only=True, tag="elect-preferred"):
+    """The controller is asked to let the first replica of `partition` lead."""
+
+    partition: str
+
+
+class ElectUnclean(_Fault, frozen=True, kw_only=True, tag="elect-unclean"):
+    """The controller is asked to let any active replica lead, where nobody leads."""
+
+    partition: str
+
+
+class Reassign(_Fault, frozen=True, kw_only=True, tag="reassign"):
+    """The controller is asked to move `partition` to `replicas`, in this order: "n2,n1".
+
+    "rotate": each replica goes to the next broker, the last one's to the first. "": the move that
+    is under way is cancelled.
+    """
+
+    partition: str
+    replicas: str
+
+
+class SetMinIsr(_Fault, frozen=True, kw_only=True, tag="set-min-isr"):
+    """The controller is asked to change min.insync.replicas of all partitions."""
+
+    min_isr: int
+
+
 class Cut(_Fault, frozen=True, kw_only=True, tag="cut"):
     """No message passes from `on` to `to`; nor back, when `two_way`."""
 
@@ -147,21 +193,22 @@ class Release(_Fault, frozen=True, kw_only=True, tag="release"):
 
 
 Fault = (
-    Kill | PowerCut | Restart | Pause | Resume
+    Kill | PowerCut | Stop | Restart | Upgrade | Pause | Resume
     | Cut | Isolate | Bridge | Ring | Delay | Loss | Link | Break | Release
+    | ElectPreferred | ElectUnclean | Reassign | SetMinIsr
 )  # fmt: skip
 FAULT_TYPES: Final[tuple[type[_Fault], ...]] = (
-    Kill, PowerCut, Restart, Pause, Resume, Cut, Isolate, Bridge, Ring, Delay, Loss, Link, Break,
-    Release,
+    Kill, PowerCut, Stop, Restart, Upgrade, Pause, Resume, Cut, Isolate, Bridge, Ring, Delay, Loss,
+    Link, Break, Release, ElectPreferred, ElectUnclean, Reassign, SetMinIsr,
 )  # fmt: skip
 FAULT_NAMES: Final = tuple(str(t.__struct_config__.tag) for t in FAULT_TYPES)
 
 # Roles name nodes by what they do at the moment of injection; ":partition" narrows some of them.
 ROLES: Final = (
-    "leader", "follower", "lagging", "controller", "any", "minority", "majority", "all",
+    "leader", "follower", "lagging", "isr", "controller", "any", "minority", "majority", "all",
     "voters", "clients", "rest",
 )  # fmt: skip
-ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging")
+ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging", "isr")
 _NODE = re.compile(r"[nvc][1-9]\d*")
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from nemesis.commands import Command, command_of
 from nemesis.link_faults import LinkFault, is_link_fault, links_of, rules_for
 from nemesis.links import Counts, LinkRule
 from nemesis.process_faults import Done, ProcessFaults
@@ -27,6 +28,8 @@ from nemesis.schedule import (
     PowerCut,
     Release,
     Schedule,
+    Stop,
+    Upgrade,
 )
 from nemesis.targets import Resolution, resolve
 from nemesis.triggers import Triggers
@@ -190,6 +193,10 @@ class Injector:
         if isinstance(fault, Release):
             self._release(index, fault, start_us)
             return
+        command = command_of(fault, self._view, self._cluster)
+        if command is not None:
+            self._command(index, command, start_us)
+            return
         detail = f"of {on.partition}" if on.partition and ":" not in _on(fault) else ""
         refused: tuple[str, ...] = ()
         notes: tuple[str, ...] = ()
@@ -212,12 +219,14 @@ class Injector:
             links=active.links,
             detail="; ".join(filter(None, (detail, *notes, *refused))),
         )
-        if is_link_fault(fault) or isinstance(fault, Kill | PowerCut | Pause | Break):
+        if is_link_fault(fault) or isinstance(fault, Kill | PowerCut | Stop | Pause | Break):
             self._active[index] = active
             if fault.for_ms is not None and not isinstance(fault, Break):
                 heapq.heappush(self._agenda, (now_ms + fault.for_ms, _HEAL, index))
 
     def _inject_processes(self, index: int, fault: Fault, nodes: Sequence[str]) -> Done:
+        if isinstance(fault, Upgrade):
+            return self._processes.upgrade(index, nodes, fault.protocol)
         if not isinstance(fault, PowerCut):
             return self._processes.inject(_what(fault), index, nodes)
         percent, rng = fault.keep_percent, self._rngs[index]
@@ -258,6 +267,15 @@ class Injector:
         nodes = self._active[found[0]].nodes
         self._heal(found[0])
         self._write(index, "inject", start_us, nodes=nodes)
+
+    def _command(self, index: int, command: Command, start_us: int) -> None:
+        """Ask the controller; a command that changed nothing has no effect to speak of."""
+        try:
+            self._world.command(command)
+        except FloodmarkError as error:
+            self._fail(index, start_us, str(error))
+            return
+        self._write(index, "inject", start_us, detail=" ".join(command.replicas))
 
     def _operate(self, index: int) -> None:
         """Hand an operation to its client; the history tells the rest."""
@@ -346,7 +364,7 @@ class Injector:
             return Resolution(())
         world = self._world
         match _what(fault):
-            case "restart":
+            case "restart" | "upgrade":
                 among = self._nodes
             case "resume":
                 among = tuple(node for node in self._nodes if world.is_paused(node))
@@ -420,7 +438,7 @@ def _what(fault: Fault) -> str:
 
 
 def _on(fault: Fault) -> str:
-    return str(getattr(fault, "on", ""))
+    return str(getattr(fault, "on", getattr(fault, "partition", "")))
 
 
 def _touched(on: tuple[str, ...], rules: Sequence[LinkRule]) -> tuple[str, ...]:

@@ -37,9 +37,10 @@ class ProcessFaults:
         self._paused_by: dict[str, int] = {}
 
     def inject(self, what: str, fault: int, nodes: Iterable[str]) -> Done:
-        """Carry out `what` ("kill", "restart", "pause", "resume") for fault number `fault`."""
+        """Carry out `what` for fault number `fault`."""
         acts: dict[str, Callable[[int, str], None]] = {
             "kill": self._kill,
+            "stop": self._stop,
             "restart": self._restart,
             "pause": self._pause,
             "resume": self._resume,
@@ -57,11 +58,21 @@ class ProcessFaults:
 
         return _each(nodes, cut)
 
+    def upgrade(self, fault: int, nodes: Iterable[str], protocol: str) -> Done:
+        """Restart these nodes with another protocol."""
+
+        def upgrade(node: str) -> None:
+            self._world.set_protocol(node, protocol)
+            self._restart(fault, node)
+
+        return _each(nodes, upgrade)
+
     def heal(self, what: str, fault: int, nodes: Iterable[str]) -> Done:
         """Undo what `fault` did to these nodes, as far as it still lasts."""
         acts = {
             "kill": self._undo_kill,
             "power-cut": self._undo_kill,
+            "stop": self._undo_kill,
             "pause": self._undo_pause,
         }
         return _each(nodes, lambda node: acts[what](fault, node))
@@ -85,13 +96,21 @@ class ProcessFaults:
         self._paused_by.pop(node, None)
         self._killed_by[node] = fault
 
+    def _stop(self, fault: int, node: str) -> None:
+        self._require_up(node)
+        self._end_cleanly(node)
+        self._down(fault, node)
+
+    def _end_cleanly(self, node: str) -> None:
+        if self._world.is_paused(node):
+            # A stopped process would not hear the request to end.
+            self._world.resume(node)
+        self._world.stop(node)
+        self._view.lost(node)
+
     def _restart(self, fault: int, node: str) -> None:
         if self._world.is_up(node):
-            if self._world.is_paused(node):
-                # A stopped process would not hear the request to end.
-                self._world.resume(node)
-            self._world.stop(node)
-            self._view.lost(node)
+            self._end_cleanly(node)
         self._start(node)
 
     def _pause(self, fault: int, node: str) -> None:
@@ -111,7 +130,7 @@ class ProcessFaults:
     def _undo_kill(self, fault: int, node: str) -> None:
         by = self._killed_by.get(node)
         if by is not None and by != fault:
-            raise _Refused(f"{node} is left to fault {by}, which killed it again")
+            raise _Refused(f"{node} is left to fault {by}, which brought it down again")
         if self._world.is_up(node):
             raise _Refused(f"{node} is up again already")
         self._start(node)

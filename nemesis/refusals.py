@@ -7,7 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
-from nemesis.faults import Break, Fault, Link, Loss, PowerCut, Release, check_target
+from nemesis.faults import (
+    Break,
+    ElectPreferred,
+    ElectUnclean,
+    Fault,
+    Link,
+    Loss,
+    PowerCut,
+    Reassign,
+    Release,
+    SetMinIsr,
+    Upgrade,
+    check_target,
+)
 from nemesis.shape import After, Cluster, Operation, Send, Workload
 from node import trace
 
@@ -76,6 +89,29 @@ def _check_fault(fault: Fault, cluster: Cluster, workload: Workload) -> list[str
         wrong += _check_event(fault)
     if isinstance(fault, PowerCut) and not 0 <= (fault.keep_percent or 0) <= 100:
         wrong.append("keep_percent must be 0..100")
+    if isinstance(fault, ElectPreferred | ElectUnclean | Reassign | SetMinIsr | Upgrade):
+        wrong += _check_change(fault, cluster)
+    return wrong
+
+
+def _check_change(
+    fault: ElectPreferred | ElectUnclean | Reassign | SetMinIsr | Upgrade, cluster: Cluster
+) -> list[str]:
+    """Commands and upgrades that no cluster of this shape could follow, in words."""
+    wrong = []
+    if fault.for_ms is not None:
+        wrong.append("nothing undoes it, so it takes no for_ms")
+    partition = getattr(fault, "partition", None)
+    if partition is not None and partition not in cluster.partition_names():
+        wrong.append(f"no partition '{partition}'")
+    if isinstance(fault, Reassign) and fault.replicas not in ("", "rotate"):
+        names = fault.replicas.split(",")
+        unknown = [name for name in names if name not in cluster.broker_names()]
+        wrong += [f"replicas: no broker '{name}' in this cluster" for name in unknown]
+        if len(set(names)) < len(names):
+            wrong.append("replicas: each is named once")
+    if isinstance(fault, SetMinIsr) and not 1 <= fault.min_isr <= cluster.replication_factor:
+        wrong.append("min_isr must be 1..replication_factor")
     return wrong
 
 

@@ -26,6 +26,8 @@ from nemesis.faults import (
     Bridge,
     Cut,
     Delay,
+    ElectPreferred,
+    ElectUnclean,
     Fault,
     Isolate,
     Kill,
@@ -33,10 +35,14 @@ from nemesis.faults import (
     Loss,
     Pause,
     PowerCut,
+    Reassign,
     Release,
     Restart,
     Resume,
     Ring,
+    SetMinIsr,
+    Stop,
+    Upgrade,
     check_target,
 )
 from nemesis.refusals import COMMON_FIELDS, MAX_FAULTS
@@ -54,9 +60,10 @@ from node.errors import UsageError
 
 __all__ = [
     "COMMON_FIELDS", "FAULT_NAMES", "FAULT_TYPES", "FORMAT_VERSION", "MAX_FAULTS", "ROLES",
-    "ROLES_OF_A_PARTITION", "After", "Break", "Bridge", "Cluster", "Cut", "Delay", "Expectation",
-    "Fault", "Isolate", "Kill", "Link", "Loss", "Operation", "Pause", "Poll", "PowerCut",
-    "Release", "Restart", "Resume", "Ring", "Schedule", "Send", "Timings", "Workload", "check",
+    "ROLES_OF_A_PARTITION", "After", "Break", "Bridge", "Cluster", "Cut", "Delay",
+    "ElectPreferred", "ElectUnclean", "Expectation", "Fault", "Isolate", "Kill", "Link", "Loss",
+    "Operation", "Pause", "Poll", "PowerCut", "Reassign", "Release", "Restart", "Resume", "Ring",
+    "Schedule", "Send", "SetMinIsr", "Stop", "Timings", "Upgrade", "Workload", "check",
     "check_target", "load", "parse",
 ]  # fmt: skip
 

@@ -3,10 +3,14 @@ that do what they are told."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from nemesis.commands import Command
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break
+
+COMMAND_LIMIT_US: Final = 2_000_000
+"""How long a command may take: nothing else of a schedule happens meanwhile."""
 
 
 class World(Protocol):
@@ -74,6 +78,18 @@ class World(Protocol):
 
     def operate(self, operation: int) -> None:
         """Have its client begin operation number `operation` of the workload."""
+        ...
+
+    def command(self, command: Command) -> None:
+        """Ask the controller for something; done when it has committed it.
+
+        Raises FloodmarkError when it refuses, when there was nothing to change, and when nobody
+        answers within COMMAND_LIMIT_US: what becomes of the command is not known then.
+        """
+        ...
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        """The node's next processes run `protocol`."""
         ...
 
     def now_us(self) -> int:

@@ -17,10 +17,12 @@ Status = Literal["done", "skipped", "missed", "waiting"]
 LETTERS: Final = {
     "kill": "K", "restart": "S", "pause": "P", "resume": "U", "cut": "C", "isolate": "I",
     "bridge": "B", "ring": "R", "delay": "D", "loss": "L", "link": "M", "power-cut": "X",
-    "break": "T", "release": "E",
+    "break": "T", "release": "E", "stop": "H", "upgrade": "V", "elect-preferred": "F",
+    "elect-unclean": "N", "reassign": "A", "set-min-isr": "Q",
 }  # fmt: skip
-ON_PROCESSES: Final = frozenset({"kill", "power-cut", "restart", "pause", "resume"})
-INSTANT: Final = frozenset({"restart", "resume", "release"})
+ON_PROCESSES: Final = frozenset(
+    {"kill", "power-cut", "stop", "restart", "upgrade", "pause", "resume"}
+)
 
 
 class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,7 +103,7 @@ class Executed:
     def times(self, zero_us: int) -> str:
         """When it really acted, in seconds since storm start."""
         start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
-        if self.what in INSTANT:
+        if self.what in words.INSTANT:
             return start
         end = f"{(self.end_us - zero_us) / 1e6:.3f} s"
         left = "" if self.healed else ", never undone"
@@ -214,11 +216,11 @@ def _join_one(
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
-    if what in ("kill", "power-cut"):
+    if what in ("kill", "power-cut", "stop"):
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
         ends = [max(ups)] if ups and all(ups) else ends
-    if what in INSTANT:
+    if what in words.INSTANT:
         ends = [inject.done_us or start]
     return Executed(
         index=index, what=what or "?", status="done", on=on, start_us=start,

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from checker.verdict import Verdict
 from reports import svg, words
 from reports.cluster import Up
-from reports.faults import INSTANT, Executed
+from reports.faults import Executed
 from reports.model import RunFolder
 
 MOST_BARS: Final = 400
@@ -153,7 +153,7 @@ def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     """A fault's box from injection to undoing: letter, kind, victim."""
     text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
-    kind = f"fault f-{fault.what}" + (" instant" if fault.what in INSTANT else "")
+    kind = f"fault f-{fault.what}" + (" instant" if fault.what in words.INSTANT else "")
     return Markup(
         f'<a class="{escape(kind)}" href="#fault-{fault.index}" '
         f'title="{escape(words.clip(fault.title(axis.zero_us), 300))}" '
@@ -185,7 +185,7 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     made = []
     for kind, own in (
-        ("process", [f for f in done if f.on_process and f.what not in INSTANT]),
+        ("process", [f for f in done if f.on_process and f.what not in words.INSTANT]),
         ("link", [f for f in done if not f.on_process]),
     ):
         spans = [(f.start_us, f.end_us) for f in own]

@@ -11,21 +11,33 @@ from nemesis.schedule import (
     Bridge,
     Cut,
     Delay,
+    ElectPreferred,
+    ElectUnclean,
     Fault,
     Isolate,
     Link,
     Loss,
     PowerCut,
+    Reassign,
     Release,
     Ring,
+    SetMinIsr,
+    Stop,
+    Upgrade,
 )
 
 _ROLES = {
     "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
+    "isr": "the in-sync replicas",
     "controller": "the controller", "any": "any broker", "minority": "a minority",
     "majority": "a majority", "all": "all brokers", "voters": "the voters",
     "clients": "the clients", "rest": "the rest",
 }  # fmt: skip
+INSTANT = frozenset({
+    "restart", "upgrade", "resume", "release", "elect-preferred", "elect-unclean", "reassign",
+    "set-min-isr",
+})  # fmt: skip
+"""Kinds of faults that are over at once: nothing undoes them."""
 _ORDINALS = {1: "first", 2: "second", 3: "third"}
 LONGEST_TEXT = 1200
 
@@ -112,7 +124,27 @@ def intent(fault: Fault) -> str:
             )
         case Release():
             return f"Undo '{fault.of}'"
+        case Stop():
+            return f"Shut down {target(fault.on)} in good order"
+        case Upgrade():
+            return f"Restart {target(fault.on)} with protocol {fault.protocol}"
+        case ElectPreferred():
+            return f"Let the first replica of {fault.partition} lead"
+        case ElectUnclean():
+            return f"Let any active replica of {fault.partition} lead if nobody does"
+        case Reassign():
+            return _move(fault)
+        case SetMinIsr():
+            return f"Set min_isr to {fault.min_isr}"
     return f"{str(fault.__struct_config__.tag).capitalize()} {target(fault.on)}"
+
+
+def _move(fault: Reassign) -> str:
+    if not fault.replicas:
+        return f"Cancel the move of {fault.partition}"
+    if fault.replicas == "rotate":
+        return f"Move each replica of {fault.partition} to the next broker"
+    return f"Move {fault.partition} to {target(fault.replicas)}"
 
 
 def _rule(fault: Link) -> str:
@@ -146,7 +178,7 @@ def asked(fault: Fault) -> str:
         when = _trigger(fault.after)
     else:
         when = f"at {(fault.at_ms or 0) / 1000:.3f} s"
-    if str(fault.__struct_config__.tag) in ("restart", "resume", "release"):
+    if str(fault.__struct_config__.tag) in INSTANT:
         return when
     if fault.for_ms is None:
         return f"{when}, until the final heal"

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.clock import now_us
 from harness.rundir import Promise, RunDir
 from harness.tally import Status
+from nemesis.commands import Command
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
@@ -61,6 +62,12 @@ class FakeWorld:
     def operate(self, operation: int) -> None:
         self.done.append(f"operate {operation}")
         self.operated += 1
+
+    def command(self, command: Command) -> None:
+        raise FloodmarkError("no controller here")
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        raise FloodmarkError("no protocol here")
 
     def now_us(self) -> int:
         return now_us()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from nemesis.commands import Command
 from nemesis.inject import Injector
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
@@ -25,6 +26,7 @@ class RecordingWorld:
         self.rules: dict[int, LinkRule] = {}
         self.points: dict[int, str] = {}
         self.last_rule = 0
+        self.commands: list[Command] = []
         self.log: list[str] = []
         self.broken: set[str] = set()
         """Acts that fail: "start n1", "add_rule", "remove_rule"."""
@@ -98,6 +100,13 @@ class RecordingWorld:
     def operate(self, operation: int) -> None:
         self._act("operate", str(operation))
 
+    def command(self, command: Command) -> None:
+        self._act(command.what, " ".join((command.partition, *command.replicas)))
+        self.commands.append(command)
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        self._act(f"set_protocol {protocol}", node)
+
     def now_us(self) -> int:
         return self.now_ms * 1000
 
@@ -144,6 +153,14 @@ class Storm:
         self.happens(
             node, trace.ROLE, partition, role="leader", leader=node, leader_epoch=epoch,
             partition_epoch=epoch, leo=0, hw=0,
+        )  # fmt: skip
+
+    def replicas(self, *names: str, partition: str = "log-0") -> None:
+        """The controller says where a partition is; its first replica leads."""
+        self.happens(
+            "v1", trace.PARTITION, partition, leader=names[0], leader_epoch=1, partition_epoch=1,
+            isr=names, elr=(), last_known_elr=(), replicas=names, unclean=False, adding=(),
+            removing=(), min_isr=1,
         )  # fmt: skip
 
     def isr(self, leader: str, *members: str, epoch: int = 1, partition: str = "log-0") -> None:

@@ -136,7 +136,7 @@ def test_aliases_and_order_of_kinds() -> None:
 @pytest.mark.parametrize(
     ("kinds", "brokers", "message"),
     [
-        (["kil"], 3, r"unknown fault 'kil' \(known: kill, power-cut, pause, .*, partition, all\)"),
+        (["kil"], 3, r"unknown fault 'kil' \(known: kill, power-cut, stop, .*, partition, all\)"),
         (["restart"], 3, "unknown fault 'restart'"),
         (["bridge"], 2, "fault 'bridge' needs 3 brokers, there are 2"),
     ],

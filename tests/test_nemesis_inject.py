@@ -66,7 +66,7 @@ STORIES: dict[str, tuple[list[Fault], list[str], list[str]]] = {
             "0 inject n1",
             "1 inject n1",
             "2 inject n1",
-            "0 heal: n1 is left to fault 2, which killed it again",
+            "0 heal: n1 is left to fault 2, which brought it down again",
             "2 heal n1",
         ],
     ),

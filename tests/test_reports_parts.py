@@ -85,6 +85,12 @@ class TestWords:
             ),
             s.Break(on="n2", at_ms=1, event="ack", match={"partition": "log-0"}, for_ms=5),
             s.Release(of="late", after=after),
+            s.Stop(on="n1", at_ms=1, for_ms=5),
+            s.Upgrade(on="n1", at_ms=1, protocol="kip-279"),
+            s.ElectPreferred(partition="log-0", at_ms=1),
+            s.ElectUnclean(partition="log-0", at_ms=1),
+            s.Reassign(partition="log-0", replicas="n2,n1", at_ms=1),
+            s.SetMinIsr(min_isr=1, at_ms=1),
         ]  # fmt: skip
         texts = [f"{words.intent(f)} {words.asked(f)}" for f in every]
         assert texts[0] == (
@@ -102,6 +108,14 @@ class TestWords:
             "Stop n2 before the send of the turn with the first 'ack' event with partition = log-0"
         )
         assert texts[14].startswith("Undo 'late' after the second 'truncated' event")
+        assert texts[15].startswith("Shut down n1 in good order at 0.001 s, for 5.0 ms")
+        assert texts[16:] == [
+            "Restart n1 with protocol kip-279 at 0.001 s",
+            "Let the first replica of log-0 lead at 0.001 s",
+            "Let any active replica of log-0 lead if nobody does at 0.001 s",
+            "Move log-0 to n2 and n1 at 0.001 s",
+            "Set min_isr to 1 at 0.001 s",
+        ]
         assert {f.__struct_config__.tag for f in every} == set(s.FAULT_NAMES)
         assert set(faults.LETTERS) == set(s.FAULT_NAMES)
         assert len(set(faults.LETTERS.values())) == len(s.FAULT_NAMES)

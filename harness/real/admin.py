@@ -8,9 +8,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.admin import ADMIN, AdminCall
+from harness.admin import ADMIN, AdminCall, request_of
 from harness.clock import now_us
 from harness.real.mail import Mail
+from nemesis.commands import Command
+from nemesis.world import COMMAND_LIMIT_US
 from node import wire
 from node.core.messages import AdminRequest, AdminResponse
 from node.errors import FloodmarkError, WireError
@@ -50,6 +52,13 @@ class Admin:
             if to:
                 self._mail.send(ADMIN, to, call.request, None)
         return call.answer
+
+    def carry_out(self, command: Command) -> None:
+        """Have a command of the nemesis done. Raises FloodmarkError as `World.command` says."""
+        self.ask(request_of(command), COMMAND_LIMIT_US / 1e6)
+        assert self._call is not None
+        if self._call.unchanged:
+            raise FloodmarkError(self._call.unchanged)
 
     def ask(self, request: AdminRequest, timeout_s: float) -> AdminResponse:
         """Ask and wait. Raises FloodmarkError when no controller answers in time: what becomes of

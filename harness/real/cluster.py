@@ -29,6 +29,7 @@ from harness.real.traces import TraceTail
 from harness.real.world import RealWorld
 from harness.rundir import Promise, RunDir
 from nemesis import hub
+from nemesis.commands import Command
 from nemesis.hub_control import HubControl
 from nemesis.schedule import Schedule
 from nemesis.view import ClusterView
@@ -65,6 +66,7 @@ class RealCluster:
         self._clients: Clients | None = None
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
+        self._upgraded: dict[str, str] = {}
         self._closed = False
 
     # -- what it is
@@ -77,7 +79,9 @@ class RealCluster:
     @property
     def world(self) -> RealWorld:
         """Signals and link rules."""
-        return RealWorld(self.nodes, self.hub, self._data, self._operate)
+        return RealWorld(
+            self.nodes, self.hub, self._data, self._operate, self._command, self._upgraded
+        )
 
     @property
     def promise(self) -> Promise:
@@ -175,6 +179,11 @@ class RealCluster:
             raise FloodmarkError("there are no clients yet")
         self._clients.operate(operation)
 
+    def _command(self, command: Command) -> None:
+        if self.admin is None:
+            raise FloodmarkError("there is no controller yet")
+        self.admin.carry_out(command)
+
     def _give_addresses(self, with_hub: bool) -> None:
         names = [*self.voters, *self.brokers, ADMIN, "clients"]
         if with_hub:
@@ -193,7 +202,7 @@ class RealCluster:
 
     def _config(self, node: str, incarnation: int) -> ProcessConfig:
         path = self._folder.path
-        core = node_config(self._schedule.cluster, node, incarnation)
+        core = node_config(self._schedule.cluster, node, incarnation, self._upgraded)
         data = self._data(node)
         data.mkdir(parents=True, exist_ok=True)
         return ProcessConfig(

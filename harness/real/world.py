@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.clock import now_us
 from harness.real.nodes import Nodes
+from nemesis.commands import Command
 from nemesis.hub_control import HubControl
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break
@@ -24,12 +25,17 @@ class RealWorld:
         hub: HubControl | None,
         data: Callable[[str], Path],
         operate: Callable[[int], None],
+        command: Callable[[Command], None],
+        upgraded: dict[str, str],
     ) -> None:
-        """`data(node)` is the folder of a node's disk; `operate` tells the clients."""
+        """`data(node)` is the folder of a node's disk; `operate` tells the clients, `command` the
+        controller; `upgraded` takes the protocol of nodes that change theirs."""
         self._nodes = nodes
         self._hub = hub
         self._data = data
         self._operate = operate
+        self._command = command
+        self._upgraded = upgraded
 
     def kill(self, node: str) -> None:
         """SIGKILL; returns when the process is gone."""
@@ -90,6 +96,14 @@ class RealWorld:
     def operate(self, operation: int) -> None:
         """Tell the client process."""
         self._operate(operation)
+
+    def command(self, command: Command) -> None:
+        """Ask the controller, and wait for its answer."""
+        self._command(command)
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        """For the processes after this one."""
+        self._upgraded[node] = protocol
 
     def now_us(self) -> int:
         """The host's monotonic clock."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from harness.admin import ADMIN, AdminCall
 from harness.brokers import (
     CAPABILITIES,
     Exit,
@@ -21,14 +20,15 @@ from harness.history import LogRun, Op
 from harness.logs import log_lines
 from harness.observed import Observed
 from harness.rundir import Promise
+from harness.sim.admin import SimAdmin
 from harness.sim.agenda import Agenda
 from harness.sim.clients import SimClients
-from harness.sim.network import Network, Parcel
+from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
+from nemesis.commands import Command
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
-from node.core.messages import AdminResponse
 from node.errors import FloodmarkError
 from node.runtime.breakpoints import Breakpoint
 from node.trace import BREAK, TraceEvent
@@ -42,12 +42,15 @@ class SimWorld:
     """Implements `nemesis.world.World`."""
 
     def __init__(
-        self, agenda: Agenda, network: Network, nodes: dict[str, SimNode], clients: SimClients
-    ) -> None:
+        self, agenda: Agenda, network: Network, nodes: dict[str, SimNode], clients: SimClients,
+        admin: SimAdmin, upgraded: dict[str, str],
+    ) -> None:  # fmt: skip
         self._agenda = agenda
         self._network = network
         self._nodes = nodes
         self._clients = clients
+        self._admin = admin
+        self._upgraded = upgraded
         self._last_point = 0
 
     def kill(self, node: str) -> None:
@@ -113,6 +116,14 @@ class SimWorld:
         """Have its client begin an operation of the workload."""
         self._clients.operate(operation)
 
+    def command(self, command: Command) -> None:
+        """Ask the controller; time passes until it has answered."""
+        self._admin.carry_out(command)
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        """For the processes after this one."""
+        self._upgraded[node] = protocol
+
     def now_us(self) -> int:
         """Virtual time."""
         return self._agenda.now_us
@@ -142,21 +153,23 @@ class SimCluster:
         self.words: dict[str, list[str]] = {}
         self.agenda = Agenda()
         self.network = Network(self.agenda, random.Random(f"{seed}/links"))
+        upgraded: dict[str, str] = {}
         self.nodes = {
             name: SimNode(
-                name, self.agenda, self.network, lambda n, i: node_config(cluster, n, i), seed,
-                self._seen, self._ended,
+                name, self.agenda, self.network,
+                lambda n, i: node_config(cluster, n, i, upgraded), seed, self._seen, self._ended,
             )
             for name in (*self.voters, *self.brokers)
         }  # fmt: skip
         self.crew = Crew(cluster=cluster, workload=schedule.workload)
         self._clients = SimClients(self.crew, self.agenda, self.network, heard)
-        self.world = SimWorld(self.agenda, self.network, self.nodes, self._clients)
+        self.admin = SimAdmin(self.agenda, self.network, self.voters)
+        self.world = SimWorld(
+            self.agenda, self.network, self.nodes, self._clients, self.admin, upgraded
+        )
         due = (*schedule.faults, *schedule.workload.operations)
         self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
         self._told = 0
-        self._answers: list[AdminResponse] = []
-        self.network.join(ADMIN, self._answer)
 
     # -- what it is
 
@@ -201,19 +214,15 @@ class SimCluster:
         for node in self.nodes.values():
             node.start()
         everybody, brokers = set(self.nodes), set(self.brokers)
-        call = AdminCall(self.voters, topic_of(self._schedule.cluster))
+        call = self.admin.begin(topic_of(self._schedule.cluster))
         wanted = self._schedule.cluster.partition_names()
 
         def ready() -> bool:
             if not (observed.started >= everybody and observed.unfenced >= brokers):
                 return False
-            answers, self._answers = self._answers, []
-            for answer in (*answers, None):
-                voter = call.step(self.agenda.now_us, answer)
-                if voter:
-                    self.network.send(ADMIN, voter, call.request, None)
-            if call.answer is not None and call.answer.error:
-                raise FloodmarkError(f"the topic could not be made: {call.answer.detail}")
+            answer = self.admin.step(call)
+            if answer is not None and answer.error:
+                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
         limit_us = self.agenda.now_us + READY_LIMIT_US
@@ -275,7 +284,3 @@ class SimCluster:
             self.words.setdefault(end.node, []).append(words)
         if end.by == "itself":
             self.view.lost(end.node)
-
-    def _answer(self, parcel: Parcel) -> None:
-        if isinstance(parcel[2], AdminResponse):
-            self._answers.append(parcel[2])

@@ -180,6 +180,7 @@ class _SimRun:
             )  # fmt: skip
             for phase in storm.phases():
                 phase()
+            info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
             self.waits = waiting.who_waits(cluster)
             cluster.stop()
             info.state = "finished"

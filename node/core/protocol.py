@@ -6,7 +6,7 @@ No subclass per protocol and no test on a protocol's name anywhere: the core ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
@@ -258,3 +258,17 @@ def protocol(name: str) -> Protocol:
     if found is None:
         raise UsageError(f"unknown protocol '{name}' (known: {', '.join(REGISTRY)})")
     return found
+
+
+_EPOCH_END: Final = frozenset({Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1})
+
+
+def are_compatible(one: Protocol, other: Protocol) -> bool:
+    """Whether brokers of both may serve one partition: they are the same but for the version of
+    OffsetForLeaderEpoch, which leader and follower agree on for each question (KIP-279)."""
+    if not {one.truncation, other.truncation} <= _EPOCH_END:
+        return one == other
+    return one == replace(
+        other, name=one.name, citation=one.citation, expected=one.expected,
+        truncation=one.truncation,
+    )  # fmt: skip
