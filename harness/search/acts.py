@@ -21,13 +21,17 @@ from nemesis.schedule import (
     Bridge,
     Cluster,
     Cut,
+    ElectPreferred,
+    ElectUnclean,
     Fault,
     Isolate,
     Kill,
     Link,
     Pause,
     PowerCut,
-    Restart,
+    Reassign,
+    SetMinIsr,
+    Stop,
 )
 
 LAST_MOMENT_MS: Final = 1700
@@ -49,7 +53,8 @@ class Scene:
     """An experiment being drawn: what it is about, and how far it has come.
 
     `partition` is where things happen; `felt` are the events by which the last act is felt;
-    `elections` counts the leaders that must have taken over so far.
+    `elections` counts the leaders that must have taken over so far; `preferred` is the replica that
+    is to lead when all is well.
     """
 
     choose: Chooser
@@ -58,6 +63,7 @@ class Scene:
     votes: bool
     now_ms: int = 0
     elections: int = 0
+    preferred: str = "n1"
     felt: list[After] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -99,7 +105,7 @@ class Scene:
     def span_ms(self, *percents: int) -> int:
         """How long, in percent of the time after which the cluster takes notice."""
         timings = self.cluster.timings
-        timeout = self.choose.pick((timings.session_ms, timings.lag_ms))
+        timeout = self.choose.pick((timings.session_ms, min(timings.lag_ms, timings.session_ms)))
         return max(1, timeout * self.choose.pick(percents) // 100)
 
     def comes(self, event: str, nth: int = 1, **match: Any) -> After:
@@ -111,14 +117,14 @@ def bounce(scene: Scene) -> None:
     """A broker goes down and is soon back: felt when it starts, registers, has a role, cuts."""
     choose, on = scene.choose, scene.broker()
     when, span = scene.when(), scene.span_ms(2, 10, 30, 60, 130)
-    match choose.pick(("kill", "power", "restart")):
+    match choose.pick(("kill", "power", "stop")):
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
         case "power":
             keep = choose.pick((0, None, 50))
             scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case _:
-            scene.faults.append(Restart(on=on, **when))
+            scene.faults.append(Stop(on=on, for_ms=span, **when))
     again: dict[str, Any] = {"node": on, "incarnation": {"at_least": 2}}
     there = {**again, "partition": scene.partition}
     scene.felt = [
@@ -150,7 +156,7 @@ def strike(scene: Scene) -> None:
             keep = choose.pick((0, None))
             scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case "stop":
-            scene.faults.append(Restart(on=on, **when))
+            scene.faults.append(Stop(on=on, for_ms=span, **when))
         case "break":
             scene.faults.append(Break(
                 on=on, event=choose.pick(("append", "hw", "ack", "role", "isr")),
@@ -256,4 +262,49 @@ def split(scene: Scene) -> None:
     scene.felt = []
 
 
-ACTS: Final[tuple[Act, ...]] = (strike, bounce, lag, hold, blackout, split)
+def hand_over(scene: Scene) -> None:
+    """Another replica is preferred, and shall lead, while all are well: an election without any
+    failure. Several may follow each other closely."""
+    choose = scene.choose
+    names = list(scene.cluster.broker_names()[: scene.cluster.replication_factor])
+    for _ in range(choose.pick((1, 1, 2))):
+        when = scene.when()
+        first = choose.pick([name for name in names if name != scene.preferred] or names)
+        scene.preferred = first
+        order = ",".join([first, *(name for name in names if name != first)])
+        scene.faults.append(Reassign(partition=scene.partition, replicas=order, **when))
+        if "at_ms" in when:
+            later: When = {"at_ms": when["at_ms"] + choose.pick((5, 20, 60))}
+        else:
+            after = when["after"]
+            later = {"after": After(
+                event=after.event, match=after.match, nth=after.nth,
+                delay_ms=after.delay_ms + choose.pick((5, 20, 60)),
+            )}  # fmt: skip
+        scene.faults.append(ElectPreferred(partition=scene.partition, **later))
+        scene.elections += 1
+        _feel_election(scene)
+
+
+def govern(scene: Scene) -> None:
+    """An operator moves the partition, elects uncleanly, or changes what must be in sync."""
+    choose, when = scene.choose, scene.when()
+    match choose.pick(("move", "unclean", "min-isr")):
+        case "move":
+            scene.faults.append(Reassign(partition=scene.partition, replicas="rotate", **when))
+        case "unclean":
+            scene.faults.append(ElectUnclean(partition=scene.partition, **when))
+        case _:
+            most = scene.cluster.replication_factor
+            scene.faults.append(SetMinIsr(min_isr=choose.integer(1, most), **when))
+    scene.felt = [
+        scene.comes("partition", partition=scene.partition, nth=choose.integer(1, 3)),
+        scene.comes("isr", partition=scene.partition, nth=choose.integer(1, 3)),
+    ]
+
+
+ACTS: Final[tuple[Act, ...]] = (
+    strike, bounce, lag, hold, hand_over, blackout, split, govern,
+)  # fmt: skip
+ACTS_OF_OPERATORS: Final = (hand_over, govern)
+"""Acts that ask the controller for something; where replicas vote, there is nothing to ask for."""

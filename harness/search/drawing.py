@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.search.acts import ACTS, Act, Scene, strike
+from msgspec.structs import replace
+
+from harness.search.acts import ACTS, ACTS_OF_OPERATORS, Act, Scene, strike
 from harness.search.choosing import Chooser
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
@@ -33,9 +35,9 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
         choose=choose, cluster=cluster, partition=choose.pick(cluster.partition_names()),
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
     )  # fmt: skip
-    acts = _mask(choose)
+    acts = _mask(choose, votes=scene.votes)
     for number in range(MAX_ACTS):
-        if number and not choose.chance(72):
+        if number and not choose.chance(83):
             break
         choose.pick(acts)(scene)
     workload = Workload(
@@ -67,13 +69,14 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
         flush=choose.pick(("sync", "sync", "async")),
         flush_interval_ms=choose.pick((200, 1000)),
         unclean_election=choose.chance(12),
-        timings=TIMINGS,
+        timings=replace(TIMINGS, lag_ms=choose.pick((TIMINGS.lag_ms, TIMINGS.lag_ms, 2000))),
     )
 
 
-def _mask(choose: Chooser) -> list[Act]:
+def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    chosen = [act for act in ACTS if choose.chance(40)]
+    possible = [act for act in ACTS if not (votes and act in ACTS_OF_OPERATORS)]
+    chosen = [act for act in possible if choose.chance(35)]
     if strike not in chosen and choose.chance(70):
         chosen.append(strike)
     return chosen or [strike]
