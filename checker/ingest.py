@@ -77,10 +77,9 @@ def ingest(
     )
     _READERS[source.kind](source, into)
     if tables_folder is not None:
-        part = source.path.stem if source.kind in ("trace", "log") else ""
         try:
             for name, table in into.tables.items():
-                tables.write(tables_folder, name, part, table)
+                tables.write(tables_folder, name, source.part(name), table)
         except OSError as error:
             into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
     if source.kind != "head":

@@ -8,19 +8,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
 from checker.facts import Kind
 from checker.findings import Finding
 from checker.group import groups_of
-from checker.ingest import ingest, only_tables, sources
+from checker.ingest import ingest, sources
 from checker.judge import findings, sentences
 from checker.kept import Place
 from checker.lines import Problems
 from checker.results import write_results
 from checker.strangers import Home, homes, wrote
+from checker.tallies import joined
 from checker.verdict import RunResult
 
 
@@ -57,21 +57,22 @@ def check_run(path: Path, *, write: bool = False, out: Path | None = None) -> Ru
 def _check(path: Path, folder: Path | None) -> RunResult:
     """Judge a run folder; its tables go into `folder`."""
     facts: list[pa.RecordBatch] = []
-    ops = tables.OPS.empty_table()
+    counts: dict[str, list[pa.Table]] = {"tallies": [], "acks": []}
     about = meta.load(path, Problems())
+    if folder is not None:
+        tables.clear_counts(folder)
     for source in sources(0, path):
         made = ingest(source, folder, about)
         facts.extend(made.facts)
-        ops = made.tables.get("ops", ops)
-    if only_tables(path):
-        ops = pq.read_table(path / "tables" / "ops.parquet", schema=tables.OPS)
+        for name, parts in counts.items():
+            parts.extend(t for n, t in made.tables.items() if n == name)
     run = judge_facts(about, facts)
-    seconds = measures.per_second(ops)
-    summary = measures.summary(run.meta, seconds, measures.totals(ops), run.faults)
+    known = measures.measure(*(joined(counts[name], name) for name in ("tallies", "acks")))
+    summary = measures.summary(run.meta, known, run.faults)
     result = assemble(run, _homes(run, facts), summary)
     if folder is not None:
-        rows = ((run.meta.run, *second) for second in seconds)
-        tables.write(folder, "per_second", "", tables.from_rows("per_second", rows))
+        for name, table in measures.measure_tables(run.meta, known).items():
+            tables.write(folder, name, "", table)
     return result
 
 

@@ -1,31 +1,37 @@
 """The measures of a run as small numbers: rates, latencies, the longest time without an answer.
 
-Two ways to the same numbers: NumPy here for one run in process, Spark SQL in `checker.measures_sql`
-for many. Both give rows of the table `per_second` and one `Totals` a run; from these `summary`
-makes what stands in results.json. Latencies are milliseconds of ok operations.
+All are made from the tables `tallies` and `acks` (`checker.tallies`). Two ways to the same numbers:
+NumPy here for one run in process, Spark SQL in `checker.measures_sql` for many. Latencies are
+milliseconds of ok operations, right to less than one in 128; a longest gap is exact if it is longer
+than two of the stretches that `acks` is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from checker import tables
 from checker.facts import I64
 from checker.meta import RunMeta
+from checker.sorting import order_of
+from checker.tallies import CLIENT, PARTITION, RUN
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
-PRECISION_BITS: Final = 7
 _DIGITS: Final = 3
 
 
-class Second(NamedTuple):
-    """One second (since the storm began, by completion) and kind of operation."""
+class Counted(NamedTuple):
+    """Operations of one kind: of a second of the run (since the storm began, by completion), of
+    all of it (`second` None), of a client, or of a partition."""
 
-    second: int
+    by: str
+    name: str
+    second: int | None
     f: str
     ok: int
     fail: int
@@ -37,25 +43,41 @@ class Second(NamedTuple):
     max_ms: float | None
 
 
-class Quantiles(NamedTuple):
-    """Latency of all ok operations of a kind."""
+class Gap(NamedTuple):
+    """Acknowledged sends in time, of the run or of one partition; microseconds, -1 for none."""
 
-    f: str
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    max_ms: float
+    by: str
+    name: str
+    first_us: int
+    last_us: int
+    gap_us: int
+    from_us: int
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What is known of a run as a whole; times in microseconds, -1 where there is none."""
+class Measured:
+    """All that was counted of one run."""
 
-    quantiles: tuple[Quantiles, ...] = ()
-    first_ack_us: int = -1
-    last_ack_us: int = -1
-    gap_us: int = 0
-    gap_from_us: int = -1
+    counted: Sequence[Counted] = ()
+    gaps: Sequence[Gap] = ()
+    by_name: dict[str, Gap] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counted", sorted(self.counted, key=_place))
+        own = {gap.name: gap for gap in self.gaps if gap.by == PARTITION}
+        object.__setattr__(self, "by_name", own)
+
+    def of(self, by: str, *, whole: bool = False) -> list[Counted]:
+        """The counts of one sort, in order; of the run by second, or `whole`."""
+        return [c for c in self.counted if c.by == by and (c.second is None) == whole]
+
+    def gap(self) -> Gap:
+        """That of the run."""
+        return next((g for g in self.gaps if g.by == RUN), Gap(RUN, "", -1, -1, 0, -1))
+
+
+def _place(row: Counted) -> tuple[Any, ...]:
+    return row.by, row.name, row.second is None, row.second or 0, row.f
 
 
 def rounded(milliseconds: float) -> float:
@@ -63,91 +85,101 @@ def rounded(milliseconds: float) -> float:
     return round(float(milliseconds), _DIGITS)
 
 
-def coarse(latency_us: I64) -> I64:
-    """Latencies rounded down by less than one in 128, so that equal ones can be counted: a run has
-    then few different ones, whatever its size. Below 256 us they are exact."""
-    bits = np.maximum(np.frexp(latency_us + 0.5)[1] - 1 - PRECISION_BITS, 0)
-    made: I64 = (latency_us >> bits) << bits
-    return made
+def measure(tallies: pa.Table, acks: pa.Table) -> Measured:
+    """What `checker.measures_sql` finds for many runs, for one."""
+    counted = []
+    columns = _Columns(tallies)
+    for keys, rows in columns.groups(("by", "name", "f", "second")):
+        by, name, f, second = keys
+        counted.append(columns.counted(rows, by, name, second, f))
+    for keys, rows in columns.groups(("by", "name", "f")):
+        by, name, f = keys
+        if by == RUN:
+            counted.append(columns.counted(rows, by, name, None, f))
+    gaps = []
+    stretches = _Columns(acks)
+    for (by, name), rows in stretches.groups(("by", "name")):
+        gaps.append(_gap(by, name, stretches.number("first_us")[rows],
+                         stretches.number("last_us")[rows]))  # fmt: skip
+    return Measured(counted, gaps)
 
 
-def per_second(ops: pa.Table) -> list[Second]:
-    """The rows of `per_second` from the table `ops`."""
-    made = []
-    columns = _columns(ops)
-    keys = sorted(set(zip(columns.second.tolist(), columns.f, strict=True)))
-    names = np.array(columns.f, dtype=object)
-    for second, f in keys:
-        here = (columns.second == second) & (names == f)
-        ok = here & columns.ok
-        times = _quantiles(columns.latency_us[ok])
-        made.append(
-            Second(
-                second, f, int(ok.sum()), int((here & columns.failed).sum()),
-                int((here & ~columns.ok & ~columns.failed).sum()),
-                int(columns.records[ok].sum()), *times,
-            )
+class _Columns:
+    """A small table, to be grouped."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def number(self, name: str) -> I64:
+        numbers: I64 = self._table.column(name).to_numpy().astype(np.int64)
+        return numbers
+
+    def groups(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], I64]]:
+        """The rows of each combination of keys."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        columns = (self._table.column(key).to_pylist() for key in keys)
+        for row, values in enumerate(zip(*columns, strict=True)):
+            found.setdefault(values, []).append(row)
+        return [(values, np.array(rows)) for values, rows in found.items()]
+
+    def counted(self, rows: I64, by: str, name: str, second: int | None, f: str) -> Counted:
+        us, times, records = (self.number(c)[rows] for c in ("us", "times", "records"))
+        outcome = np.array(self._table.column("outcome").to_pylist(), dtype=object)[rows]
+        ok, fail = us >= 0, outcome == "fail"
+        return Counted(
+            by, name, second, f, int(times[ok].sum()), int(times[fail].sum()),
+            int(times[~ok & ~fail].sum()), int(records[ok].sum()), *_quantiles(us[ok], times[ok]),
         )  # fmt: skip
-    return made
 
 
-def totals(ops: pa.Table) -> Totals:
-    """The run as a whole from the table `ops`."""
-    columns = _columns(ops)
-    names = np.array(columns.f, dtype=object)
-    quantiles = []
-    for f in sorted(set(columns.f)):
-        latency = columns.latency_us[columns.ok & (names == f)]
-        if len(latency):
-            quantiles.append(Quantiles(f, *_quantiles(latency)))
-    acks = np.sort(columns.complete_us[columns.ok & (names == "send")])
-    if not len(acks):
-        return Totals(tuple(quantiles))
-    # Only gaps between milliseconds count, so that acknowledgements can be counted by those.
-    gaps = np.where(np.diff(acks // 1000) > 0, np.diff(acks), 0)
-    at = int(np.argmax(gaps)) if gaps.any() else -1
-    return Totals(
-        tuple(quantiles),
-        first_ack_us=int(acks[0]),
-        last_ack_us=int(acks[-1]),
-        gap_us=int(gaps[at]) if at >= 0 else 0,
-        gap_from_us=int(acks[at]) if at >= 0 else -1,
-    )
+def _quantiles(us: I64, times: I64) -> tuple[Any, ...]:
+    """Quantiles, as of a list that has each latency as often as it was met; and the highest."""
+    met = times > 0
+    us, times = us[met], times[met]
+    if not len(us):
+        return (None,) * 4
+    order = np.argsort(us)
+    us, until = us[order], np.cumsum(times[order])
+    place = (until[-1] - 1) * np.array(QUANTILES)
+    low = us[np.searchsorted(until, np.floor(place), side="right")]
+    high = us[np.searchsorted(until, np.ceil(place), side="right")]
+    found = (low + (high - low) * (place - np.floor(place))) / 1000
+    return (*(rounded(q) for q in found), rounded(us[-1] / 1000))
 
 
-class _Columns(NamedTuple):
-    second: I64
-    f: list[str]
-    ok: np.ndarray[Any, np.dtype[np.bool_]]
-    failed: np.ndarray[Any, np.dtype[np.bool_]]
-    records: I64
-    complete_us: I64
-    latency_us: I64
-
-
-def _columns(ops: pa.Table) -> _Columns:
-    outcome = np.array(ops.column("outcome").to_pylist(), dtype=object)
-    complete = ops.column("complete_us").to_numpy()
-    invoke = ops.column("invoke_us").to_numpy()
-    records = ops.column("sent").to_numpy() + ops.column("polled").to_numpy()
-    timed = (complete >= 0) & (invoke >= 0)
-    return _Columns(
-        ops.column("second").to_numpy(), ops.column("f").to_pylist(),
-        (outcome == "ok") & timed, outcome == "fail", records, complete,
-        coarse(np.where(timed, complete - invoke, 0)),
+def _gap(by: str, name: str, first_us: I64, last_us: I64) -> Gap:
+    """The longest time between two stretches that have acknowledgements; the earliest of equals."""
+    order = order_of((first_us,))
+    first_us, last_us = first_us[order], np.maximum.accumulate(last_us[order])
+    gaps = np.append(first_us[1:] - last_us[:-1], 0)
+    at = int(np.argmax(gaps))
+    known = gaps[at] > 0
+    return Gap(
+        by, name, int(first_us[0]), int(last_us[-1]), int(gaps[at]) if known else 0,
+        int(last_us[at]) if known else -1,
     )  # fmt: skip
 
 
-def _quantiles(latency_us: I64) -> tuple[Any, ...]:
-    if not len(latency_us):
-        return (None,) * 4
-    found = np.quantile(latency_us, QUANTILES) / 1000
-    return (*(rounded(q) for q in found), rounded(latency_us.max() / 1000))
+def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
+    """The tables of measures that reports draw from."""
+    run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "per_second": [(run, c.second, *c[3:]) for c in known.of(RUN)],
+        "per_client": [(run, c.name, *c[3:]) for c in known.of(CLIENT)],
+        "per_partition": [],
+    }
+    for c in known.of(PARTITION):
+        gap = known.by_name.get(c.name) if c.f == "send" else None
+        told = (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6)) if (
+            gap and gap.from_us >= 0
+        ) else (None, None)
+        rows["per_partition"].append((run, c.name, *c[3:], *told))
+    return {name: tables.from_rows(name, found) for name, found in rows.items()}
 
 
-def summary(meta: RunMeta, seconds: Iterable[Second], whole: Totals, faults: int) -> dict[str, Any]:
+def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
     """The measures of results.json; chart-sized whatever the run's size in operations."""
-    rows: Sequence[Second] = sorted(seconds, key=lambda s: (s.second, s.f))
+    rows, whole = sorted(known.of(RUN), key=lambda c: (c.second, c.f)), known.gap()
     ops: dict[str, dict[str, int]] = {}
     for row in rows:
         counts = ops.setdefault(row.f, {"ok": 0, "info": 0, "fail": 0})
@@ -169,7 +201,8 @@ def summary(meta: RunMeta, seconds: Iterable[Second], whole: Totals, faults: int
         "longest_gap_at_s": round((gap_from_us - origin) / 1e6, 3) if gap_from_us >= 0 else None,
         "latency_ms": {
             q.f: {"p50": q.p50_ms, "p95": q.p95_ms, "p99": q.p99_ms, "max": q.max_ms}
-            for q in sorted(whole.quantiles)
+            for q in known.of(RUN, whole=True)
+            if q.p50_ms is not None
         },
         "per_second": {
             name: [getattr(row, name) for row in acked]
@@ -178,21 +211,21 @@ def summary(meta: RunMeta, seconds: Iterable[Second], whole: Totals, faults: int
     }
 
 
-def _writing_us(meta: RunMeta, whole: Totals) -> int:
+def _writing_us(meta: RunMeta, whole: Gap) -> int:
     """How long was written: from the storm's begin to the last acknowledgement."""
-    begin = meta.phases.storm_us or whole.first_ack_us
-    return max(meta.phases.stop_writing_us, whole.last_ack_us) - begin
+    begin = meta.phases.storm_us or whole.first_us
+    return max(meta.phases.stop_writing_us, whole.last_us) - begin
 
 
-def _longest_gap(meta: RunMeta, whole: Totals) -> tuple[int, int]:
+def _longest_gap(meta: RunMeta, whole: Gap) -> tuple[int, int]:
     """The longest time without an acknowledgement while it was written, and when it began."""
     begin, end = meta.phases.storm_us, meta.phases.stop_writing_us
-    gaps = [(whole.gap_us, -whole.gap_from_us)]
-    if whole.first_ack_us < 0:
+    gaps = [(whole.gap_us, -whole.from_us)]
+    if whole.first_us < 0:
         return (end - begin, begin) if 0 < begin < end else (0, -1)
     if begin > 0:
-        gaps.append((whole.first_ack_us - begin, -begin))
+        gaps.append((whole.first_us - begin, -begin))
     if end > 0:
-        gaps.append((end - whole.last_ack_us, -whole.last_ack_us))
+        gaps.append((end - whole.last_us, -whole.last_us))
     longest, start = max(gaps)
     return longest, -start

@@ -1,4 +1,4 @@
-"""The measures of many runs at once, in Spark SQL over their `ops` tables.
+"""The measures of many runs at once, in Spark SQL over their tables of counts.
 
 Few queries for any number of runs.
 """
@@ -12,71 +12,47 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from checker.measures import PRECISION_BITS, Quantiles, Second, Totals, rounded
+from checker.measures import Counted, Gap, Measured, rounded
 from checker.tables import spark_schema
 
-# An ok operation of which both times are known; anything else has no latency.
-_TIMED = "outcome = 'ok' AND invoke_us >= 0 AND complete_us >= 0"
-_LATENCY = f"CASE WHEN {_TIMED} THEN complete_us - invoke_us END"
-# As `checker.measures.coarse`: the half keeps the logarithm of a power of two above the whole.
-_DROPPED_BITS = f"greatest(0, int(log2(us + 0.5D)) - {PRECISION_BITS})"
-
-# All operations as counts of equal latencies: few rows, from which everything else is made.
-_COARSE = f"""
-SELECT number, f, second, us, ok, fail, count(*) AS times, sum(records) AS records
-FROM (SELECT number, f, second, ok, fail, records,
-             shiftleft(shiftright(us, {_DROPPED_BITS}), {_DROPPED_BITS}) AS us
-      FROM (SELECT number, f, second, {_LATENCY} AS us, outcome = 'fail' AS fail, {_TIMED} AS ok,
-                   sent + polled AS records
-            FROM {{ops}}))
-GROUP BY ALL
+_COUNTED = """
+SELECT number, by, name, second, f, grouping(second) AS whole,
+       coalesce(sum(times) FILTER (WHERE us >= 0), 0) AS ok,
+       coalesce(sum(times) FILTER (WHERE outcome = 'fail'), 0) AS fail,
+       coalesce(sum(times) FILTER (WHERE us < 0 AND outcome != 'fail'), 0) AS info,
+       coalesce(sum(records) FILTER (WHERE us >= 0), 0) AS records,
+       percentile(CASE WHEN us >= 0 THEN us END, array(0.5, 0.95, 0.99), times) AS quantiles,
+       max(CASE WHEN us >= 0 AND times > 0 THEN us END) AS highest
+FROM {tallies} GROUP BY GROUPING SETS ((number, by, name, f, second), (number, by, name, f))
+HAVING by = 'run' OR grouping(second) = 0
 """
-_BY_SECOND = """
-SELECT number, second, f, grouping(second) AS whole,
-       coalesce(sum(times) FILTER (WHERE ok), 0) AS ok,
-       coalesce(sum(times) FILTER (WHERE fail), 0) AS fail,
-       coalesce(sum(times) FILTER (WHERE NOT ok AND NOT fail), 0) AS info,
-       coalesce(sum(records) FILTER (WHERE ok), 0) AS records,
-       percentile(us, array(0.5, 0.95, 0.99), times) AS quantiles, max(us) AS highest
-FROM {coarse} GROUP BY GROUPING SETS ((number, f, second), (number, f))
-"""
-# A gap of a millisecond or more always shows between two milliseconds that have acknowledgements.
-_GAPS = f"""
-SELECT number, min(first_us) AS first_us, max(last_us) AS last_us,
+_GAPS = """
+SELECT number, by, name, min(first_us) AS first_us, max(last_us) AS last_us,
        max(struct(first_us - before_us AS gap_us, -before_us AS negative_us)) AS gap
-FROM (SELECT number, first_us, last_us,
-             lag(last_us) OVER (PARTITION BY number ORDER BY first_us) AS before_us
-      FROM (SELECT number, min(complete_us) AS first_us, max(complete_us) AS last_us
-            FROM {{ops}} WHERE f = 'send' AND {_TIMED}
-            GROUP BY number, complete_us DIV 1000))
-GROUP BY number
+FROM (SELECT number, by, name, first_us, last_us,
+             max(last_us) OVER (PARTITION BY number, by, name ORDER BY first_us
+                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_us
+      FROM (SELECT number, by, name, min(first_us) AS first_us, max(last_us) AS last_us
+            FROM {acks} GROUP BY number, by, name, stretch))
+GROUP BY number, by, name
 """
 
 
 def measure(
-    session: SparkSession, tables: Mapping[Path, int]
-) -> dict[int, tuple[list[Second], Totals]]:
-    """Seconds and totals by number of run, from `ops` tables; a run without operations is not in
-    the result."""
-    ops = read_tables(session, "ops", tables)
-    seconds: dict[int, list[Second]] = defaultdict(list)
-    quantiles: dict[int, list[Quantiles]] = defaultdict(list)
-    coarse = session.sql(_COARSE, ops=ops)
-    for row in session.sql(_BY_SECOND, coarse=coarse).collect():
-        if not row.whole:
-            times = _times(row)
-            seconds[row.number].append(
-                Second(row.second, row.f, row.ok, row.fail, row.info, row.records, *times)
-            )
-        elif row.highest is not None:
-            p50, p95, p99 = (rounded(q / 1000) for q in row.quantiles)
-            highest = rounded(row.highest / 1000)
-            quantiles[row.number].append(Quantiles(row.f, p50, p95, p99, highest))
-    gaps = {row.number: row for row in session.sql(_GAPS, ops=ops).collect()}
-    return {
-        number: (found, _totals(quantiles[number], gaps.get(number)))
-        for number, found in seconds.items()
-    }
+    session: SparkSession, tallies: Mapping[Path, int], acks: Mapping[Path, int]
+) -> dict[int, Measured]:
+    """What was counted, by number of run; a run without operations is not in the result."""
+    counted: dict[int, list[Counted]] = defaultdict(list)
+    gaps: dict[int, list[Gap]] = defaultdict(list)
+    if tallies:
+        frame = read_tables(session, "tallies", tallies)
+        for row in session.sql(_COUNTED, tallies=frame).collect():
+            counted[row.number].append(_counted(row))
+    if acks:
+        frame = read_tables(session, "acks", acks)
+        for row in session.sql(_GAPS, acks=frame).collect():
+            gaps[row.number].append(_gap(row))
+    return {number: Measured(found, gaps[number]) for number, found in counted.items()}
 
 
 def read_tables(session: SparkSession, name: str, tables: Mapping[Path, int]) -> DataFrame:
@@ -102,23 +78,22 @@ def _files(path: Path) -> Sequence[Path]:
     return sorted(path.glob("[!.]*.parquet")) if path.is_dir() else [path]
 
 
-def _times(row: Row) -> tuple[float | None, float | None, float | None, float | None]:
-    """p50, p95, p99 and maximum of one second, if anything ended ok in it."""
-    if row.highest is None:
-        return None, None, None, None
-    p50, p95, p99 = (rounded(q / 1000) for q in row.quantiles)
-    return p50, p95, p99, rounded(row.highest / 1000)
+def _counted(row: Row) -> Counted:
+    times: tuple[float | None, ...] = (None,) * 4
+    if row.highest is not None:
+        times = (*(rounded(q / 1000) for q in row.quantiles), rounded(row.highest / 1000))
+    second = None if row.whole else row.second
+    p50, p95, p99, highest = times
+    return Counted(
+        row.by, row.name, second, row.f, row.ok, row.fail, row.info, row.records, p50, p95, p99,
+        highest,
+    )  # fmt: skip
 
 
-def _totals(quantiles: Sequence[Quantiles], gap: Row | None) -> Totals:
-    """The run as a whole."""
-    if gap is None:
-        return Totals(tuple(sorted(quantiles)))
-    several = gap.gap.gap_us is not None
-    return Totals(
-        tuple(sorted(quantiles)),
-        first_ack_us=gap.first_us,
-        last_ack_us=gap.last_us,
-        gap_us=gap.gap.gap_us if several else 0,
-        gap_from_us=-gap.gap.negative_us if several else -1,
-    )
+def _gap(row: Row) -> Gap:
+    longest = row.gap.gap_us
+    known = longest is not None and longest > 0
+    return Gap(
+        row.by, row.name, row.first_us, row.last_us, longest if known else 0,
+        -row.gap.negative_us if known else -1,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from pyspark.sql import functions as sql
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
-from checker.errors import CheckerError
+from checker.errors import CheckerError, gist
 from checker.group import group_of
 from checker.ingest import ingest, sources
 from checker.inprocess import check_runs, collect
@@ -37,6 +38,8 @@ _TASK_BYTES: Final = 64 << 20
 _TASKS_PER_CORE: Final = 2
 _SHUFFLED_BYTES: Final = 32 << 20
 _MOST_PARTITIONS: Final = 4096
+_FEW_BYTES: Final = 4 << 20
+_FEW_RUNS: Final = 8
 
 
 def check(
@@ -64,41 +67,57 @@ def check(
         judged = iter(_check(new, session) if new else ())
         return [next(judged) if again or known is None else known for known in kept]
     except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
-        raise CheckerError(f"Spark failed: {_first_line(error)}.") from error
+        raise CheckerError(f"Spark failed: {gist(error)}.") from error
     except OSError as error:
         raise CheckerError(f"Results cannot be written: {error}") from error
 
-
-def _first_line(error: Exception) -> str:
-    """The gist of an error of Spark, whose words may have died with its JVM."""
-    try:
-        words = str(error).strip()
-    except Exception:
-        words = ""
-    return words.split("\n", 1)[0].rstrip(".") or type(error).__name__
 
 
 def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
     work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
-    session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, work)))
+    for run in runs:
+        if run.written is not None:
+            tables.clear_counts(run.written)
+    size = sum(source.size for source in work)
+    session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
     found = [Collected(meta.load(run.folder, Problems())) for run in runs]
     for row in _judged(session, runs, work):
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, found, runs)
-    ops = _tables(runs, "ops")
-    measured = measure(session, ops) if ops else {}
+    measured = _measured(session, runs)
     results = []
     for number, (run, known) in enumerate(zip(runs, found, strict=True)):
-        seconds, whole = measured.get(number, ([], measures.Totals()))
-        summary = measures.summary(known.meta, seconds, whole, known.faults)
+        counted = measured.get(number, measures.Measured())
+        summary = measures.summary(known.meta, counted, known.faults)
         result = assemble(known, homes.get(number, {}), summary)
         results.append(result)
         if run.written is not None:
-            rows = ((known.meta.run, *second) for second in sorted(seconds))
-            tables.write(run.written, "per_second", "", tables.from_rows("per_second", rows))
+            for name, table in measures.measure_tables(known.meta, counted).items():
+                tables.write(run.written, name, "", table)
         run.finish(result)
     return results
+
+
+def _measured(session: SparkSession, runs: Sequence[Place]) -> dict[int, measures.Measured]:
+    """What was counted, by number of run. For a few small runs no query is worth its start."""
+    tallies, acks = _counts(runs, "tallies"), _counts(runs, "acks")
+    size = sum(part.stat().st_size for path in (*tallies, *acks) for part in path.iterdir())
+    if size <= _FEW_BYTES and len(runs) <= _FEW_RUNS:
+        found = {}
+        for path, number in tallies.items():
+            beside = path.with_name("acks.parquet")
+            known = pq.read_table(beside) if beside in acks else tables.ACKS.empty_table()
+            found[number] = measures.measure(pq.read_table(path), known)
+        return found
+    session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
+    return measure(session, tallies, acks)
+
+
+def _counts(runs: Sequence[Place], name: str) -> dict[Path, int]:
+    """The tables of counts this check has made, and whose they are."""
+    made = {run.written / f"{name}.parquet": n for n, run in enumerate(runs) if run.written}
+    return {path: number for path, number in made.items() if path.exists()}
 
 
 def _tables(runs: Sequence[Place], name: str) -> dict[Path, int]:
@@ -130,9 +149,9 @@ def _judged(
     return rows
 
 
-def _partitions(session: SparkSession, work: Sequence[Source]) -> int:
-    """Into how many partitions to shuffle: a task for each is dear when there is little."""
-    size = sum(source.size for source in work)
+def _partitions(session: SparkSession, size: int) -> int:
+    """Into how many partitions to shuffle what was made of so many bytes: a task for each is dear
+    when there is little."""
     cores = session.sparkContext.defaultParallelism
     return min(max(cores, size // _SHUFFLED_BYTES), _MOST_PARTITIONS)
 

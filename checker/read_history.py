@@ -27,6 +27,7 @@ from checker.facts import (
     block,
 )
 from checker.lines import Line, lines_of, read_blocks
+from checker.piece import whole
 from checker.proofs import proved
 from checker.source import (
     UNREADABLE,
@@ -40,6 +41,7 @@ from checker.source import (
     Value,
     why,
 )
+from checker.tallies import tallied
 from checker.thinning import thin_ops
 from harness.history import Op, Read, Run, Send
 from node.trace import METADATA_PARTITION
@@ -296,6 +298,7 @@ def read_history(source: Source, into: Ingested) -> None:
         made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
+    into.tables |= tallied(run, {name: whole(into.tables[name]) for name in made})
     into.facts.extend(_facts(source.run, reader, certain))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,35 +17,24 @@ from checker import tables
 from checker.facts import (
     COMPLETE,
     FINAL,
-    I64,
-    POLL_OP,
     PROVED,
     REBALANCED,
-    SEND_OP,
     TRANSACTIONS,
     Kind,
-    Outcome,
     block,
     columns_block,
 )
+from checker.piece import SILENT, Table
 from checker.source import Ingested, Source, why
+from checker.tallies import joined, tallied
 from checker.thinning import thin_ops
 from node.trace import METADATA_PARTITION
 
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_OF_A_PIECE: Final = 1_000_000
 
-_NOT_WANTED: Final = ("run", "error", "second")
-_NOT_WANTED_OF_OPS: Final = ("op", "process", "client", "final")
-# A column that has this value in all rows says nothing.
-_SILENT: Final[dict[str, Any]] = {
-    "seq": 0, "idx": 0, "epoch": -1, "hw": -1, "start": -1, "complete_us": -1, "proved": False,
-    "final": False, "rebalanced": False, "subscribed": False, "named": False,
-}  # fmt: skip
-_CODES: Final[dict[str, dict[str | None, int]]] = {
-    "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL},
-    "f": {"send": SEND_OP, "poll": POLL_OP},
-}
+_NOT_WANTED: Final = ("run", "error")
+_NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
@@ -82,8 +70,11 @@ def read_piece(source: Source, into: Ingested) -> None:
     """Read one piece of one table into `into`: facts only, for the table is there already."""
     seen: set[str] = set()
     flags = COMPLETE
+    counts: dict[str, list[pa.Table]] = {}
     try:
         for table in _read(source):
+            for name, counted in tallied(into.meta.run, {source.kind: table}).items():
+                counts.setdefault(name, []).append(counted)
             facts, more = _MAKERS[source.kind](source.run, table, into)
             flags |= more
             into.facts.extend(facts)
@@ -92,6 +83,7 @@ def read_piece(source: Source, into: Ingested) -> None:
         gist = why(error).split("\n", 1)[0]
         into.problems.add(source.name, f"{source.name} cannot be read: {gist}.")
         flags = 0
+    into.tables |= {name: joined(parts, name) for name, parts in counts.items()}
     into.facts.append(_history(source.run, into, seen, flags))
 
 
@@ -107,7 +99,7 @@ def _read(source: Source) -> Iterator[Table]:
         wanted = [name for name in schema.names if name not in idle]
         for group in range(*source.groups):
             known = _constants(file, group)
-            names = [n for n in wanted if known.get(n) != _SILENT.get(n, known)]
+            names = [n for n in wanted if known.get(n) != SILENT.get(n, known)]
             rows = file.read_row_group(group, columns=names).unify_dictionaries()
             for batch in rows.combine_chunks().to_batches():
                 yield Table(batch)
@@ -125,49 +117,6 @@ def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:
         if known.min == known.max:
             found[column.path_in_schema] = known.min
     return found
-
-
-class Table:
-    """A batch of rows of a table, which may lack columns that say nothing."""
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        self.rows = rows
-        self.num_rows: int = rows.num_rows
-
-    def given(self, columns: dict[str, str]) -> dict[str, pa.Array]:
-        """The columns that are there, by the name of the fact they are."""
-        there = set(self.rows.schema.names)
-        return {name: self.rows.column(of) for name, of in columns.items() if of in there}
-
-    def column(self, name: str) -> pa.Array | None:
-        """A column, None if it says nothing."""
-        return self.rows.column(name) if name in self.rows.schema.names else None
-
-    def numbers(self, name: str) -> I64:
-        """A column of numbers."""
-        column = self.column(name)
-        if column is None:
-            return np.full(self.num_rows, _SILENT[name], np.int64)
-        numbers: I64 = column.to_numpy(zero_copy_only=False)
-        return numbers.astype(np.int64, copy=False)
-
-    def codes(self, name: str) -> I64:
-        """A column of few different words as numbers."""
-        column, known = self.rows.column(name), _CODES[name]
-        words = column.dictionary.to_pylist()
-        if name == "outcome" and (strange := sorted({*words} - {*known})):
-            raise ValueError(f"an operation cannot end '{strange[0]}'")
-        codes = np.array([known.get(word, 0) for word in words], np.int8)
-        made: I64 = codes[column.indices.to_numpy(zero_copy_only=False)]
-        return made
-
-    def bits(self, bits: dict[str, int]) -> dict[str, Any]:
-        """Columns of booleans as the column of flags, nothing if no flag is set."""
-        made = np.zeros(self.num_rows, np.int8)
-        for name, bit in bits.items():
-            if (column := self.column(name)) is not None:
-                made |= column.to_numpy(zero_copy_only=False).astype(np.int8) * np.int8(bit)
-        return {"flags": made} if made.any() else {}
 
 
 def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:

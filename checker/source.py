@@ -47,6 +47,12 @@ class Source:
             return self.bytes
         return self.path.stat().st_size if self.path.is_file() else 0
 
+    def part(self, table: str) -> str:
+        """The name of this source's part of a table; "" where the source makes all of it."""
+        if table in ("tallies", "acks"):
+            return f"{self.kind}-{self.path.stem}-{self.groups[0]}"
+        return self.path.stem if self.kind in ("trace", "log") else ""
+
     @property
     def name(self) -> str:
         """The file as a person calls it: relative to the run folder."""

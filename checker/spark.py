@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checker.class_archive import archive_for, build_in_background
-from checker.errors import CheckerError, SparkStartError
+from checker.errors import CheckerError, SparkStartError, gist
 from checker.java import find_java
 from checker.jvm import Jvm, JvmSettings
 
@@ -31,6 +31,13 @@ from checker.jvm import Jvm, JvmSettings
 warnings.filterwarnings(
     "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
 )
+
+# Answers must not depend on any of these.
+_SQL_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 _LARGE_PARTITIONS_PER_CORE = 16
 _MOST_SMALL_PARTITIONS = 4
@@ -88,9 +95,16 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
         with _python_of_workers(jvm.settings), _own_interrupt_handler():
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     except (Py4JError, PySparkException, OSError) as error:
-        raise SparkStartError(f"Spark did not start: {_first_line(error)}.") from error
+        raise SparkStartError(f"Spark did not start: {gist(error)}.") from error
     session.sparkContext.setLogLevel("WARN")
     _silence_accumulators(session)
+    return session
+
+
+def suit(session: SparkSession) -> SparkSession:
+    """Sets a session that somebody else configured to what checks count on."""
+    for name, value in _SQL_SETTINGS.items():
+        session.conf.set(name, value)
     return session
 
 
@@ -167,9 +181,7 @@ class SessionInBackground:
             raise SparkStartError(f"Spark was not ready after {timeout_s:g} s.")
         if isinstance(self._error, CheckerError):
             raise self._error
-        raise SparkStartError(
-            f"Spark did not start: {_first_line(self._error)}."
-        ) from self._error
+        raise SparkStartError(f"Spark did not start: {gist(self._error)}.") from self._error
 
 
 def _configuration(settings: JvmSettings, app_name: str, cores: int) -> dict[str, str]:
@@ -183,10 +195,8 @@ def _configuration(settings: JvmSettings, app_name: str, cores: int) -> dict[str
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
+        **_SQL_SETTINGS,
     }
     if settings.is_local:
         # Without these Spark listens on the machine's outward address.
@@ -278,7 +288,3 @@ def _silence_accumulators(session: SparkSession) -> None:
 
 def _same_table(table: pa.Table) -> pa.Table:
     return table
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".") or type(error).__name__

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -93,17 +94,38 @@ EXITS: Final = pa.schema(
         ("by", _TEXT), ("expected", pa.bool_()),
     ]
 )  # fmt: skip
-PER_SECOND: Final = pa.schema(
+TALLIES: Final = pa.schema(
     [
-        ("run", _TEXT), ("second", _I32), ("f", _TEXT), ("ok", _I64), ("fail", _I64),
-        ("info", _I64), ("records", _I64), ("p50_ms", pa.float64()), ("p95_ms", pa.float64()),
-        ("p99_ms", pa.float64()), ("max_ms", pa.float64()),
+        # what is counted by ("run": by second of the run; "client"; "partition") and which of it
+        ("run", _TEXT), ("by", _TEXT), ("name", _TEXT), ("second", _I32), ("f", _TEXT),
+        ("outcome", _TEXT), ("us", _I64), ("times", _I64), ("records", _I64),
+    ]
+)  # fmt: skip
+ACKS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("by", _TEXT), ("name", _TEXT), ("stretch", _I64), ("first_us", _I64),
+        ("last_us", _I64),
+    ]
+)  # fmt: skip
+_COUNTS: Final = [
+    ("f", _TEXT), ("ok", _I64), ("fail", _I64), ("info", _I64), ("records", _I64),
+    ("p50_ms", pa.float64()), ("p95_ms", pa.float64()), ("p99_ms", pa.float64()),
+    ("max_ms", pa.float64()),
+]  # fmt: skip
+PER_SECOND: Final = pa.schema([("run", _TEXT), ("second", _I32), *_COUNTS])
+PER_CLIENT: Final = pa.schema([("run", _TEXT), ("client", _TEXT), *_COUNTS])
+PER_PARTITION: Final = pa.schema(
+    [
+        ("run", _TEXT), ("partition", _TEXT), *_COUNTS,
+        # the longest time without an acknowledgement, if it is a tenth of a second or more
+        ("longest_gap_ms", pa.float64()), ("longest_gap_at_s", pa.float64()),
     ]
 )  # fmt: skip
 
 SCHEMAS: Final = {
     "ops": OPS, "sends": SENDS, "reads": READS, "assigns": ASSIGNS, "replicas": REPLICAS,
-    "log": LOG, "trace": TRACE, "faults": FAULTS, "exits": EXITS, "per_second": PER_SECOND,
+    "log": LOG, "trace": TRACE, "faults": FAULTS, "exits": EXITS, "tallies": TALLIES, "acks": ACKS,
+    "per_second": PER_SECOND, "per_client": PER_CLIENT, "per_partition": PER_PARTITION,
 }  # fmt: skip
 _SPARK_TYPES: Final = {"int64": "bigint", "int32": "int", "string": "string", "bool": "boolean"}
 
@@ -139,3 +161,10 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def clear_counts(folder: Path) -> None:
+    """Remove the counts of an earlier check, whose pieces may have been others. Raises OSError."""
+    for name in ("tallies", "acks"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder / f"{name}.parquet")

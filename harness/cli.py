@@ -179,6 +179,71 @@ def replay(
     )  # fmt: skip
 
 
+@app.command()
+def search(
+    protocol: Annotated[str, typer.Option(help="The protocol to break.")] = "kafka",
+    switch: Annotated[
+        list[str] | None, typer.Option(help="Turn a historical bug on; repeatable.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="random, guided or hypothesis.")] = "random",
+    seed: Annotated[int, typer.Option(help="The same seed tries the same schedules.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Stop after so long; 0: no limit.")] = 0.0,
+    schedules: Annotated[int, typer.Option(help="Stop after so many; 0: no limit.")] = 0,
+    until_failure: Annotated[
+        bool, typer.Option("--until-failure", help="Stop at the first finding.")
+    ] = False,
+    cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
+    master: Annotated[
+        str | None, typer.Option(help="Search on the cores of this Spark master instead.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Findings go to findings/ there.")] = Path("store"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Look for a schedule that breaks a protocol, in simulated worlds; exit 1 when one is found."""
+    import os
+
+    from harness.cli_search import SearchWish, search_command
+
+    return search_command(
+        SearchWish(
+            protocol=protocol, switches=tuple(switch or ()), engine=engine, seed=seed,
+            seconds=seconds, schedules=schedules, until_failure=until_failure,
+            cores=cores or os.cpu_count() or 1, master=master, store=store, quiet=quiet,
+            json=json,
+        )
+    )  # fmt: skip
+
+
+@app.command()
+def museum(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this exhibit, by code or name; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of one core, for each search.")] = 300.0,
+    seeds: Annotated[int, typer.Option(help="Searches for each exhibit.")] = 3,
+    schedules_for_correct: Annotated[
+        int, typer.Option(help="Schedules on each protocol that should hold.")
+    ] = 0,
+    real: Annotated[int, typer.Option(help="Replays of each in real processes.")] = 0,
+    cores: Annotated[int, typer.Option(help="Worker processes.")] = 1,
+    store: Annotated[Path, typer.Option(help="Kept in museum/ there.")] = Path("store"),
+    page: Annotated[Path | None, typer.Option(help="Write the table as Markdown there.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    json: Json = False,
+) -> int:
+    """Find every known bug again by blind search; what was found before is kept."""
+    from harness.cli_museum import MuseumWish, museum_command
+
+    return museum_command(
+        MuseumWish(
+            only=tuple(only or ()), seconds=seconds, seeds=seeds, real=real, cores=cores,
+            schedules_for_correct=schedules_for_correct, store=store, page=page, quiet=quiet,
+            json=json,
+        )
+    )  # fmt: skip
+
+
 bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 app.add_typer(bench_app, name="bench")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -66,18 +67,9 @@ def replay_command(wish: Replay) -> int:
     expects `valid` when none fails; one that expects nothing always; all of them when at least
     `least` runs are as expected. Raises UsageError.
     """
-    if wish.world not in ("simulated", "real"):
-        raise UsageError(f"--world is '{wish.world}', but can only be simulated or real")
-    if wish.times < 1:
-        raise UsageError(f"--times is {wish.times}, but must be at least 1")
-    if wish.least is not None and not 1 <= wish.least <= wish.times:
-        raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
     schedule = _schedule(wish)
-    first = schedule.workload.seed if wish.seed is None else wish.seed
     outcomes = []
-    for number in range(wish.times):
-        play = _simulated if wish.world == "simulated" else _real
-        outcome = play(schedule, wish, first, number)
+    for number, outcome in enumerate(outcomes_of(wish)):
         outcomes.append(outcome)
         if not wish.json:
             print(_line(number, wish.times, outcome))
@@ -92,6 +84,21 @@ def replay_command(wish: Replay) -> int:
     else:
         print(f"failed {failed} of {wish.times}; {_expected(schedule.expectation, met)}")
     return EXIT_MET if met else EXIT_NOT_MET
+
+
+def outcomes_of(wish: Replay) -> Iterator[Outcome]:
+    """The runs that are asked for, one after the other as they end. Raises UsageError."""
+    if wish.world not in ("simulated", "real"):
+        raise UsageError(f"--world is '{wish.world}', but can only be simulated or real")
+    if wish.times < 1:
+        raise UsageError(f"--times is {wish.times}, but must be at least 1")
+    if wish.least is not None and not 1 <= wish.least <= wish.times:
+        raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
+    schedule = _schedule(wish)
+    first = schedule.workload.seed if wish.seed is None else wish.seed
+    play = _simulated if wish.world == "simulated" else _real
+    for number in range(wish.times):
+        yield play(schedule, wish, first, number)
 
 
 def _schedule(wish: Replay) -> Schedule:

@@ -20,8 +20,6 @@ from checker.verdict import RunResult, Verdict
 from node.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from checker.spark import SessionInBackground
 
 APP_NAME: Final = "floodmark"
@@ -75,11 +73,11 @@ class SparkSoon:
                 log_file=self._log_file,
             )  # fmt: skip
 
-    def ready(self) -> SparkSession:
-        """The session, waited for. Raises CheckerError when Spark cannot be had."""
+    def ready(self) -> None:
+        """Wait for it. Raises CheckerError when Spark cannot be had."""
         self.begin()
         assert self._session is not None
-        return self._session.get(SPARK_PATIENCE_S)
+        self._session.get(SPARK_PATIENCE_S)
 
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
@@ -88,7 +86,9 @@ class SparkSoon:
         from checker.pipeline import check
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
-        return check(folders, session=self.ready(), out=out, again=again)
+        assert self._session is not None
+        session = self._session.get(SPARK_PATIENCE_S)
+        return check(folders, session=session, out=out, again=again)
 
 
 class Keep(NamedTuple):

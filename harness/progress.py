@@ -83,6 +83,17 @@ class Progress:
             self._printed_s = now_s
             self.note(self._line(now_s, moment).plain)
 
+    def tell(self, words: str) -> None:
+        """Update the line with the phase's own words; as `show` does without a cluster."""
+        now_s = time.monotonic()
+        if self._live is not None:
+            elapsed = f"{now_s - self._began_s:4.1f}"
+            limit = f"/{self._limit_s:g}" if self._limit_s else ""
+            self._show(Text(f"{self._phase} {elapsed}{limit} s  {words}"))
+        elif now_s - self._printed_s >= PLAIN_EVERY_S:
+            self._printed_s = now_s
+            self.note(f"{self._phase}: {words}")
+
     def _show(self, text: Text) -> None:
         assert self._live is not None
         self._live.update(text, refresh=True)

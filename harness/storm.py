@@ -108,7 +108,7 @@ class Storm:
         if not self._info.phases.heal_us or self._interrupts.asked:
             return
         self._progress.phase("recovery", limit_s)
-        enough_us = self._pace.now_us() + round(LEAST_RECOVERY_S * 1e6)
+        enough_us = self._pace.now_us() + round(self._patient_s(LEAST_RECOVERY_S) * 1e6)
         writes = self._schedule.workload.clients > 0
         wanted = set(self._schedule.cluster.partition_names()) if writes else set()
 
@@ -160,10 +160,14 @@ class Storm:
             if status.read_records > seen:
                 seen, progressed_us = status.read_records, now_us
             # A replica that was behind at the last moment is given time to catch up.
-            done = status.final == "done" and now_us - began_us >= CATCH_UP_S * 1e6
+            done = status.final == "done" and now_us - began_us >= self._patient_s(CATCH_UP_S) * 1e6
             return done or now_us - progressed_us >= patience_us
 
         self._until(over, PATIENCE_S)
+
+    def _patient_s(self, at_most_s: float) -> float:
+        """How long to wait and see: two sessions, where those are short."""
+        return min(at_most_s, 2 * self._schedule.cluster.timings.session_ms / 1000)
 
     def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
         """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""

@@ -44,6 +44,8 @@ def _size(target: str, cluster: Cluster) -> int | None:
             return (cluster.brokers - 1) // 2
         case "majority":
             return cluster.brokers // 2 + 1
+        case "isr":
+            return cluster.replication_factor
         case "all" | "rest":
             return cluster.brokers
         case "voters" | "clients":

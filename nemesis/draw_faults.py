@@ -54,7 +54,7 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
     ),
     "power-cut": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
+        ("isr:p", 1.5), ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
     ),
     "pause": (
         ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
@@ -82,7 +82,7 @@ ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
 OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
 COMMANDS: Final = ("elect-preferred", "reassign")
 ON_VOTERS: Final = ("controller", "voters")
-WIDE: Final = ("majority", "all", "voters")
+WIDE: Final = ("majority", "all", "voters", "isr:p")
 
 T = TypeVar("T")
 

@@ -205,10 +205,10 @@ FAULT_NAMES: Final = tuple(str(t.__struct_config__.tag) for t in FAULT_TYPES)
 
 # Roles name nodes by what they do at the moment of injection; ":partition" narrows some of them.
 ROLES: Final = (
-    "leader", "follower", "lagging", "controller", "any", "minority", "majority", "all",
+    "leader", "follower", "lagging", "isr", "controller", "any", "minority", "majority", "all",
     "voters", "clients", "rest",
 )  # fmt: skip
-ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging")
+ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging", "isr")
 _NODE = re.compile(r"[nvc][1-9]\d*")
 
 

@@ -67,7 +67,8 @@ def _of_partition(
     rng: random.Random,
     among: Collection[str],
 ) -> tuple[list[str], str]:
-    """One node by its role in a partition: the given one, or one drawn where somebody has it."""
+    """One node by its role in a partition: the given one, or one drawn where somebody has it. Of
+    the in-sync replicas it is all of them."""
     names = [partition] if partition else list(cluster.partition_names())
     if not partition:
         rng.shuffle(names)
@@ -77,11 +78,13 @@ def _of_partition(
                 found = [view.leader(name) or ""]
             case "follower":
                 found = list(view.followers(name))
+            case "isr":
+                found = list(view.isr(name))
             case _:
                 found = list(view.lagging(name))
         found = sorted((node for node in found if node in among), key=node_order)
         if found:
-            return [rng.choice(found)], name
+            return (found if role == "isr" else [rng.choice(found)]), name
     return [], ""
 
 

@@ -28,6 +28,7 @@ from nemesis.schedule import (
 
 _ROLES = {
     "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
+    "isr": "the in-sync replicas",
     "controller": "the controller", "any": "any broker", "minority": "a minority",
     "majority": "a majority", "all": "all brokers", "voters": "the voters",
     "clients": "the clients", "rest": "the rest",

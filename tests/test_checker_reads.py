@@ -71,3 +71,62 @@ def test_a_watermark_that_goes_back_is_only_told(tmp_path: Path) -> None:
     result = s.check(tmp_path)
     assert against(result) == {}
     assert one(result, "hw-regression").allowed
+
+
+def fresh() -> Story:
+    """Answers are promised to be at most 10 ms old; three records are acknowledged at 5 ms."""
+    s = Story()
+    s.run["promise"]["staleness_ms"] = 10
+    s.send(10, 3, at=0, begin=0, end=5)
+    return s
+
+
+def test_an_answer_that_knows_the_end_is_fresh(tmp_path: Path) -> None:
+    s = fresh()
+    s.poll((0, 10), hw=3, begin=20, end=21)
+    s.poll(start=3, begin=22, end=23)
+    s.poll((0, 10), begin=24, end=25, process=8)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_answers_that_state_an_old_end(tmp_path: Path) -> None:
+    s = fresh()
+    old = s.poll((0, 10), (1, 11), hw=2, begin=16, end=17)
+    s.poll(start=2, begin=18, end=19)
+    found = one(s.check(tmp_path), "stale-read")
+    assert (found.count, found.offset, found.witnesses[0].op) == (2, 2, old)
+    assert "older than 10 ms" in found.message
+    assert "offset 2 was known 0.005 s into it" in found.message
+
+
+def test_what_was_read_must_stay_visible_too(tmp_path: Path) -> None:
+    s = Story()
+    s.run["promise"]["staleness_ms"] = 0
+    s.send(10, outcome="info", begin=0, end=9)
+    s.poll((0, 10), begin=1, end=2, process=8)
+    s.poll(start=0, begin=2, end=3)
+    assert against(s.check(tmp_path / "at-once")) == {}
+    s.poll(start=0, begin=3, end=4, process=7)
+    assert against(s.check(tmp_path / "later")) == {"stale-read": 1}
+
+
+def test_a_weak_acknowledgement_makes_no_answer_stale(tmp_path: Path) -> None:
+    s = Story()
+    s.run["promise"]["staleness_ms"] = 0
+    s.send(10, at=0, acks=1, begin=0, end=5)
+    s.poll(start=0, begin=20, end=21)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_the_highest_watermark_of_all_counts_not_the_latest(tmp_path: Path) -> None:
+    s = traced()
+    s.hw("n1", (10, 2), (20, 1), ms=1)
+    s.hw("n2", (10, 2), ms=2)
+    s.poll((0, 10, 2), (2, 20), begin=3, end=4)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_without_any_watermark_nothing_may_be_read(tmp_path: Path) -> None:
+    s = traced()
+    s.poll((0, 10, 2), begin=3, end=4)
+    assert against(s.check(tmp_path)) == {"read-beyond-hw": 2}

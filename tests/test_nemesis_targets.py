@@ -171,6 +171,8 @@ def meant(target: str, among: str = "", seed: int = 0, **more: Any) -> str:
         ("lagging:log-0", "", "n3"),
         ("lagging:log-1", "", ""),
         ("lagging", "", "n3"),
+        ("isr:log-0", "", "n1 n2"),
+        ("isr:log-0", "n2 n3", "n2"),
         ("controller", "", "v2"),
         ("controller", "n1 v1", ""),
         ("any", "n4", "n4"),

@@ -33,7 +33,7 @@ LEAVES = {
 }  # fmt: skip
 
 # Libraries that belong to one place.
-SPARK_FILES = ["checker/*"]
+SPARK_FILES = ["checker/*", "harness/search/spread.py"]
 SOCKET_FILES = ["node/runtime/*", "node/runtime.py", "nemesis/hub*", "nemesis/runtime*"]
 SOCKET_FILES += ["harness/real*"]
 LIBRARY_HOMES = {

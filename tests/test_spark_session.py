@@ -101,7 +101,10 @@ def test_a_dead_jvm_is_replaced_and_other_settings_may_follow(
 ) -> None:
     dead = jvm_pid()
     os.kill(dead, signal.SIGKILL)
-    until(lambda: not is_running(dead))
+    kept = spark._jvm
+    assert kept is not None
+    # Its threads end one by one: only then has the process ended for its parent.
+    until(lambda: not kept.is_alive())
     replaced = spark.start_session("large", cores=2, small=False, driver_memory="1g")
     assert jvm_pid() != dead
     assert replaced.conf.get("spark.sql.shuffle.partitions") == "32"

@@ -132,6 +132,18 @@ def divergent_tail(s: Story, bad: bool) -> None:
     s.phase("end", 2_100 - (not bad))
 
 
+@golden(replicas_differ=1, divergence=2)
+def replicas_differ(s: Story, bad: bool) -> None:
+    # Two disks more were lost than this system survives; the replicas must agree all the same.
+    s.run["promise"] |= {"flush": "async", "durable_acks": False}
+    s.send(10, outcome="info")
+    s.send(20, outcome="info")
+    s.phase("heal")
+    s.phase("in_sync")
+    s.phase("end")
+    logs(s, ((20 if bad else 10, 1),), ((10, 1),))
+
+
 # -- offsets and values
 
 
@@ -394,6 +406,16 @@ def isr_outside_replicas(s: Story, bad: bool) -> None:
     )  # fmt: skip
 
 
+@golden(fenced_in_isr=1)
+def fenced_in_isr(s: Story, bad: bool) -> None:
+    state = "fenced" if bad else "unfenced"
+    s.event("v1", "broker", None, broker="n3", broker_epoch=7, state=state, ms=0)
+    s.event(
+        "v1", "partition", leader="n1", leader_epoch=0, partition_epoch=0, isr=list(NODES),
+        elr=[], replicas=list(NODES), ms=1,
+    )  # fmt: skip
+
+
 # -- liveness
 
 
@@ -461,3 +483,11 @@ def fault_missed(s: Story, bad: bool) -> None:
 @golden(few_faults=2)
 def few_faults(s: Story, bad: bool) -> None:
     scheduled(s, drawn=True, struck=0 if bad else 1)
+
+
+@golden(operation_missed=1)
+def operation_missed(s: Story, bad: bool) -> None:
+    s.schedule = {
+        "workload": {"clients": 0, "consumers": 0, "operations": [{"what": "send", "must": "ok"}]}
+    }
+    s.send(10, at=0, outcome="info" if bad else "ok", step=0)

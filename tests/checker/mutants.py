@@ -324,7 +324,8 @@ def main(arguments: list[str]) -> int:
     text = table(results, equivalent)
     print(text)
     if given.table:
-        head, _, _ = given.table.read_text().partition("| file | mutants |")
+        head, _, _ = given.table.read_text().partition("The table below")
+        head, _, _ = head.partition("| file | mutants |")
         given.table.write_text(head + text)
     alive = [m for found in results.values() for m, by in found if not by]
     return int(any(_key(m) not in equivalent for m in alive))

@@ -1,0 +1,158 @@
+"""A history counted while it is read: what all measures are made of, small whatever its size.
+
+`tallies` counts operations that are alike: of the same second, client or partition, kind and
+outcome, and of latencies that differ by less than one in 128. `acks` says for each stretch of time
+in which anything was acknowledged when that was first and last: the longest time without an
+acknowledgement lies between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checker import tables
+from checker.facts import I64
+from checker.piece import Table
+from checker.sorting import any_order_of
+
+PRECISION_BITS: Final = 7
+RUN, CLIENT, PARTITION = "run", "client", "partition"
+# Stretches of acknowledgements: of the whole run, and of each of its partitions.
+STRETCH_US: Final = {RUN: 1_000, PARTITION: 100_000}
+_NO_SECOND: Final = -1
+
+
+def coarse(latency_us: I64) -> I64:
+    """Latencies rounded down by less than one in 128, so that equal ones can be counted: a run has
+    then few different ones, whatever its size. Below 256 us they are exact; -1 stays."""
+    bits = np.maximum(np.frexp(latency_us + 0.5)[1] - 1 - PRECISION_BITS, 0)
+    made: I64 = (latency_us >> bits) << bits
+    return made
+
+
+def tallied(run: str, source: Mapping[str, Table]) -> dict[str, pa.Table]:
+    """The tables `tallies` and `acks` of a piece of the tables `ops`, `sends` and `reads`."""
+    counted, acks = [], []
+    for name, table in source.items():
+        if not table.num_rows:
+            continue
+        if name == "ops":
+            piece = _Piece(run, table, table.words("f"))
+            second = table.numbers("second")
+            records = table.numbers("sent") + table.numbers("polled")
+            counted.append(piece.count(RUN, None, second, records))
+            counted.append(piece.count(CLIENT, "client", None, records))
+            acks.append(piece.acks(RUN, None))
+        elif name == "sends":
+            piece = _Piece(run, table, "send")
+            counted.append(piece.count(PARTITION, "partition", None, table.numbers("count")))
+            acks.append(piece.acks(PARTITION, "partition"))
+        elif name == "reads":
+            piece = _Piece(run, table, "poll")
+            # A read of many runs of records is one answer.
+            once = (table.numbers("idx") == 0).astype(np.int64)
+            counted.append(
+                piece.count(PARTITION, "partition", None, table.numbers("count"), once)
+            )
+    made = {"tallies": joined(counted, "tallies"), "acks": joined(acks, "acks")}
+    return {name: table for name, table in made.items() if table.num_rows}
+
+
+_Words = tuple[I64, list[str]]
+
+
+class _Piece:
+    """Some rows of a table, what they say of outcome and latency."""
+
+    def __init__(self, run: str, table: Table, f: _Words | str) -> None:
+        self.run, self.table = run, table
+        rows = table.num_rows
+        self.f: _Words = (np.zeros(rows, np.int64), [f]) if isinstance(f, str) else f
+        self.outcome = table.words("outcome")
+        self.complete_us = table.numbers("complete_us")
+        invoke_us = table.numbers("invoke_us")
+        codes, words = self.outcome
+        ok = codes == words.index("ok") if "ok" in words else np.zeros(rows, bool)
+        # An ok operation of which both times are not known has no latency, and counts as info.
+        self.ok = ok & (self.complete_us >= 0) & (invoke_us >= 0)
+        self.us = np.where(self.ok, coarse(self.complete_us - invoke_us), -1)
+
+    def named(self, name: str | None) -> _Words:
+        if name is None:
+            return np.zeros(self.table.num_rows, np.int64), [""]
+        return self.table.words(name)
+
+    def count(
+        self, by: str, name: str | None, second: I64 | None, records: I64, times: I64 | None = None
+    ) -> pa.Table:
+        """How many rows are alike, and how many records they have."""
+        rows = self.table.num_rows
+        who, whose = self.named(name)
+        second = np.full(rows, _NO_SECOND) if second is None else second
+        columns = (who, second, self.f[0], self.outcome[0], self.us)
+        order = any_order_of(columns)
+        new = np.zeros(rows, bool)
+        new[0] = True
+        for column in columns:
+            new[1:] |= np.diff(column[order]) != 0
+        starts = np.flatnonzero(new)
+        first = order[starts]
+        times = np.ones(rows, np.int64) if times is None else times
+        return _table(
+            "tallies",
+            {
+                "run": self.run, "by": by, "name": (who[first], whose), "second": second[first],
+                "f": (self.f[0][first], self.f[1]),
+                "outcome": (self.outcome[0][first], self.outcome[1]), "us": self.us[first],
+                "times": np.add.reduceat(times[order], starts),
+                "records": np.add.reduceat(records[order], starts),
+            },
+        )  # fmt: skip
+
+    def acks(self, by: str, name: str | None) -> pa.Table:
+        """The first and last acknowledgement of each stretch of time that has any."""
+        codes, words = self.f
+        sent = codes == words.index("send") if "send" in words else np.zeros(len(codes), bool)
+        rows = np.flatnonzero(self.ok & sent)
+        who, whose = self.named(name)
+        who, done = who[rows], self.complete_us[rows]
+        order = any_order_of((who, done)) if len(rows) else rows
+        who, done = who[order], done[order]
+        stretch = done // STRETCH_US[by]
+        new = np.ones(len(rows), bool)
+        new[1:] = (np.diff(who) != 0) | (np.diff(stretch) != 0)
+        starts = np.flatnonzero(new)
+        ends = np.append(starts[1:], len(rows))[: len(starts)] - 1
+        return _table(
+            "acks",
+            {
+                "run": self.run, "by": by, "name": (who[starts], whose),
+                "stretch": stretch[starts], "first_us": done[starts], "last_us": done[ends],
+            },
+        )  # fmt: skip
+
+
+def _table(name: str, columns: Mapping[str, Any]) -> pa.Table:
+    """A table from columns: numbers, words as codes, or one text for all rows."""
+    schema = tables.SCHEMAS[name]
+    rows = next(len(c) for c in columns.values() if isinstance(c, np.ndarray))
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        if isinstance(column, str):
+            arrays.append(pa.repeat(pa.scalar(column, field.type), rows))
+        elif isinstance(column, tuple):
+            codes, words = column
+            arrays.append(pa.array(words, pa.string()).take(pa.array(codes)))
+        else:
+            arrays.append(pa.array(column, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def joined(parts: Iterable[pa.Table], name: str) -> pa.Table:
+    """Parts of one of these tables as one."""
+    return pa.concat_tables([tables.SCHEMAS[name].empty_table(), *parts])

@@ -1,0 +1,116 @@
+"""One schedule run in the simulated world, and what a search learns from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from checker.catalogue import EXERCISE
+from checker.story import tell
+from checker.verdict import Verdict
+from harness.sim.run import SimResult, StopAt, simulate
+from nemesis.schedule import Schedule
+from node.errors import FloodmarkError
+
+UNTOLD: Final = "?"
+"""Stands in a bucket for the mechanism of a failure whose story names no broken step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one schedule.
+
+    `failed` says that clients, traces or logs show a breach; `precursor` names an invariant inside
+    the cluster that was broken, "" if none: data could have been lost then. `broken` are
+    the properties seen to be broken by the end of the run. `bucket` names the
+    class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
+    offset or time, so that the same bug met elsewhere has the same name. `problem` is a sentence
+    when the harness could not make or judge the run.
+    """
+
+    failed: bool = False
+    precursor: str = ""
+    bucket: str = ""
+    property: str = ""
+    broken: tuple[str, ...] = ()
+    sentence: str = ""
+    coverage: frozenset[str] = frozenset()
+    states: int = 0
+    virtual_us: int = 0
+    events: int = 0
+    digest: str = ""
+    problem: str = ""
+
+
+def attempt(
+    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible"
+) -> Attempt:
+    """Run a schedule until a client, a trace or a log shows a breach, or to its end.
+
+    Everything follows from the schedule: unless another is given, its workload's seed is the seed
+    of the world too.
+    """
+    world = schedule.workload.seed if seed is None else seed
+    try:
+        result = simulate(schedule, seed=world, stop_at=stop_at)
+    except FloodmarkError as error:
+        return Attempt(problem=str(error))
+    visible = any(breach.visible for breach in result.breaches)
+    failed = visible or result.checked.verdict is Verdict.INVALID
+    # A fault that found nobody to strike is no matter here, nor are few operations.
+    unknown = any(
+        p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
+    )
+    return Attempt(
+        failed=failed,
+        precursor=next((b.invariant for b in result.breaches if not b.visible), ""),
+        bucket=bucket(result) if failed else "",
+        property=property_of(result) if failed else "",
+        broken=visibly_broken(result),
+        sentence=result.sentence,
+        coverage=frozenset("/".join(point) for point in result.coverage),
+        states=result.states,
+        virtual_us=result.virtual_us,
+        events=result.events,
+        problem=result.sentence if unknown else "",
+    )
+
+
+def visibly_broken(result: SimResult) -> tuple[str, ...]:
+    """The properties that are broken by the word of the checker, or of the watcher where clients,
+    traces or logs show it too."""
+    checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
+    seen = [b.property for b in result.breaches if b.visible]
+    return tuple(dict.fromkeys([*checked, *seen]))
+
+
+def property_of(result: SimResult) -> str:
+    """The property that broke first, by the watcher's word or else the checker's."""
+    breach = next((b for b in result.breaches if b.visible), None)
+    return breach.property if breach is not None else next(iter(result.broken), "")
+
+
+def bucket(result: SimResult) -> str:
+    """The class of a failure: `property: mechanism`.
+
+    The mechanism is the first step of the story of the record concerned at which something broke;
+    without a story, the invariant or the anomaly by name.
+    """
+    partition, offset, name = place(result)
+    mechanism = ""
+    if partition and offset >= 0:
+        told = tell(result.trace, result.faults, partition=partition, offset=offset)
+        mechanism = next((s.breaks for s in told if s.breaks), "")
+    return f"{property_of(result)}: {mechanism or name or UNTOLD}"
+
+
+def place(result: SimResult) -> tuple[str, int, str]:
+    """(partition, offset, name) of what broke first; offset -1 where it has none."""
+    for breach in result.breaches:
+        if breach.visible:
+            offsets = [w.offset for w in breach.witnesses if w.offset >= 0]
+            return breach.partition, min(offsets, default=-1), breach.invariant
+    for found in result.checked.anomalies:
+        if found.verdict is Verdict.INVALID:
+            return found.partition, found.offset, found.name
+    return "", -1, ""

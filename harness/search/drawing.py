@@ -1,0 +1,79 @@
+"""Draws one small experiment: a cluster, a short workload, and a chain of acts. Pure.
+
+Meant for the simulated world: about two virtual seconds and some thirty operations, so that a run
+costs a fraction of a second. Each experiment draws a mask first, so that it uses few kinds of
+acts, but those often (swarm testing, Groce and others 2012).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.search.acts import ACTS, Act, Scene, strike
+from harness.search.choosing import Chooser
+from nemesis.schedule import Cluster, Schedule, Timings, Workload
+from node.core.protocol import LeaderBy
+from node.core.protocol import protocol as protocol_of
+
+MAX_ACTS: Final = 6
+MAX_FAULTS_DRAWN: Final = 12
+TIMINGS: Final = Timings(
+    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=60, fetch_timeout_ms=150,
+    retry_ms=20, election_min_ms=80, election_max_ms=160, hw_checkpoint_ms=100,
+    idle_wait_ms=60, leader_timeout_ms=250,
+)  # fmt: skip
+"""Every timeout about a sixth of a storm's: two virtual seconds hold many elections."""
+
+
+def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()) -> Schedule:
+    """One experiment on `protocol`, with the bugs `switches` turned on."""
+    cluster = _cluster(choose, protocol, switches)
+    seed = choose.integer(0, 1 << 16)
+    scene = Scene(
+        choose=choose, cluster=cluster, partition=choose.pick(cluster.partition_names()),
+        votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
+    )  # fmt: skip
+    acts = _mask(choose)
+    for number in range(MAX_ACTS):
+        if number and not choose.chance(72):
+            break
+        choose.pick(acts)(scene)
+    workload = Workload(
+        seed=seed,
+        clients=choose.pick((1, 1, 2)),
+        consumers=choose.integer(0, 1),
+        rate=choose.pick((10.0, 20.0, 5.0)),
+        batch=choose.pick((1, 3)),
+        payload_bytes=16,
+        acks=choose.pick((-1, -1, -1, 1)),
+        timeout_ms=600,
+        duration_ms=min(2000, scene.now_ms + choose.pick((500, 900, 1300))),
+    )
+    faults = tuple(scene.faults[:MAX_FAULTS_DRAWN])
+    return Schedule(cluster=cluster, workload=workload, faults=faults)
+
+
+def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
+    brokers = choose.pick((3, 2, 3, 3, 4))
+    factor = min(brokers, choose.pick((3, 2, 3)))
+    return Cluster(
+        protocol=protocol,
+        switches=switches,
+        brokers=brokers,
+        voters=1,
+        partitions=choose.pick((1, 1, 1, 1, 2)),
+        replication_factor=factor,
+        min_isr=min(factor, choose.pick((2, 1, 1))),
+        flush=choose.pick(("sync", "sync", "async")),
+        flush_interval_ms=choose.pick((200, 1000)),
+        unclean_election=choose.chance(12),
+        timings=TIMINGS,
+    )
+
+
+def _mask(choose: Chooser) -> list[Act]:
+    """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
+    chosen = [act for act in ACTS if choose.chance(40)]
+    if strike not in chosen and choose.chance(70):
+        chosen.append(strike)
+    return chosen or [strike]

@@ -1,0 +1,177 @@
+"""Three ways to look for a failing schedule: plain random, guided by coverage, and Hypothesis.
+
+Each is given a judge that runs one schedule and says what came of it, and goes on until the
+budget says stop. All draw by the same routine; they differ in what they learn from a run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import hypothesis
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from harness.search.choosing import HypothesisChooser, RandomChooser
+from harness.search.drawing import MAX_FAULTS_DRAWN, draw_schedule
+from nemesis.schedule import Fault, Schedule, check
+from node.errors import UsageError
+
+MAX_CORPUS: Final = 500
+_FRESH_PERCENT: Final = 40
+_HYPOTHESIS_ROUND: Final = 200
+
+
+class Outcome(Protocol):
+    """What an engine learns from a run."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a property broke."""
+        ...
+
+    @property
+    def coverage(self) -> Collection[object]:
+        """The decision points that were passed, each with the branch taken."""
+        ...
+
+
+Judge = Callable[[Schedule], Outcome]
+Enough = Callable[[], bool]
+"""Asked before each run; True ends the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is searched: a protocol and the bugs turned on in it."""
+
+    protocol: str
+    switches: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """One way to search."""
+
+    def __call__(self, subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+        """Draw and judge until `enough`. The judge keeps what it finds."""
+        ...
+
+
+def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+    """Every schedule is drawn afresh; the n-th of a seed is always the same."""
+    number = 0
+    while not enough():
+        rng = random.Random(f"search/{seed}/{number}")
+        judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.switches))
+        number += 1
+
+
+def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+    """Schedules that reached something new are kept and changed a little; some are fresh.
+
+    The corpus is bounded; the oldest leave first.
+    """
+    rng = random.Random(f"guided/{seed}")
+    seen: set[object] = set()
+    corpus: list[Schedule] = []
+    while not enough():
+        if not corpus or rng.randrange(100) < _FRESH_PERCENT:
+            schedule = draw_schedule(RandomChooser(rng), subject.protocol, subject.switches)
+        else:
+            schedule = mutate(rng.choice(corpus), rng)
+        covered = set(judge(schedule).coverage)
+        if not covered <= seen:
+            seen |= covered
+            corpus.append(schedule)
+            del corpus[:-MAX_CORPUS]
+
+
+def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
+    """The schedule with one or two small changes: a fault more, fewer, elsewhere, or sooner."""
+    changed = schedule
+    for _ in range(rng.choice((1, 1, 2))):
+        candidate = _one_change(changed, rng)
+        try:
+            check(candidate)
+        except UsageError:
+            continue
+        changed = candidate
+    return changed
+
+
+def _one_change(schedule: Schedule, rng: random.Random) -> Schedule:
+    subject = draw_schedule(
+        RandomChooser(rng), schedule.cluster.protocol, schedule.cluster.switches
+    )
+    faults = list(schedule.faults)
+    way = rng.randrange(5)
+    if way == 0 or not faults:
+        fresh = subject.faults[:1]
+        faults[len(faults) // 2 : len(faults) // 2] = fresh
+    elif way == 1:
+        del faults[rng.randrange(len(faults))]
+    elif way == 2:
+        at = rng.randrange(len(faults))
+        faults[at] = _retimed(faults[at], rng)
+    elif way == 3:
+        at = rng.randrange(len(faults))
+        faults[at : at + 1] = subject.faults[:1]
+    else:
+        return replace(schedule, workload=subject.workload)
+    return replace(schedule, faults=tuple(faults[:MAX_FAULTS_DRAWN]))
+
+
+def _retimed(fault: Fault, rng: random.Random) -> Fault:
+    """The same fault sooner, later, or at another occurrence of its event."""
+    factor = rng.choice((0.5, 0.8, 1.25, 2.0))
+    if fault.after is not None:
+        nth = max(1, round(fault.after.nth * factor))
+        return replace(fault, after=replace(fault.after, nth=nth))
+    return replace(fault, at_ms=round((fault.at_ms or 0) * factor))
+
+
+class _Found(Exception):
+    """Ends a round of Hypothesis."""
+
+
+def hypothesis_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+    """Hypothesis draws, and is told how much each run covered (targeted search)."""
+    number = 0
+    while not enough():
+        _hypothesis_round(subject, f"{seed}/{number}", judge, enough)
+        number += 1
+
+
+def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough) -> None:
+    """One run of Hypothesis over at most `_HYPOTHESIS_ROUND` schedules."""
+
+    def attempt(data: st.DataObject) -> None:
+        if enough():
+            raise _Found
+        schedule = draw_schedule(HypothesisChooser(data), subject.protocol, subject.switches)
+        outcome = judge(schedule)
+        hypothesis.target(float(len(outcome.coverage)))
+        if outcome.failed:
+            raise _Found
+
+    settings = hypothesis.settings(
+        max_examples=_HYPOTHESIS_ROUND, database=None, deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.target),
+        suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
+        print_blob=False, verbosity=hypothesis.Verbosity.quiet,
+    )  # fmt: skip
+    seeded = hypothesis.seed(seed)(settings(hypothesis.given(st.data())(attempt)))
+    try:
+        seeded()
+    except _Found:
+        return
+    except hypothesis.errors.Flaky:
+        return  # the budget ended between two runs of one example
+
+
+ENGINES: Final[dict[str, Engine]] = {
+    "random": random_engine, "guided": guided_engine, "hypothesis": hypothesis_engine,
+}  # fmt: skip

@@ -1,0 +1,218 @@
+"""The museum: every known bug, found again from nothing, cut down, and shown.
+
+A subject is a historical bug turned on in a correct protocol, or a promise that a faulty protocol
+is known to break. For each, a blind search (`drawing.py` knows no bug) goes on until a run breaks
+the very property that the bug is said to break; that run is shrunk and made steady. A bug that is
+not found within the budget stays in the table as an open one. Everything follows from the subject
+and a seed, so work can be interrupted and goes on where it stopped (`Entry` is what is kept).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.search.attempt import Attempt, attempt
+from harness.search.choosing import RandomChooser
+from harness.search.drawing import draw_schedule
+from harness.search.shrink import Shrinking
+from harness.search.steady import JITTERS, steadiness, steady
+from harness.sim.run import simulate
+from nemesis.schedule import Expectation, Schedule
+from node.core import protocol as protocols
+from node.core.exhibits import EXHIBITS
+
+SHRINK_TRIES: Final = 700
+CHUNK: Final = 250
+"""Schedules of a correct protocol that are tried in one piece of work."""
+
+
+class Exhibited(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the museum: what is broken, under which protocol, and what it must break.
+
+    `code` is short and unique; `switch` is "" where the protocol itself is at fault.
+    """
+
+    code: str
+    name: str
+    source: str
+    protocol: str
+    breaks: str
+    switch: str = ""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The bugs to turn on."""
+        return (self.switch,) if self.switch else ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What one search for one exhibit came to. Times are seconds of one core.
+
+    `others` counts failures that did not break the property named (or break it without the bug
+    too). `steady` is in how many of 20 moods of the network the shrunk schedule still fails.
+    `schedule` is the shrunk schedule; None when nothing was found.
+    """
+
+    exhibit: Exhibited
+    seed: int
+    found: bool
+    schedules: int
+    seconds: float
+    others: int = 0
+    bucket: str = ""
+    sentence: str = ""
+    faults_drawn: int = 0
+    faults: int = 0
+    shrink_tries: int = 0
+    shrink_seconds: float = 0.0
+    steady: int = 0
+    schedule: Schedule | None = None
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stretch of schedules on a correct protocol came to: nothing, or `findings`."""
+
+    protocol: str
+    seed: int
+    first: int
+    schedules: int
+    seconds: float
+    virtual_s: float
+    events: int
+    findings: tuple[tuple[str, Schedule], ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def exhibits() -> Iterator[Exhibited]:
+    """All subjects in the order of the catalogue: the bugs, then what faulty protocols break."""
+    for exhibit in EXHIBITS:
+        yield Exhibited(
+            code=exhibit.code, name=exhibit.name, source=exhibit.seen_in, switch=exhibit.name,
+            protocol=exhibit.protocol, breaks=exhibit.breaks,
+        )  # fmt: skip
+    for protocol in protocols.REGISTRY.values():
+        for number, broken in enumerate(broken_by(protocol), start=1):
+            yield Exhibited(
+                code=f"{protocol.name}-{number}", name=protocol.name, source=protocol.citation,
+                protocol=protocol.name, breaks=broken,
+            )  # fmt: skip
+
+
+def broken_by(protocol: protocols.Protocol) -> list[str]:
+    """The properties that a protocol is known to break."""
+    return [name for name, expected in protocol.expected if expected == "violable"]
+
+
+def correct_protocols() -> list[str]:
+    """The protocols that are expected to keep every promise."""
+    return [p.name for p in protocols.REGISTRY.values() if not broken_by(p)]
+
+
+def drawn(exhibit: Exhibited, seed: int, number: int) -> Schedule:
+    """The `number`-th schedule of a search. All subjects share them: nothing is drawn for a bug."""
+    rng = random.Random(f"museum/{seed}/{number}")
+    return draw_schedule(RandomChooser(rng), exhibit.protocol, exhibit.switches)
+
+
+def shows(exhibit: Exhibited, schedule: Schedule) -> Attempt | None:
+    """The run of a schedule to its end if it breaks the property named, because of the bug.
+
+    Where the protocol is known to break it anyway, it must hold with the bug turned off.
+    """
+    outcome = attempt(schedule, stop_at="never")
+    if exhibit.breaks not in outcome.broken:
+        return None
+    if exhibit.switch and exhibit.breaks in broken_by(protocols.protocol(exhibit.protocol)):
+        cluster = replace(schedule.cluster, switches=())
+        without = attempt(replace(schedule, cluster=cluster), stop_at="never")
+        if exhibit.breaks in without.broken:
+            return None
+    return outcome
+
+
+def hunt(exhibit: Exhibited, seed: int, seconds: float) -> Entry:
+    """Search for an exhibit, at most `seconds` of this core; shrink what is found."""
+    began_s = time.process_time()
+    others = number = 0
+    while time.process_time() - began_s < seconds:
+        schedule = drawn(exhibit, seed, number)
+        number += 1
+        # Most runs show nothing; one that does is looked at to its end.
+        if not attempt(schedule).failed:
+            continue
+        outcome = shows(exhibit, schedule)
+        if outcome is None:
+            others += 1
+            continue
+        spent_s = time.process_time() - began_s
+        return _reduced(exhibit, seed, schedule, outcome, number, spent_s, others)
+    spent_s = time.process_time() - began_s
+    return Entry(
+        exhibit=exhibit, seed=seed, found=False, schedules=number, seconds=round(spent_s, 1),
+        others=others,
+    )  # fmt: skip
+
+
+def _reduced(
+    exhibit: Exhibited, seed: int, schedule: Schedule, outcome: Attempt, number: int,
+    seconds: float, others: int,
+) -> Entry:  # fmt: skip
+    """Shrink a finding and say how steady it is."""
+    began_s = time.process_time()
+
+    def alike(candidate: Schedule, world: int | None = None) -> bool:
+        if world not in (None, candidate.workload.seed):
+            return exhibit.breaks in attempt(candidate, world, stop_at="never").broken
+        shown = shows(exhibit, candidate)
+        return shown is not None and shown.bucket == outcome.bucket
+
+    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES)
+    smallest = shrinking.run()
+    sure = steadiness(smallest, alike)
+    if sure < JITTERS:
+        run = simulate(smallest, seed=smallest.workload.seed, stop_at="visible")
+        smallest = steady(smallest, run.trace, run.info.phases.storm_us, alike)
+        sure = steadiness(smallest, alike)
+    smallest = replace(
+        smallest, name=f"{exhibit.code}-{exhibit.breaks}".lower(),
+        expectation=Expectation(verdict="invalid", property=exhibit.breaks),
+    )  # fmt: skip
+    return Entry(
+        exhibit=exhibit, seed=seed, found=True, schedules=number, seconds=round(seconds, 1),
+        others=others, bucket=outcome.bucket, sentence=attempt(smallest).sentence,
+        faults_drawn=len(schedule.faults), faults=len(smallest.faults),
+        shrink_tries=shrinking.tries,
+        shrink_seconds=round(time.process_time() - began_s, 1),
+        steady=sure, schedule=smallest,
+    )  # fmt: skip
+
+
+def guard(protocol: str, seed: int, first: int, schedules: int = CHUNK) -> Guarded:
+    """Try schedules number `first` and on, on a protocol that should keep every promise.
+
+    An invariant broken inside the cluster is a finding too, seen by clients or not.
+    """
+    began_s = time.process_time()
+    subject = Exhibited(code=protocol, name=protocol, source="", protocol=protocol, breaks="")
+    findings, problems, virtual_us, events = [], [], 0, 0
+    for number in range(first, first + schedules):
+        schedule = drawn(subject, seed, number)
+        outcome = attempt(schedule)
+        virtual_us += outcome.virtual_us
+        events += outcome.events
+        # Where an unclean election is allowed, or disks may lie, inner invariants are off.
+        if outcome.failed or outcome.precursor:
+            findings.append((outcome.bucket or f"precursor: {outcome.precursor}", schedule))
+        if outcome.problem:
+            problems.append(outcome.problem)
+    return Guarded(
+        protocol=protocol, seed=seed, first=first, schedules=schedules,
+        seconds=round(time.process_time() - began_s, 1), virtual_s=round(virtual_us / 1e6, 1),
+        events=events, findings=tuple(findings), problems=tuple(dict.fromkeys(problems)),
+    )  # fmt: skip

@@ -1,0 +1,190 @@
+"""The museum's table: as text, as Markdown for docs/museum.md, and as a page. Pure."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from harness.search.museum import Entry, Exhibited, Guarded
+
+HEADINGS: Final = (
+    "code", "bug", "seen in", "under", "must break", "found", "schedules", "seconds", "faults",
+    "steady", "real",
+)  # fmt: skip
+OPEN: Final = "open"
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a shrunk schedule failed as expected in real processes."""
+
+    code: str
+    seed: int
+    failed: int
+    of: int
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One exhibit over all its seeds. `schedules` and `seconds` are medians until the failure; a
+    seed without one counts with its whole budget. `faults` are those of the smallest schedule."""
+
+    exhibit: Exhibited
+    found: int
+    seeds: int
+    schedules: float
+    seconds: float
+    faults: int | None = None
+    steady: int | None = None
+    real: str = ""
+    bucket: str = ""
+    sentence: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as words, in the order of `HEADINGS`."""
+        e = self.exhibit
+        found = f"{self.found} of {self.seeds}" if self.found else OPEN
+        faults = "" if self.faults is None else str(self.faults)
+        steady = "" if self.steady is None else f"{self.steady} of 20"
+        return (
+            e.code, e.name, e.source, e.protocol, e.breaks, found, f"{self.schedules:,.0f}",
+            f"{self.seconds:,.0f}", faults, steady, self.real,
+        )  # fmt: skip
+
+
+def rows(
+    exhibits: Iterable[Exhibited], entries: Sequence[Entry], replayed: Sequence[Replayed]
+) -> list[Row]:
+    """A row for each exhibit that was searched for, in the order given."""
+    return [
+        _row(exhibit, mine, [r for r in replayed if r.code == exhibit.code])
+        for exhibit in exhibits
+        if (mine := [e for e in entries if e.exhibit.code == exhibit.code])
+    ]
+
+
+def best(entries: Sequence[Entry]) -> Entry | None:
+    """The entry to show: fewest faults, then the steadiest, then the first seed."""
+    found = [entry for entry in entries if entry.found]
+    return min(found, key=lambda e: (e.faults, -e.steady, e.seed), default=None)
+
+
+def _row(exhibit: Exhibited, entries: Sequence[Entry], replayed: Sequence[Replayed]) -> Row:
+    shown = best(entries)
+    real = next((r for r in replayed if shown is not None and r.seed == shown.seed), None)
+    return Row(
+        exhibit=exhibit, found=sum(e.found for e in entries), seeds=len(entries),
+        schedules=statistics.median(e.schedules for e in entries),
+        seconds=statistics.median(e.seconds for e in entries),
+        faults=None if shown is None else shown.faults,
+        steady=None if shown is None else shown.steady,
+        real="" if real is None else f"{real.failed} of {real.of}",
+        bucket="" if shown is None else shown.bucket,
+        sentence="" if shown is None else shown.sentence,
+    )  # fmt: skip
+
+
+def summary(made: Sequence[Row]) -> str:
+    """How many were found, in one sentence."""
+    found = sum(bool(row.found) for row in made)
+    left = [row.exhibit.code for row in made if not row.found]
+    still = f"; open: {', '.join(left)}" if left else ""
+    return f"{found} of {len(made)} exhibits found by blind search{still}."
+
+
+def guarded_lines(guarded: Sequence[Guarded]) -> list[str]:
+    """One sentence for each correct protocol."""
+    lines = []
+    for name in dict.fromkeys(g.protocol for g in guarded):
+        mine = [g for g in guarded if g.protocol == name]
+        findings = sum(len(g.findings) for g in mine)
+        lines.append(
+            f"{name}: {sum(g.schedules for g in mine):,} schedules, "
+            f"{sum(g.virtual_s for g in mine):,.0f} virtual seconds in "
+            f"{sum(g.seconds for g in mine):,.0f} s of one core, {findings} findings."
+        )
+    return lines
+
+
+def as_text(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
+    """For the terminal."""
+    shown = [HEADINGS, *(row.cells() for row in made)]
+    keep = [n for n in range(len(HEADINGS)) if HEADINGS[n] != "seen in"]
+    widths = {n: max(len(cells[n]) for cells in shown) for n in keep}
+    lines = ["  ".join(cells[n].ljust(widths[n]) for n in keep).rstrip() for cells in shown]
+    return "\n".join([*lines, "", summary(made), *guarded_lines(guarded)])
+
+
+def as_markdown(
+    made: Sequence[Row], guarded: Sequence[Guarded], *, date: str, machine: str
+) -> str:
+    """The whole of docs/museum.md."""
+    table = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in made)]
+    correct = "\n".join(f"* {line}" for line in guarded_lines(guarded)) or "* None were run yet."
+    stories = "\n".join(
+        f"* **{row.exhibit.code}** `{row.bucket}`: {row.sentence}" for row in made if row.found
+    )
+    return _PAGE.format(
+        date=date, machine=machine, summary=summary(made), correct=correct, stories=stories,
+        table="\n".join(f"| {' | '.join(map(_escaped, cells))} |" for cells in table),
+    )  # fmt: skip
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
+
+
+def as_html(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
+    """A page that stands alone."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
+    body = "\n".join(
+        f"<tr{'' if row.found else ' class=open'}>"
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row.cells())
+        + f"</tr>\n<tr class=told><td></td><td colspan=10>{html.escape(row.sentence)}</td></tr>"
+        for row in made
+    )
+    said = "".join(f"<li>{html.escape(line)}</li>" for line in guarded_lines(guarded))
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>floodmark museum</title><style>"
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+        "td,th{padding:.2em .7em;text-align:left;border-top:1px solid #ccc}.told td{border:0;"
+        "color:#555;padding-bottom:.6em}.open td{background:#fff3d6}</style>"
+        f"<h1>Museum</h1><p>{html.escape(summary(made))}</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+        f"<h2>Protocols that should hold</h2><ul>{said}</ul></html>\n"
+    )
+
+
+_PAGE: Final = """# The museum
+
+Written by `floodmark museum` on {date} ({machine}).
+
+Each row is a known bug, turned on by a switch in a protocol that is correct without it, or a
+promise that a faulty protocol is known to break. Nobody wrote a schedule for it: the search draws
+small clusters, short workloads and chains of generic faults, the same for every row, until a run
+in the simulated world breaks the property that the row names. That run is then cut down to the
+faults it needs. Where the protocol breaks the property even without the bug, the shrunk schedule
+must hold with the bug turned off.
+
+{summary}
+
+{table}
+
+*schedules* and *seconds* (of one core) are medians over the seeds until the first such failure; a
+seed without one counts with all it was given. *faults* are those of the smallest schedule. *steady*
+says in how many of 20 moods of the network, every message up to a few milliseconds late, that
+schedule still fails; *real*, how often it failed in real processes. An *open* row was not found
+within its budget.
+
+## Protocols that should hold
+
+Any broken invariant counts here, seen by a client or not.
+
+{correct}
+
+## What the shrunk runs show
+
+{stories}
+"""

@@ -1,0 +1,126 @@
+"""Cuts a failing schedule down to what its failure needs: our own delta debugging.
+
+Greedy and deterministic: the same schedule and the same judge give the same result. A smaller
+candidate is taken only when it still fails *in the same way* (the judge says so): one failure
+class stays one class. In order of importance: fewest faults, then operations, brokers and
+clients, then the plainest faults and the shortest times. Passes repeat until none of them helps.
+
+Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from harness.search.simplify import lower_names, plainer_faults, smaller_clusters, smaller_workloads
+from nemesis.schedule import Fault, Schedule, check
+from node.errors import UsageError
+
+T = TypeVar("T")
+
+FailsAlike = Callable[[Schedule], bool]
+"""Whether a schedule still fails in the way that is being shrunk."""
+
+DEFAULT_TRIES: Final = 2_000
+
+
+@dataclass(slots=True)
+class Shrinking:
+    """One shrink in progress: the smallest failing schedule so far, and what it cost.
+
+    `tries` counts runs of the judge; at `max_tries` the shrink stops with what it has
+    (`exhausted`). Candidates judged once are not judged again.
+    """
+
+    smallest: Schedule
+    fails_alike: FailsAlike
+    max_tries: int = DEFAULT_TRIES
+    tries: int = 0
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget ended the shrink before it was done."""
+        return self.tries >= self.max_tries
+
+    def run(self) -> Schedule:
+        """Shrink until no pass makes it smaller. Returns the smallest found."""
+        while True:
+            before = self.smallest
+            self._fewer_faults()
+            self._take_any(lower_names)
+            self._take_any(smaller_workloads)
+            self._take_any(smaller_clusters)
+            self._take_any(plainer_faults)
+            if self.smallest == before or self.exhausted:
+                return self.smallest
+
+    def _fewer_faults(self) -> None:
+        """Delta debugging over the list of faults, whole chunks first."""
+
+        def fails(faults: Sequence[Fault]) -> bool:
+            return self._try(_with_faults(self.smallest, faults))
+
+        minimize_list(list(self.smallest.faults), fails)
+
+    def _take_any(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
+        """One sweep over the proposals: after one that still fails, those of the smaller schedule
+        from the same place on. What was refused before is left to the next sweep: to begin again
+        each time would judge nearly everything again."""
+        proposals, at = list(propose(self.smallest)), 0
+        while at < len(proposals) and not self.exhausted:
+            if self._try(proposals[at]):
+                proposals = list(propose(self.smallest))
+            else:
+                at += 1
+
+    def _try(self, candidate: Schedule) -> bool:
+        """Judge a candidate once; it becomes the smallest when it fails alike."""
+        if candidate == self.smallest:
+            return False
+        key = candidate.digest()
+        if key not in self._known:
+            if self.exhausted or not _possible(candidate):
+                return False
+            self.tries += 1
+            self._known[key] = self.fails_alike(candidate)
+        if self._known[key]:
+            self.smallest = candidate
+        return self._known[key]
+
+
+def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """The items that remain when no chunk can be left out: ddmin's complements, then singles.
+
+    `fails(items)` is taken for granted; the result is 1-minimal as far as `fails` was true to it.
+    """
+    chunk = max(1, len(items) // 2)
+    while items:
+        at, removed = 0, False
+        while at < len(items):
+            rest = items[:at] + items[at + chunk :]
+            if fails(rest):
+                items, removed = rest, True
+            else:
+                at += chunk
+        if chunk == 1 and not removed:
+            break
+        chunk = max(1, chunk // 2) if not removed else min(chunk, max(1, len(items) // 2))
+    return items
+
+
+def _with_faults(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
+    return replace(schedule, faults=tuple(faults))
+
+
+def _possible(schedule: Schedule) -> bool:
+    """Whether a schedule may be run at all: a fault may name a broker that is gone."""
+    try:
+        check(schedule)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""Slow definitions of what replicas' logs and traces can show, word by word after docs/checks.md.
+
+Every offset of every log is looked at on its own. The facts are those of a `Story`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from typing import Any
+
+from harness.history import LogRun
+from tests.checker.story import NODES, P, Story
+
+
+class Replica:
+    """One replica's log of a partition: its head and its batches in order of offset."""
+
+    def __init__(self, lines: list[LogRun]) -> None:
+        self.head = lines[0]
+        self.batches = sorted(lines[1:], key=lambda b: (b.offset, b.count))
+
+    def records(self) -> dict[int, tuple[int, int]]:
+        """Value and epoch at each offset."""
+        return {
+            run.offset + k: (run.value + k, batch.epoch)
+            for batch in self.batches
+            for run in batch.records
+            for k in range(run.count)
+        }
+
+    def ends(self) -> set[int]:
+        return {batch.offset + batch.count for batch in self.batches}
+
+
+class LogDefinitions:
+    """The anomalies of one partition's logs and traces; convergence is due if `due`."""
+
+    def __init__(self, story: Story, due: bool) -> None:
+        self.replicas = {n: Replica(lines) for n, lines in story.logs.items() if lines}
+        self.complete = len(self.replicas) == len(NODES)
+        self.due = due
+        self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for node in NODES:
+            for event in story.traces[node]:
+                if event.get("partition") == P:
+                    self.events[event["event"]].append(event)
+        self.leaders = [e for e in self.events["role"] if e["role"] == "leader"]
+
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for replica in self.replicas.values():
+            found.update(self.invariants(replica))
+        found["two-leaders"] = self.doubled(self.leaders) or self.doubled(
+            [e for e in self.events["append"] if e["role"] == "leader"]
+        )
+        found["divergence"] = len(self.divergence())
+        if not found["divergence"] and self.due and self.complete:
+            every = {e for r in self.replicas.values() for e in r.ends()}
+            apart = self.hashes(everything=True) | self.inside(every, committed=False)
+            found["divergent-tail"] = len(apart)
+        if self.due and self.complete:
+            found["replicas-differ"] = len(
+                self.hashes(everything=False, events=False)
+                | self.inside(self.committed_ends(), committed=True)
+            )
+        hws = [e["hw"] for e in self.events["hw"]]
+        if self.complete and hws:
+            longest = max(r.head.leo for r in self.replicas.values())
+            found["committed-truncated"] = max(0, max(hws) - longest)
+        found["incomplete-leader"] = sum(
+            any(
+                e["hw"] > role["leo"] >= 0
+                and e["leader_epoch"] < role["leader_epoch"]
+                and e["t_us"] < role["t_us"]
+                for e in self.events["hw"]
+            )
+            for role in self.leaders
+        )
+        return +found
+
+    @staticmethod
+    def invariants(replica: Replica) -> Counter[str]:
+        """What one log owes to itself."""
+        found: Counter[str] = Counter()
+        head, batches = replica.head, replica.batches
+        due = head.offset
+        for batch in batches:
+            found["log-hole"] += batch.offset != due
+            due = batch.offset + batch.count
+            found["corrupt-batch"] += batch.stored_hash not in ("", batch.hash)
+        found["log-hole"] += head.leo not in (due, -1)
+        found["hw-beyond-log"] = int(head.hw > head.leo >= 0)
+        for a, b in itertools.pairwise(batches):
+            found["epoch-regression"] += 0 <= b.epoch < a.epoch
+        starts = [
+            (b.epoch, b.offset)
+            for a, b in itertools.pairwise([None, *batches])
+            if b is not None and (a is None or a.epoch != b.epoch)
+        ]
+        kept = [entry for entry in head.epochs if entry[1] < due]
+        found["epoch-cache-mismatch"] = int(bool(batches and head.epochs) and kept != starts)
+        return found
+
+    @staticmethod
+    def doubled(events: list[dict[str, Any]]) -> int:
+        """Epochs that two nodes claim."""
+        nodes = defaultdict(set)
+        for event in events:
+            nodes[event["leader_epoch"]].add(event["node"])
+        return sum(len(who) > 1 for who in nodes.values())
+
+    def divergence(self) -> set[int]:
+        """Offsets of committed prefixes at which two facts contradict."""
+        found = self.hashes(everything=False)
+        at = defaultdict(set)
+        for replica in self.replicas.values():
+            for offset, record in replica.records().items():
+                if offset < replica.head.hw:
+                    at[offset].add(record)
+        found |= {offset for offset, records in at.items() if len(records) > 1}
+        told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
+        return found | self.inside(self.committed_ends() | told, committed=True)
+
+    def committed_ends(self) -> set[int]:
+        """Batch ends of the logs below their HWs."""
+        return {end for r in self.replicas.values() for end in r.ends() if end <= r.head.hw}
+
+    def hashes(self, *, everything: bool, events: bool = True) -> set[int]:
+        """Batch ends with two prefix hashes: of committed batches and HW events (unless left out),
+        or of all that logs hold."""
+        at = defaultdict(set)
+        for replica in self.replicas.values():
+            for batch in replica.batches:
+                end = batch.offset + batch.count
+                if batch.hash and (everything or end <= replica.head.hw):
+                    at[end].add(batch.hash)
+        for event in self.events["hw"] if events and not everything else []:
+            if event["hash"]:
+                at[event["batch_end"]].add(event["hash"])
+        return {end for end, hashes in at.items() if len(hashes) > 1}
+
+    def inside(self, ends: set[int], *, committed: bool) -> set[int]:
+        """Batch ends that fall inside a batch of some log (below its HW, if `committed`)."""
+        found = set()
+        for replica in self.replicas.values():
+            limit = min(replica.head.hw, replica.head.leo) if committed else replica.head.leo
+            reach = {end for end in ends if replica.head.offset < end <= limit}
+            found |= reach - replica.ends()
+        return found
