@@ -1,0 +1,132 @@
+"""Searches as a whole: from nothing to a shrunk schedule that fails again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from harness.cli_museum import MuseumWish, museum_command
+from harness.cli_search import save
+from harness.search import campaign, museum, museum_table
+from harness.search.attempt import attempt
+from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
+from harness.search.engines import ENGINES, Subject
+from harness.search.museum import Exhibited
+from nemesis.schedule import load
+from node.errors import UsageError
+
+READS_AHEAD = Subject("kafka", ("read-beyond-hw",))
+"""A bug that any follower that lags a little shows."""
+
+
+def looking(**changes: object) -> Campaign:
+    made = Campaign(subject=READS_AHEAD, budget=Budget(until_failure=True), shrink_tries=60)
+    return replace(made, **changes)
+
+
+def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> None:
+    (finding,) = search_alone(looking()).findings
+    assert finding.property == "reads-below-hw"
+    assert len(finding.smallest.faults) <= 1
+
+    schedule = load(save(finding, tmp_path))
+    assert schedule == finding.smallest
+    assert schedule.expectation.property == "reads-below-hw"
+    outcome = attempt(schedule)
+    assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)
+
+
+def test_a_search_in_workers_finds_what_one_of_them_finds_alone() -> None:
+    tally = campaign.run(looking(cores=2))
+    alone = [
+        finding.smallest
+        for share in looking(cores=2).shares(2) for finding in search_alone(share).findings
+    ]  # fmt: skip
+    assert tally.findings
+    assert all(finding.smallest in alone for finding in tally.findings)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_keeps_to_its_budget_and_repeats_itself(engine: str) -> None:
+    wanted = Campaign(
+        subject=Subject("kafka"), engine=engine, seed=5, budget=Budget(schedules=3)
+    )
+    first, second = search_alone(wanted), search_alone(wanted)
+    assert first.schedules == 3
+    assert first.coverage > 5
+    assert not first.problems
+    assert (first.events, first.virtual_us) == (second.events, second.virtual_us)
+
+
+def test_schedules_are_shared_out_and_tallies_put_together() -> None:
+    shares = looking(budget=Budget(schedules=5)).shares(3)
+    assert [share.budget.schedules for share in shares] == [2, 2, 1]
+    assert len({share.seed for share in shares}) == 3
+    assert len(looking(budget=Budget(schedules=2)).shares(3)) == 2
+
+    (finding,) = search_alone(looking()).findings
+    other = replace(finding, bucket="another")
+    parts = [Tally(schedules=3, findings=[finding]), Tally(schedules=4, findings=[finding, other])]
+    whole = merge(parts)
+    assert whole.schedules == 7
+    assert [found.bucket for found in whole.findings] == [finding.bucket, "another"]
+
+
+def test_a_campaign_without_an_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs an end"):
+        looking(budget=Budget()).check()
+
+
+def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
+    wish = MuseumWish(
+        only=("M19", "LB1"), seeds=1, seconds=0.0, store=tmp_path, quiet=True,
+        page=tmp_path / "museum.md",
+    )  # fmt: skip
+    # Without time nothing is found, and nothing is left out of the table.
+    assert museum_command(wish) == 1
+    assert (tmp_path / "museum.md").read_text().count("| open |") == 2
+
+    # With time the open ones are searched for again; LB1 is not asked for any more.
+    assert museum_command(replace(wish, only=("M19",), seconds=60.0)) == 0
+    page = (tmp_path / "museum.md").read_text()
+    assert "1 of 2 exhibits found by blind search; open: LB1." in page
+
+    schedule = load(tmp_path / "museum" / "m19-0.schedule.json")
+    assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
+    kept = (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns
+    assert museum_command(replace(wish, only=("M19",), seconds=60.0)) == 0
+    assert (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns == kept
+
+
+def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:
+    made = list(museum.exhibits())
+    assert len({exhibit.code for exhibit in made}) == len(made)
+    assert {e.breaks for e in made if e.protocol == "kip-101" and not e.switch} == {
+        "committed-prefix-agreement", "log-and-metadata", "liveness",
+    }  # fmt: skip
+    assert museum.correct_protocols() == ["kip-279", "kafka", "quorum"]
+
+
+def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
+    """Where the protocol itself loses the write, the switch that is on beside it shows nothing."""
+    at_fault = Exhibited(
+        code="x", name="x", source="", protocol="high-watermark", switch="keep-elr-at-min-isr",
+        breaks="no-lost-acknowledged-write",
+    )  # fmt: skip
+    by_itself = replace(at_fault, switch="")
+    shown = 0
+    for number in range(18):
+        if museum.shows(by_itself, museum.drawn(by_itself, 0, number)) is not None:
+            shown += 1
+            assert museum.shows(at_fault, museum.drawn(at_fault, 0, number)) is None
+    assert shown
+
+
+def test_a_correct_protocol_is_watched_by_the_stretch() -> None:
+    guarded = museum.guard("kafka", seed=0, first=3, schedules=2)
+    assert not guarded.findings
+    assert guarded.virtual_s > 1
+    (line,) = museum_table.guarded_lines([guarded, replace(guarded, first=5)])
+    assert line.startswith("kafka: 4 schedules, ")
