@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 I64 = npt.NDArray[np.int64]
 OK, INFO, FAIL = 0, 1, 2
+_SOON_US: Final = 5_000
 _STRANGERS: Final = 900  # processes that only plants have
 
 
@@ -45,14 +46,21 @@ class Stretch:
         self.key = key
         mine = np.flatnonzero((sends.key == key) & (sends.outcome == OK))
         mine = mine[np.argsort(sends.offset[mine])]
-        # The middle record whose neighbour was acknowledged too.
         middle = len(mine) // 2
-        while sends.offset[mine[middle + 1]] != sends.offset[mine[middle]] + 1:
+        while not self._close(int(mine[middle]), int(mine[middle + 1])):
             middle += 1
         self.row, self.next_row = int(mine[middle]), int(mine[middle + 1])
         self.offset, self.value = int(sends.offset[self.row]), int(sends.value[self.row])
         self.instead: int | None = None
         self.expected: list[tuple[str, int, int]] = []
+
+    def _close(self, row: int, following: int) -> bool:
+        """Whether the next record was acknowledged right after, before anybody read this one."""
+        soon_us = self.sends.landed_us[row] + _SOON_US
+        return bool(
+            self.sends.offset[following] == self.sends.offset[row] + 1
+            and self.sends.t1[following] < soon_us
+        )
 
     def expect(self, name: str, offset: int, count: int = 1) -> None:
         """What the checker must say of it."""

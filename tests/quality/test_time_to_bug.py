@@ -8,7 +8,8 @@ from harness.search import museum
 from harness.search.attempt import attempt
 
 WITHIN = {
-    "high-watermark-1": 60, "M1": 60, "M8": 30, "M17": 100, "M18": 30, "M19": 20, "M20": 80, "M22": 20,
+    "high-watermark-1": 60, "M1": 60, "M8": 30, "M17": 100, "M18": 30,
+    "M19": 20, "M20": 80, "M22": 20,
 }  # fmt: skip
 """Exhibit -> schedules of seed 0 within which a run must break the property it is known for."""
 
