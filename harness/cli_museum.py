@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,8 +17,11 @@ from multiprocess import get_context
 from harness.cli_replay import Replay, outcomes_of
 from harness.progress import Progress
 from harness.search import museum, museum_table
+from harness.search.attempt import attempt
 from harness.search.museum import CHUNK, Entry, Exhibited, Guarded
 from harness.search.museum_table import Replayed
+from harness.search.steady import for_real
+from nemesis.schedule import Schedule
 from node.errors import UsageError
 
 EXIT_ALL: Final = 0
@@ -111,18 +115,24 @@ def _replay_for_real(wish: MuseumWish, wanted: list[Exhibited], folder: Path) ->
     entries = _all(folder, "*-[0-9]*.entry.json", Entry)
     for exhibit in wanted:
         shown = museum_table.best([e for e in entries if e.exhibit.code == exhibit.code])
-        if shown is None:
+        if shown is None or shown.schedule is None:
             continue
         stem = f"{exhibit.code}-{shown.seed}".lower()
         target = folder / f"{stem}.real.json"
         if target.exists():
             continue
+        slow = for_real(shown.schedule, partial(_breaks, exhibit.breaks)) or shown.schedule
+        file = folder / f"{stem}.slow.json"
+        file.write_bytes(slow.to_pretty_json())
         replay = Replay(
-            file=folder / f"{stem}.schedule.json", world="real", times=wish.real,
-            store=wish.store, quiet=wish.quiet,
-        )  # fmt: skip
+            file=file, world="real", times=wish.real, store=wish.store, quiet=wish.quiet
+        )
         failed = sum(outcome.failed for outcome in outcomes_of(replay))
         _save(target, Replayed(code=exhibit.code, seed=shown.seed, failed=failed, of=wish.real))
+
+
+def _breaks(name: str, schedule: Schedule, seed: int) -> bool:
+    return name in attempt(schedule, seed, stop_at="never").broken
 
 
 def _tell(wish: MuseumWish, folder: Path) -> int:

@@ -15,6 +15,7 @@ from harness.search.attempt import attempt, place
 from harness.search.campaign import Budget, Campaign, Finding, Tally
 from harness.search.engines import Subject
 from harness.search.explain import counterfactuals
+from harness.search.steady import for_real
 from harness.sim.run import simulate
 from nemesis.schedule import Schedule
 from node.core import protocol as protocols
@@ -79,6 +80,20 @@ def save(finding: Finding, folder: Path) -> Path:
     return file
 
 
+def save_for_real(finding: Finding, beside: Path) -> Path | None:
+    """Write the form that real processes can carry out, None if there is none. Raises OSError."""
+
+    def fails_alike(candidate: Schedule, seed: int) -> bool:
+        return finding.property in attempt(candidate, seed, stop_at="never").broken
+
+    found = for_real(finding.smallest, fails_alike)
+    if found is None:
+        return None
+    file = beside.with_name(f"{beside.stem}-real.json")
+    file.write_bytes(found.to_pretty_json())
+    return file
+
+
 def _status(tally: Tally) -> str:
     return (
         f"{tally.schedules:,} schedules, {tally.schedules_per_s:.1f}/s, "
@@ -101,6 +116,9 @@ def _print(tally: Tally, files: list[Path]) -> None:
         for one in counterfactuals(finding.smallest, partial(_fails_as, name)):
             print(f"  without {one.without}: {'still fails' if one.fails else 'does not fail'}")
         print(f"  replay: floodmark replay {file}")
+        slow = save_for_real(finding, file)
+        if slow is not None:
+            print(f"  on real processes: floodmark replay {slow} --world real --times 10")
 
 
 def _fails_as(bucket: str, schedule: Schedule) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.schedule import After, Delay, Fault, Schedule
+from nemesis.schedule import After, Break, Delay, Fault, Schedule
 from node import trace
 
 FailsAlike = Callable[[Schedule, int], bool]
@@ -25,6 +25,9 @@ LATENCY_MS: Final = 2
 MOST_MOMENTS: Final = 6
 SLOWER: Final = 6
 """By this factor the timeouts of a search become those of a storm."""
+STAND_MS: Final = 150
+"""How long a node stands still for a fault to strike somebody else: the harness looks at traces
+every few milliseconds."""
 
 _MOMENTS: Final[dict[str, tuple[str, ...]]] = {
     trace.ROLE: ("node", "partition", "role", "leader_epoch"),
@@ -99,6 +102,56 @@ def steady(
             if score > best_score:
                 best, best_score = candidate, score
     return best
+
+
+def for_real(schedule: Schedule, fails_alike: FailsAlike) -> Schedule | None:
+    """The schedule as real processes can carry it out; None if no form of it fails any more.
+
+    Slow enough for processes that start and messages that wait, and with breakpoints: a fault that
+    strikes when a node does something finds that node standing still just then, before its next
+    message leaves. In the simulated world there is nothing between the two moments.
+    """
+    slow = slow_motion(schedule)
+    patient = _patient(slow)
+    for candidate in (_standing(patient), _standing(slow), patient, slow):
+        if fails_alike(candidate, candidate.workload.seed):
+            return candidate
+    return None
+
+
+def _patient(schedule: Schedule) -> Schedule:
+    """Whatever lasts about as long as a session lasts for two: shrinking leaves it at the edge,
+    where a heartbeat more or less decides. The storm lasts as much longer."""
+    session_ms = schedule.cluster.timings.session_ms
+    faults = [
+        replace(fault, for_ms=max(fault.for_ms, 2 * session_ms))
+        if fault.for_ms is not None and fault.for_ms * 2 > session_ms else fault
+        for fault in schedule.faults
+    ]  # fmt: skip
+    duration_ms = schedule.workload.duration_ms + 3 * session_ms
+    return replace(
+        schedule, faults=tuple(faults),
+        workload=replace(schedule.workload, duration_ms=duration_ms),
+    )  # fmt: skip
+
+
+def _standing(schedule: Schedule) -> Schedule:
+    """With a breakpoint at every event of a node that triggers a fault on somebody else."""
+    breaks: dict[str, Break] = {}
+    for fault in schedule.faults:
+        after = fault.after
+        if after is None or "node" not in after.match or after.event == trace.STARTED:
+            continue
+        node = str(after.match["node"])
+        if getattr(fault, "on", node) == node or node[0] != "n":
+            continue
+        match = {name: value for name, value in after.match.items() if name != "node"}
+        key = f"{node}/{after.event}/{sorted(match.items(), key=str)}"
+        breaks[key] = Break(
+            on=node, event=after.event, match=match, nth=after.nth, at_ms=0,
+            for_ms=STAND_MS + after.delay_ms,
+        )  # fmt: skip
+    return replace(schedule, faults=(*breaks.values(), *schedule.faults))
 
 
 def _with(schedule: Schedule, index: int, fault: Fault) -> Schedule:
