@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from checker.verdict import EXIT_CODES, RunResult, worst
+from harness.cli_nightly import nightly
 from harness.interrupts import StopNow
 from harness.options import Wishes
 from node.errors import FloodmarkError
@@ -242,6 +243,9 @@ def museum(
             json=json,
         )
     )  # fmt: skip
+
+
+app.command()(nightly)
 
 
 bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")

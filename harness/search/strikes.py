@@ -1,7 +1,8 @@
 """Where faults struck: what kind, on whom, and how the cluster stood just then. Pure.
 
 For telling what a night of runs has tried and what it has never tried. Roles and phases are those
-that the nodes' own traces show at the moment of the fault, not those that the schedule asked for.
+that the nodes' own traces show at the moment of the fault, not those that the schedule asked for;
+`reports.night` lists them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ from typing import Any, Final
 
 from nemesis.view import ClusterView
 
-ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
-"""`follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a fault without nodes."""
-PHASES: Final = ("in-sync", "isr-short", "leaderless")
-"""Of the partitions, the worst: all led with their whole ISR, all led, or one without a leader."""
 _ENDS: Final = frozenset({"kill", "power-cut", "stop"})
 
 

@@ -1,0 +1,101 @@
+"""A night from its first line to its page: what `floodmark nightly` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harness.interrupts import Interrupts
+from harness.night import telling
+from harness.night.hands import Hands, RealHands
+from harness.night.night import DISK_FULL, Shift, open_journal
+from harness.night.plan import Settings
+from harness.night.rows import Journal
+from harness.night.summary import summarise
+from harness.progress import Progress
+from harness.rundir import write_whole
+from node.errors import FloodmarkError, StorageError, UsageError
+from reports.night import FOLDER, Night, nights
+
+JUNIT = "junit.xml"
+MakeHands = Callable[[Settings, Interrupts, Progress], Hands]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that decide nothing about what is done in the night."""
+
+    fresh: bool = False
+    spark: bool = True
+    junit: Path | None = None
+    quiet: bool = False
+    json: bool = False
+
+
+def whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None = None) -> int:
+    """Carry a night out, or the rest of one, and tell of it; returns the exit code.
+
+    `make_hands` stands in for the real ones. Raises FloodmarkError before the first line.
+    """
+    if settings.number < 0 or settings.cores < 1:
+        raise UsageError("--night and --cores must be positive")
+    try:
+        settings.store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{settings.store}: cannot be made: {error.strerror}") from None
+    settings, journal = open_journal(settings.store, settings, fresh=wish.fresh)
+    past = [n for n in nights(settings.store)[0] if n.number < settings.number]
+    try:
+        with Interrupts() as interrupts, Progress(quiet=wish.quiet) as progress:
+            make = make_hands or (lambda *parts: _real(*parts, spark=wish.spark))
+            shift = Shift(settings, make(settings, interrupts, progress), journal, past)
+            progress.note(f"night {settings.number} in {settings.store}")
+            shift.work()
+            return _tell(settings, wish, journal, past, shift.sentence)
+    finally:
+        journal.close()
+
+
+def _real(
+    settings: Settings, interrupts: Interrupts, progress: Progress, *, spark: bool
+) -> RealHands:
+    output = settings.store / FOLDER / f"{settings.number:04d}.txt"
+    return RealHands(settings.store, output, interrupts, progress, spark=spark)
+
+
+def _tell(
+    settings: Settings, wish: Wish, journal: Journal, past: list[Night], sentence: str
+) -> int:
+    """Write the summary, the JUnit file and the index, and print what came of the night."""
+    from reports.index_page import INDEX, render_index
+
+    night = summarise(journal.rows, past)
+    if sentence:
+        night.problems.insert(0, sentence)
+        _say(sentence)
+    known = [*past, night]
+    code = telling.exit_code(night)
+    try:
+        made = msgspec.json.format(msgspec.json.encode(night), indent=1)
+        write_whole(settings.store / FOLDER / f"{night.number:04d}.json", made + b"\n")
+        write_whole(wish.junit or settings.store / JUNIT, telling.junit(known))
+        page: Path | None = settings.store / INDEX
+        write_whole(settings.store / INDEX, render_index(settings.store).encode())
+    except FloodmarkError as error:
+        if night.state != DISK_FULL:
+            _say(str(error))
+            code = telling.EXIT_HARNESS
+        page = None
+    if wish.json:
+        sys.stdout.write(msgspec.json.encode(night).decode() + "\n")
+    else:
+        sys.stdout.write(telling.summary(known) + "\n")
+        if page is not None:
+            sys.stdout.write(f"  page        {page}\n")
+    return code
+
+
+def _say(sentence: str) -> None:
+    print(f"floodmark: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201
