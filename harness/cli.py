@@ -15,6 +15,7 @@ import typer
 
 from checker.verdict import EXIT_CODES, RunResult, worst
 from harness.cli_nightly import nightly
+from harness.cli_serve import serve
 from harness.interrupts import StopNow
 from harness.options import Wishes
 from node.errors import FloodmarkError
@@ -246,6 +247,7 @@ def museum(
 
 
 app.command()(nightly)
+app.command()(serve)
 
 
 bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")

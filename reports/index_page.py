@@ -31,7 +31,7 @@ def render_index(store: Path) -> str:
     stories = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
-    return _template().render(
+    return environment().get_template("index.html.j2").render(
         last=last, nights=list(reversed(known[-MOST_NIGHTS:])), all_nights=len(known),
         tone=_tone(last), stamp=_stamp(last), sentence=_sentence(known), unread=unread,
         unexpected=[s for s in stories if not s.shown.expected][:MOST_BUCKETS],
@@ -40,7 +40,7 @@ def render_index(store: Path) -> str:
         canary=index_model.canary(known), table=table, never=index_model.never(table),
         roles=ROLES, phases=PHASES, most=_most(table), bars=bars, trend=_trend(known),
         there=lambda path: bool(path) and (store / path).is_file(), folder=FOLDER,
-        css=Markup(_asset("page.css") + _asset("index.css")),
+        css=Markup(asset("page.css") + asset("index.css")),
     )  # fmt: skip
 
 
@@ -110,16 +110,18 @@ def _trend(known: Sequence[Night]) -> Markup:
 
 
 @lru_cache(maxsize=4)
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style sheet."""
     return (TEMPLATES / name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Where the pages of a store find their templates."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    environment.filters["clip"] = words.clip
-    environment.filters["span"] = lambda seconds: words.span(seconds * 1e6)
-    return environment.get_template("index.html.j2")
+    made.filters["clip"] = words.clip
+    made.filters["span"] = lambda seconds: words.span(seconds * 1e6)
+    return made

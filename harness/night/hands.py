@@ -53,6 +53,10 @@ class Hands(Protocol):
         """Something worth a line."""
         ...
 
+    def status(self, words: str) -> None:
+        """How things stand."""
+        ...
+
 
 class RealHands:
     """The real ones. Use inside `Interrupts`, in the main thread."""
@@ -109,6 +113,11 @@ class RealHands:
     def tell(self, sentence: str) -> None:
         """Above the line that shows progress."""
         self._progress.note(sentence)
+
+
+    def status(self, words: str) -> None:
+        """On the line that shows progress."""
+        self._progress.tell(words)
 
 
 class _Quiet(Progress):

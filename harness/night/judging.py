@@ -74,12 +74,10 @@ def _verdicted(
     store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: bool
 ) -> Verdicted:
     folder = store / run.folder
-    broken = broken_in(result)
-    first = next((a for a in result.anomalies if a.verdict is Verdict.INVALID), None)
     faults = _lines(folder / "faults.jsonl")
     judged = Judged(
-        key=run.key, verdict=result.verdict.value, sentence=result.sentence, broken=broken,
-        anomaly="" if first is None else first.name, kept=run.folder if keep else "",
+        key=run.key, verdict=result.verdict.value, sentence=result.sentence,
+        broken=classes(result), kept=run.folder if keep else "",
         strikes=dict(strikes(_trace(folder), faults)),
         faults=sum(fault.get("action") == "inject" for fault in faults),
     )  # fmt: skip
@@ -87,6 +85,15 @@ def _verdicted(
         build_page(folder, hands.tell)
         return Verdicted(judged, lambda: None)
     return Verdicted(judged, lambda: _remove(folder))
+
+
+def classes(result: RunResult) -> dict[str, str]:
+    """For each property that a run broke, the class of its first anomaly."""
+    found = dict.fromkeys(broken_in(result), "?")
+    for anomaly in reversed(result.anomalies):
+        if anomaly.verdict is Verdict.INVALID:
+            found[anomaly.property] = anomaly.name
+    return found
 
 
 def _remove(folder: Path) -> None:

@@ -103,11 +103,17 @@ class Shift:
                 free_mb = self._settings.least_free_bytes >> 20
                 self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
                 return DISK_FULL
+            self._hands.status(f"{share}; {self._so_far()}")
             if not self._do(share, left_s):
                 self._idle.add(share)
             if len(self._journal.unjudged()) >= self._settings.judge_every:
                 self._judge()
         return STOPPED
+
+    def _so_far(self) -> str:
+        searched = sum(r.schedules for r in self._journal.rows if isinstance(r, Searched))
+        runs = sum(isinstance(row, Ran) for row in self._journal.rows)
+        return f"{searched:,} schedules and {runs} real runs so far"
 
     def _left_s(self) -> float:
         """What is left of the budget when the time to judge what waits is put by."""

@@ -115,14 +115,13 @@ class Ran(Row, tag="ran"):
 class Judged(Row, tag="judged"):
     """The verdict on a real run; `key` is that of its `Ran`.
 
-    `broken` are the properties that are broken, `anomaly` the class of the first finding. `kept`
-    is the run's folder as long as that is kept.
+    `broken` names, for each property that is broken, the class of its first anomaly. `kept` is
+    the run's folder as long as that is kept.
     """
 
     verdict: str
     sentence: str
-    broken: tuple[str, ...] = ()
-    anomaly: str = ""
+    broken: dict[str, str] = {}
     faults: int = 0
     kept: str = ""
     strikes: dict[str, int] = {}

@@ -210,7 +210,7 @@ class _Adding:
             storm.runs += 1
         else:
             self._totals.replays += 1
-        failed = has_failed(run.expectation, Verdict(row.verdict), row.broken)
+        failed = has_failed(run.expectation, Verdict(row.verdict), tuple(row.broken))
         met = failed if run.expectation.verdict == "invalid" else (
             run.expectation.verdict in ("any", row.verdict)
         )
@@ -230,8 +230,8 @@ class _Adding:
     def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
         # One that breaks something it may break, and something else, is of the something else.
         news = [p for p in row.broken if not plan.is_expected(run.protocol, [p], run.switches)]
-        about = news[0] if news else row.broken[0] if row.broken else "?"
-        name = f"{about}: {row.anomaly or '?'}"
+        about = next(iter([*news, *row.broken]), "?")
+        name = f"{about}: {row.broken.get(about, '?')}"
         under = "+".join((run.protocol, *run.switches))
         bucket = Bucket(
             key=bucket_key(under, "real", name), protocol=under, world="real",

@@ -51,7 +51,7 @@ def whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None = N
         with Interrupts() as interrupts, Progress(quiet=wish.quiet) as progress:
             make = make_hands or (lambda *parts: _real(*parts, spark=wish.spark))
             shift = Shift(settings, make(settings, interrupts, progress), journal, past)
-            progress.note(f"night {settings.number} in {settings.store}")
+            progress.phase(f"night {settings.number} in {settings.store}", settings.budget_s)
             shift.work()
             return _tell(settings, wish, journal, past, shift.sentence)
     finally:

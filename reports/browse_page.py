@@ -1,0 +1,35 @@
+"""The list of a store's runs, as a page: what `floodmark serve` shows first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from checker.verdict import Verdict
+from reports import words
+from reports.browse import UNJUDGED, Store, Wanted
+from reports.head import MARKS
+from reports.index_page import INDEX, asset, environment
+
+MOST_ROWS: Final = 500
+
+
+def render_list(store: Store, wanted: Wanted) -> str:
+    """The runs that are wanted, the latest first, with a form to want others."""
+    rows = store.listed(wanted)
+    everything = store.runs()
+    return environment().get_template("browse.html.j2").render(
+        rows=rows[:MOST_ROWS], more=max(0, len(rows) - MOST_ROWS), found=len(rows),
+        total=len(everything), wanted=wanted, verdicts=[*map(str, Verdict), UNJUDGED],
+        protocols=sorted({row.protocol for row in everything}), stories=store.stories(),
+        marks={**{verdict.value: mark for verdict, mark in MARKS.items()}, UNJUDGED: "…"},
+        index=(store.path / INDEX).is_file(), INDEX=INDEX, quote=quote, name=_name(store.path),
+        css=Markup(asset("page.css") + asset("index.css")), count=words.count,
+    )  # fmt: skip
+
+
+def _name(path: Path) -> str:
+    return path.absolute().name
