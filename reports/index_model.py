@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reports.night import ROLES, Bucket, Night
+from reports.night import Bucket, Night
 
 TREND: Final = 30
 """So many nights are drawn in a sparkline."""
@@ -193,12 +193,18 @@ def coverage(nights: Sequence[Night]) -> dict[str, dict[str, int]]:
 
 def never(table: dict[str, dict[str, int]]) -> list[str]:
     """What was never tried, in words: kinds that never struck, roles that a kind never struck."""
-    found = [f"{kind}: never at all" for kind, row in table.items() if not row]
-    for kind, row in table.items():
-        roles = {where.partition("/")[0] for where in row}
-        missing = [role for role in ROLES[:3] if role not in roles]
-        if row and "none" not in roles and missing:
-            found.append(f"{kind}: never on a {' or '.join(missing)}")
+    found = []
+    if idle := [kind for kind, row in table.items() if not row]:
+        found.append(f"not at all: {', '.join(idle)}")
+    for role, words in (("leader", "a leader"), ("follower", "a follower in sync"),
+                        ("lagging", "a follower that lags behind")):  # fmt: skip
+        kinds = []
+        for kind, row in table.items():
+            roles = {where.partition("/")[0] for where in row}
+            if row and "none" not in roles and role not in roles:
+                kinds.append(kind)
+        if kinds:
+            found.append(f"on {words}: {', '.join(kinds)}")
     return found
 
 

@@ -123,5 +123,6 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     made.filters["clip"] = words.clip
+    made.filters["moment"] = lambda text: text.replace("T", " ").replace("+00:00", " UTC")
     made.filters["span"] = lambda seconds: words.span(seconds * 1e6)
     return made

@@ -13,7 +13,6 @@ from harness.night import telling
 from harness.night.hands import Hands, RealHands
 from harness.night.night import DISK_FULL, Shift, open_journal
 from harness.night.plan import Settings
-from harness.night.rows import Journal
 from harness.night.summary import summarise
 from harness.progress import Progress
 from harness.rundir import write_whole
@@ -52,8 +51,11 @@ def whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None = N
             make = make_hands or (lambda *parts: _real(*parts, spark=wish.spark))
             shift = Shift(settings, make(settings, interrupts, progress), journal, past)
             progress.phase(f"night {settings.number} in {settings.store}", settings.budget_s)
-            shift.work()
-            return _tell(settings, wish, journal, past, shift.sentence)
+            state = shift.work()
+            night = summarise(journal.rows, past)
+            # On a full disk even the last line may be missing.
+            night.state = state
+            return _tell(settings, wish, night, past, shift.sentence)
     finally:
         journal.close()
 
@@ -66,12 +68,11 @@ def _real(
 
 
 def _tell(
-    settings: Settings, wish: Wish, journal: Journal, past: list[Night], sentence: str
+    settings: Settings, wish: Wish, night: Night, past: list[Night], sentence: str
 ) -> int:
     """Write the summary, the JUnit file and the index, and print what came of the night."""
     from reports.index_page import INDEX, render_index
 
-    night = summarise(journal.rows, past)
     if sentence:
         night.problems.insert(0, sentence)
         _say(sentence)
