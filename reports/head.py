@@ -203,11 +203,15 @@ def _duration(folder: RunFolder) -> str:
 
 
 def commands(folder: RunFolder) -> list[Command]:
-    """The lines that replay the run, judge it again and build this page again."""
+    """The lines that replay the run, judge it again and build this page again.
+
+    A history that another tool recorded has no schedule: only that tool can run it again.
+    """
     where = shlex.quote(folder.folder)
     replay = folder.info.replay or f"floodmark run --schedule {where}"
+    again = [] if folder.info.source else [Command("run the same storm again", replay)]
     return [
-        Command("run the same storm again", replay),
+        *again,
         Command("judge what was recorded again", f"floodmark check {where}"),
         Command("build this page again", f"floodmark report {where}"),
     ]
