@@ -41,6 +41,7 @@ from checker.source import (
     Value,
     why,
 )
+from checker.strikes import strikes_of
 from checker.tallies import tallied
 from checker.thinning import thin_ops
 from harness.history import Op, Read, Run, Send
@@ -290,14 +291,17 @@ def read_history(source: Source, into: Ingested) -> None:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
     made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops}
-    if into.whole_tables:
+    struck = strikes_of(source.folder, into.meta)
+    if into.whole_tables or struck:
         made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+    if into.whole_tables:
         rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
         made["reads"] = ((*row, flag) for row, flag in rebalanced)
         made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
-    into.tables |= tallied(run, {name: whole(into.tables[name]) for name in made})
+    counted = {name: whole(into.tables[name]) for name in made}
+    into.tables |= tallied(run, counted, struck)
     into.facts.extend(_facts(source.run, reader, certain))
 
 
