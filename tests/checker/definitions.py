@@ -28,7 +28,7 @@ class Logs:
 
 NO_LOGS = Logs()
 EXCUSED = (
-    "lost", "tail-lost", "unseen", "inconsistent-offsets", "poll-skip", "nonmonotonic-poll",
+    "lost", "tail-lost", "unseen", "inconsistent-offsets", "int-poll-skip", "poll-skip", "nonmonotonic-poll",
     "nonmonotonic-send", "realtime-order",
 )  # fmt: skip
 
@@ -48,6 +48,7 @@ class Done:
     partitions: tuple[str, ...]
     rebalanced: tuple[str, ...]
     final: bool
+    step: int = -1
 
     def sent(self, partition: str) -> list[Send]:
         return [s for s in self.sends if s.partition == partition]
@@ -86,7 +87,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
             Done(
                 begun.op, begun.process, begun.f, ended.type if ended else "info", begun.t_us,
                 ended.t_us if ended else None, sends, ended.reads if ended else (),
-                begun.partitions, ended.rebalanced if ended else (), begun.final,
+                begun.partitions, ended.rebalanced if ended else (), begun.final, begun.step,
             )
         )  # fmt: skip
     return sorted(made, key=lambda op: op.number)
@@ -123,7 +124,7 @@ class Definitions:
             one = OnePartition(self, partition)
             found.update(one.missing(weak_only=True))
             found.update(one.weak_conflicts())
-            found.update(one.polls(subscribed_only=True))
+            found.update(one.polls_excused())
             found["nonmonotonic-send"] += one.sends_of_processes(weak_only=True)
             found["realtime-order"] += one.realtime() - one.realtime(strong_only=True)
         return +Counter({name: found[name] for name in EXCUSED})
@@ -330,8 +331,28 @@ class OnePartition:
         certain = Counter(o for o, v in sure if v >= 0)
         return {"inconsistent-offsets": sum(n > 1 >= certain[o] for o, n in every.items())}
 
-    def polls(self, *, subscribed_only: bool = False) -> Counter[str]:
+    def polls_excused(self) -> Counter[str]:
+        """Those of subscribed consumers, and skips of what nobody but a weak acknowledgement knows."""
+        found = self.polls(subscribed_only=True)
+        for name in ("int-poll-skip", "poll-skip"):
+            sure = self.polls(without_weak=True)[name]
+            moved = self.polls(without_weak=True, subscribed_only=True)[name]
+            found[name] += self.polls()[name] - found[name] - (sure - moved)
+        return found
+
+    def sure(self) -> set[int]:
+        """Offsets at which more than an acknowledgement with acks 0 or 1 says a record is."""
+        found = {offset for op in self.ops for offset, _ in op.polled(self.partition)}
+        for op, send, _, offset in self.owed():
+            if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
+                found.add(offset)
+        return found
+
+    def polls(self, *, subscribed_only: bool = False, without_weak: bool = False) -> Counter[str]:
         """Skips and steps back, inside an operation and between those of a process."""
+        sure = self.sure()
+        offsets_known = [o for o in self.offsets if not without_weak or o in sure]
+        dense = {offset: n for n, offset in enumerate(offsets_known)}
         found: Counter[str] = Counter()
         position: dict[int, int] = {}
         subscribed: dict[int, bool] = {}
@@ -345,13 +366,13 @@ class OnePartition:
                     position.pop(op.process, None)
                 continue
             offsets = [offset for offset, _ in op.polled(self.partition)]
-            if self.partition not in op.rebalanced:
+            if self.partition not in op.rebalanced and not subscribed_only:
                 for a, b in itertools.pairwise(offsets):
-                    found["int-poll-skip"] += self.dense[b] - self.dense[a] > 1
-                    found["int-nonmonotonic-poll"] += self.dense[b] - self.dense[a] < 1
+                    found["int-poll-skip"] += dense[b] - dense[a] > 1
+                    found["int-nonmonotonic-poll"] += dense[b] - dense[a] < 1
             judged = subscribed.get(op.process, False) or not subscribed_only
             if offsets and op.process in position and judged:
-                delta = self.dense[offsets[0]] - self.dense[position[op.process]]
+                delta = dense[offsets[0]] - dense[position[op.process]]
                 found["poll-skip"] += delta > 1
                 found["nonmonotonic-poll"] += delta < 1
             if offsets and op.outcome == "ok":
