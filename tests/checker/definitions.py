@@ -7,6 +7,7 @@ are by anomaly, those that are allowed included. Replicas' logs are judged in `l
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,10 @@ class Definitions:
     logs: dict[str, Logs] = field(default_factory=dict)
     staleness_us: int = -1
     final_reads_due: bool = False
+    whole: bool = True
+    """Whether every line of the history could be read."""
+    established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """HW events (time, HW) of a partition, where the traces of all its replicas are whole."""
 
     def __post_init__(self) -> None:
         touched = {s.partition for op in self.ops for s in op.sends}
@@ -115,6 +120,10 @@ class Definitions:
             for name, count in one.counts():
                 found[name] += count
         found.update(self.knots())
+        if not self.whole:
+            # These rest on something not being in the history.
+            for name in ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll"):
+                del found[name]
         return +found
 
     def excused(self) -> Counter[str]:
@@ -269,11 +278,12 @@ class OnePartition:
             if value in self.read or (weak_only and send.acks == -1):
                 continue
             below = bool(self.at[value]) and self.at[value][-1] <= highest
+            below = below and (self.all.whole or self.absent(value))
             if below or (self.absent(value) and offset in logged):
                 found["lost"] += 1
             elif self.absent(value):
                 found["tail-lost"] += 1
-            elif finals and op.outcome == "ok":
+            elif finals and op.outcome == "ok" and self.all.whole:
                 found["unseen"] += 1
         return found
 
@@ -287,12 +297,14 @@ class OnePartition:
         finals = list(self.finals())
         again = {v for r in finals for _, v in places(r)}
         end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        start = min((r.start for r in finals if r.start >= 0), default=0)
         stated = max((r.hw for r in finals), default=-1)
         gone = set()
         for value in self.read & self.sent - again:
             first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
             beyond = stated >= 0 and first >= stated and not self.logs.dumped
-            if self.absent(value) or first < end or beyond:
+            passed = start <= first < end
+            if self.absent(value) or (self.all.whole and (passed or beyond)):
                 gone.add(value)
         return gone
 
@@ -482,12 +494,21 @@ class OnePartition:
             for read in op.reads:
                 if read.partition != self.partition:
                     continue
+                limit = self._limit(op, read)
+                found["read-beyond-hw"] += sum(o >= limit for o, _ in places(read))
                 if read.hw >= 0:
-                    found["read-beyond-hw"] += sum(o >= read.hw for o, _ in places(read))
                     found["hw-regression"] += read.hw < before.get(op.process, 0)
                     before[op.process] = read.hw
                 found["stale-read"] += self._stale(op, read)
         return found
+
+    def _limit(self, op: Done, read: Read) -> float:
+        """The HW that the answer states, or the highest that any trace tells of until then."""
+        limit = float(read.hw) if read.hw >= 0 else math.inf
+        if self.partition in self.all.established and op.t1 is not None:
+            told = self.all.established[self.partition]
+            limit = min(limit, max((hw for t, hw in told if t <= op.t1), default=0))
+        return limit
 
     def _stale(self, op: Done, read: Read) -> bool:
         if self.all.staleness_us < 0:

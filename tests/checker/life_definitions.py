@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from tests.checker.definitions import Done, joined
-from tests.checker.story import NODES, Story
+from tests.checker.story import NODES, P, Story
 
 LIFE_SHOWS = frozenset(
     {
@@ -32,6 +32,7 @@ class LifeDefinitions:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.ops = joined(story.history)
+        self.workload = story.schedule.get("workload", {})
         self.limit_us = story.run["recovery_limit_ms"] * 1000
 
     def phase(self, name: str) -> int:
@@ -50,9 +51,9 @@ class LifeDefinitions:
             acked = [op for op in self.ops if op.f == "send" and op.outcome == "ok"]
             found["few-acks"] = int(len(acked) < 10)
             found["clients-stopped"] = self.silent()
-        faults = self.story.schedule["faults"]
+        faults = self.story.schedule.get("faults", ())
         missed = sum(not self.struck(index, scripted) for index in range(len(faults)))
-        if not self.story.schedule["drawn"]:
+        if not self.story.schedule.get("drawn"):
             found["fault-missed"] = missed
         elif len(faults) - missed < len(faults) / 2:
             found["few-faults"] = missed
@@ -111,9 +112,8 @@ class LifeDefinitions:
     # -- exercise
 
     def scripted(self) -> bool:
-        workload = self.story.schedule["workload"]
-        drawn = workload["clients"] or workload["consumers"]
-        return bool(workload["operations"]) and not drawn
+        drawn = any(self.workload.get(kind) != 0 for kind in ("clients", "consumers"))
+        return bool(self.workload.get("operations")) and not drawn
 
     def silent(self) -> bool:
         """Whether nothing was invoked for more than a third of the storm."""
@@ -142,14 +142,14 @@ class LifeDefinitions:
         outcomes = {op.step: op.outcome for op in self.ops}
         return sum(
             step not in outcomes or (each["must"] == "ok" and outcomes[step] != "ok")
-            for step, each in enumerate(self.story.schedule["workload"]["operations"])
+            for step, each in enumerate(self.workload.get("operations", ()))
         )
 
 
 class Leadership:
-    """Who led when, as traces tell."""
+    """Who led when, as traces tell: a partition, and the cluster."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, partition: str = P) -> None:
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for node in sorted(story.traces):
             fenced: set[str] = set()
@@ -158,7 +158,10 @@ class Leadership:
                     fenced.clear()
                 if event["event"] == "broker":
                     (fenced.add if event["state"] == "fenced" else fenced.discard)(event["broker"])
-                self.events[event["event"]].append({**event, "fenced": set(fenced)})
+                if event.get("partition", partition) == partition:
+                    # What a trace does not say is empty.
+                    known = {"last_known_elr": (), "removing": (), **event, "fenced": {*fenced}}
+                    self.events[event["event"]].append(known)
 
     def counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
