@@ -84,7 +84,7 @@ class Model:
 
     def __init__(self, rng: random.Random, steps: int, *, transactions: bool) -> None:
         self.rng, self.transactions = rng, transactions
-        self.world = World()
+        self.world = World(staleness_ms=0)
         self.batches: dict[str, list[Batch]] = {P: [], Q: []}
         self.now_ms, self.epoch, self.changes = 0, 0, 0
         self.next_value, self.next_process = 0, 100
