@@ -176,7 +176,7 @@ def _random_logs() -> Iterator[Known]:
     draw()
     for number, run in enumerate(found):
         story = log_histories.tell(*run)
-        due = LogDefinitions(story, run[-1]).counts()
+        due = LogDefinitions(story).counts()
         yield _known(story, f"random logs {number}", due, log_histories.LOGS_SHOW)
 
 
