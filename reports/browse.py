@@ -104,10 +104,10 @@ def _fits(row: RunRow, wanted: Wanted, story: BucketStory | None) -> bool:
         return False
     if not wanted.bucket:
         return True
-    if row.path == f"buckets/{wanted.bucket}":
-        return True
     if story is None:
         return wanted.bucket in row.classes
+    if row.path == story.shown.schedule.rpartition("/")[0]:
+        return True
     under = "+".join((row.protocol, *row.switches))
     about = story.shown
     return (under, row.world) == (about.protocol, about.world) and about.name in row.classes

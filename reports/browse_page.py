@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from checker.verdict import Verdict
-from reports import words
+from reports import look, words
 from reports.browse import UNJUDGED, Store, Wanted
-from reports.head import MARKS
-from reports.index_page import INDEX, asset, environment
+from reports.index_page import INDEX
 
 MOST_ROWS: Final = 500
 
@@ -21,13 +18,13 @@ def render_list(store: Store, wanted: Wanted) -> str:
     """The runs that are wanted, the latest first, with a form to want others."""
     rows = store.listed(wanted)
     everything = store.runs()
-    return environment().get_template("browse.html.j2").render(
+    return look.template("browse.html.j2").render(
         rows=rows[:MOST_ROWS], more=max(0, len(rows) - MOST_ROWS), found=len(rows),
         total=len(everything), wanted=wanted, verdicts=[*map(str, Verdict), UNJUDGED],
         protocols=sorted({row.protocol for row in everything}), stories=store.stories(),
-        marks={**{verdict.value: mark for verdict, mark in MARKS.items()}, UNJUDGED: "…"},
+        marks={**{verdict.value: mark for verdict, mark in look.MARKS.items()}, UNJUDGED: "…"},
         index=(store.path / INDEX).is_file(), INDEX=INDEX, quote=quote, name=_name(store.path),
-        css=Markup(asset("page.css") + asset("index.css")), count=words.count,
+        css=look.stylesheet("index.css"), count=words.count,
     )  # fmt: skip
 
 

@@ -7,22 +7,24 @@ night yet, it says just that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-import jinja2
 from markupsafe import Markup
 
-from reports import index_model, words
+from reports import index_model, look, words
 from reports.night import FOLDER, PHASES, ROLES, Night, nights
 
 INDEX: Final = "index.html"
-TEMPLATES: Final = Path(__file__).parent / "templates"
 MOST_BUCKETS: Final = 200
 MOST_NIGHTS: Final = 60
 _HEIGHT: Final = 20
 _BAR: Final = 5
+
+
+def build_index(store: Path) -> Path:
+    """Write the page of a store and return its path. Raises ReportError."""
+    return look.write(store / INDEX, render_index(store).encode("utf-8", "replace"))
 
 
 def render_index(store: Path) -> str:
@@ -31,7 +33,7 @@ def render_index(store: Path) -> str:
     stories = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
-    return environment().get_template("index.html.j2").render(
+    return look.template("index.html.j2").render(
         last=last, nights=list(reversed(known[-MOST_NIGHTS:])), all_nights=len(known),
         tone=_tone(last), stamp=_stamp(last), sentence=_sentence(known), unread=unread,
         unexpected=[s for s in stories if not s.shown.expected][:MOST_BUCKETS],
@@ -40,7 +42,7 @@ def render_index(store: Path) -> str:
         canary=index_model.canary(known), table=table, never=index_model.never(table),
         roles=ROLES, phases=PHASES, most=_most(table), bars=bars, trend=_trend(known),
         there=lambda path: bool(path) and (store / path).is_file(), folder=FOLDER,
-        css=Markup(asset("page.css") + asset("index.css")),
+        css=look.stylesheet("index.css"), moment=_moment, span=lambda s: words.span(s * 1e6),
     )  # fmt: skip
 
 
@@ -61,6 +63,11 @@ def bars(values: Sequence[float], label: str) -> Markup:
         f'<svg class="spark" role="img" aria-label="{Markup.escape(label)}" width="{width}" '
         f'height="{_HEIGHT + 1}" viewBox="0 0 {width} {_HEIGHT + 1}">{"".join(made)}</svg>'
     )
+
+
+def _moment(text: str) -> str:
+    """A moment of the journal for a person."""
+    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _tone(last: Night | None) -> str:
@@ -107,22 +114,3 @@ def _most(table: dict[str, dict[str, int]]) -> int:
 def _trend(known: Sequence[Night]) -> Markup:
     speeds = [speed for _, speed in index_model.speeds(known)]
     return bars(speeds, "schedules a second by night")
-
-
-@lru_cache(maxsize=4)
-def asset(name: str) -> str:
-    """A style sheet."""
-    return (TEMPLATES / name).read_text("utf-8")
-
-
-@lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
-    """Where the pages of a store find their templates."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    made.filters["clip"] = words.clip
-    made.filters["moment"] = lambda text: text.replace("T", " ").replace("+00:00", " UTC")
-    made.filters["span"] = lambda seconds: words.span(seconds * 1e6)
-    return made

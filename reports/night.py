@@ -6,6 +6,7 @@ need: run folders may be gone by then. `harness.night` writes it, the index page
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 FORMAT_VERSION: Final = 1
 FOLDER: Final = "nights"
+_DIGITS: Final = 12
 ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
 """Whom a fault struck. `follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a
 fault without nodes."""
@@ -150,6 +152,12 @@ class Night(msgspec.Struct, kw_only=True):
     kinds: tuple[str, ...] = ()
     red: list[str] = []
     problems: list[str] = []
+
+
+def bucket_key(protocol: str, world: str, name: str) -> str:
+    """The key of a class of failures, the same in every night."""
+    text = "\0".join((protocol, world, name)).encode()
+    return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
 def nights(store: Path) -> tuple[list[Night], list[str]]:

@@ -10,9 +10,10 @@ import msgspec
 from checker.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness import rundir
 from harness.interrupts import Interrupts
+from harness.night import corpus
 from harness.night.pieces import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob
 from harness.night.plan import Settings
-from harness.night.rows import AnyRow, Found, Hunted, Replayed, Searched
+from harness.night.rows import AnyRow, Hunted, Replayed, Searched
 from harness.night.whole import Wish, whole_night
 from harness.night.workers import Done
 from harness.progress import Progress
@@ -29,7 +30,7 @@ class Killed(BaseException):
     """What happens to a process that gets a SIGKILL: nothing after it."""
 
 
-def loses_a_write(name: str, faults: int = 1) -> Found:
+def loses_a_write(name: str, faults: int = 1) -> Finding:
     """A finding of a search on kafka, as a worker would report it."""
     schedule = Schedule(
         name=f"kafka-{name}", cluster=Cluster(brokers=1, partitions=1, replication_factor=1,
@@ -38,12 +39,11 @@ def loses_a_write(name: str, faults: int = 1) -> Found:
         faults=tuple(Kill(on="n1", at_ms=100 + n, for_ms=50) for n in range(faults)),
         expectation=Expectation(verdict="invalid", property=LOST),
     )  # fmt: skip
-    finding = Finding(
+    return Finding(
         bucket=f"{LOST}: {name}", property=LOST, sentence=f"1 record was lost, by {name}.",
         schedule=schedule, smallest=schedule, schedules_before=3, seconds_before=1.0,
         shrink_tries=9,
     )  # fmt: skip
-    return Found(finding=finding)
 
 
 class FakeHands:
@@ -55,7 +55,7 @@ class FakeHands:
         self.clock_s = 1000.0
         self.begun = 0
         self.free = 100 * GB
-        self.finds: list[Found] = []
+        self.finds: list[Finding] = []
         self.at: Callable[[int], None] = lambda number: None
         self.canary = Verdict.INVALID
         self.storms: dict[str, str] = {}
@@ -99,11 +99,11 @@ class FakeHands:
         match job:
             case SearchJob():
                 found = self.finds if job.protocol == "kafka" else []
-                buckets = {f.finding.bucket: 2 for f in found}
-                new = [f for f in found if f.finding.bucket not in job.known]
+                buckets = {f.bucket: 2 for f in found}
+                kept = [corpus.keep(f, Path(job.store)) for f in found if f.bucket not in job.known]
                 return Searched(
                     key=job.key, protocol=job.protocol, engine=job.engine, seed=job.seed,
-                    schedules=100, virtual_us=200_000_000, events=5000, found=new, buckets=buckets,
+                    schedules=100, virtual_us=200_000_000, events=5000, kept=kept, buckets=buckets,
                     failures=sum(buckets.values()), strikes={"kill/leader/in-sync": 3},
                 )  # fmt: skip
             case HuntJob():

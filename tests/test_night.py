@@ -233,8 +233,8 @@ class TestBuckets:
         assert store.night(lambda hands: setattr(hands, "finds", [cut, unclean])) == 1
         assert "2 on protocols expected to hold, 1 of them new" in capsys.readouterr().out
         page = (store.store / "index.html").read_text()
-        first, second = page.index("kafka · " + unclean.finding.bucket), page.index(
-            "kafka · " + cut.finding.bucket
+        first, second = page.index("kafka · " + unclean.bucket), page.index(
+            "kafka · " + cut.bucket
         )
         assert first < second, "new ones first"
         assert page.count('<span class="pill new">new</span>') == 1

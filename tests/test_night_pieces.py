@@ -15,36 +15,37 @@ from harness.night.rows import Replayed, Searched
 from harness.night.workers import side_by_side
 from harness.search.campaign import Budget
 from harness.search.strikes import strikes
+from nemesis.schedule import load
 from reports.night import nights
 
 SEARCH = SearchJob(
     key="search/0", protocol="high-watermark", engine="random", seed=0,
-    budget=Budget(until_failure=True), shrink_tries=30,
+    budget=Budget(until_failure=True), shrink_tries=30, store="",
 )  # fmt: skip
 
 
 def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
-    row = do(SEARCH)
+    search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
+    row = do(search)
     assert isinstance(row, Searched)
     assert row.strikes
-    found = row.found[0]
-    assert row.buckets[found.finding.bucket] >= 1
+    (bucket,) = row.kept
+    assert row.buckets[bucket.name] >= 1
     assert row.failures == sum(row.buckets.values())
-
-    bucket = corpus.keep(found, tmp_path, "0123456789ab")
     assert (tmp_path / bucket.page).is_file()
-    saved = [s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path))]
-    assert [s.schedule for s in saved] == [found.finding.smallest]
-    again = do(ReplayJob(key="replay/0", file=saved[0].file))
+
+    (saved,) = (s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path)))
+    assert saved.schedule == load(tmp_path / bucket.schedule)
+    again = do(ReplayJob(key="replay/0", file=saved.file))
     assert isinstance(again, Replayed)
     assert again.met
     assert again.verdict == "invalid"
 
     # The next night knows it: counted, and not shrunk again.
     same = Budget(schedules=row.schedules)
-    second = do(msgspec.structs.replace(SEARCH, known=tuple(row.buckets), budget=same))
+    second = do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
     assert isinstance(second, Searched)
-    assert (second.buckets, second.found) == (row.buckets, [])
+    assert (second.buckets, second.kept) == (row.buckets, [])
 
 
 def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) -> None:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from harness.cli_search import save
 from harness.judge import build_page
 from harness.night.plan import is_expected
-from harness.night.rows import Found
 from harness.options import load_schedule
+from harness.search.campaign import Finding
+from harness.search.findings import REAL, SCHEDULE, save
 from harness.sim.run import simulate
 from nemesis import library
 from nemesis.schedule import Schedule
-from node.errors import FloodmarkError, UsageError
-from reports.night import Bucket
+from node.errors import FloodmarkError
+from reports.night import Bucket, bucket_key
 
-FINDINGS = "findings"
-BUCKETS = "buckets"
-_REAL_SUFFIX = "-real.json"
+FINDINGS: Final = "findings"
+SIMULATED: Final = "simulated"
+PAGE: Final = "report.html"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,50 +47,42 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 def simulated(store: Path) -> list[Saved]:
     """What is replayed in the simulated world."""
     files = [Path(name) for name in library.names()]
-    found = sorted((store / FINDINGS).glob("*.json"))
-    files += [file for file in found if not file.name.endswith(_REAL_SUFFIX)]
+    files += [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
     files += sorted((store / "museum").glob("*.schedule.json"))
-    return list(_loaded(files))
+    return list(_loaded(files, ""))
 
 
 def real(store: Path) -> list[Saved]:
     """What real processes can carry out."""
     files = [Path(name) for name in library.names()]
-    files += sorted((store / FINDINGS).glob(f"*{_REAL_SUFFIX}"))
     files += sorted((store / "museum").glob("*.slow.json"))
-    return list(_loaded(files))
+    found = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{REAL}"))]
+    return [*_loaded(files, ""), *_loaded(found, REAL)]
 
 
-def keep(found: Found, store: Path, key: str) -> Bucket:
-    """Save a finding: its schedule into the corpus, its run and page into `buckets/`.
+def keep(finding: Finding, store: Path) -> Bucket:
+    """Save a finding as `floodmark search` does, with its run and page in the same folder.
 
-    Returns the fields of its bucket that say where. Raises OSError or StorageError.
+    Returns its bucket, not counted yet. Raises OSError or StorageError.
     """
-    finding = found.finding
-    file = save(finding, store / FINDINGS)
-    if found.for_real is not None:
-        real_file = file.with_name(f"{file.stem}{_REAL_SUFFIX}")
-        real_file.write_bytes(found.for_real.to_pretty_json())
-    folder = store / BUCKETS / key
-    page = None
-    try:
-        smallest = finding.smallest
-        simulate(smallest, seed=smallest.workload.seed, stop_at="never", keep=folder)
-        page = build_page(folder, lambda sentence: None)
-    except UsageError:
-        page = None
+    kept = save(finding, store / FINDINGS)
+    smallest = finding.smallest
+    simulate(smallest, seed=smallest.workload.seed, stop_at="never", keep=kept.folder)
+    page = build_page(kept.folder, lambda sentence: None)
+    protocol, folder = smallest.cluster.protocol, kept.folder.relative_to(store)
     return Bucket(
-        key=key, protocol=finding.smallest.cluster.protocol, world="simulated",
+        key=bucket_key(protocol, SIMULATED, finding.bucket), protocol=protocol, world=SIMULATED,
         property=finding.property, name=finding.bucket, expected=False, count=0,
-        sentence=finding.sentence, faults=len(finding.smallest.faults),
-        schedule=str(file.relative_to(store)), replay=f"floodmark replay {file}",
-        page="" if page is None else str(page.relative_to(store)),
+        sentence=finding.sentence, faults=len(smallest.faults), schedule=f"{folder}/{SCHEDULE}",
+        replay=f"floodmark replay {kept.folder}", page="" if page is None else f"{folder}/{PAGE}",
     )  # fmt: skip
 
 
-def _loaded(files: list[Path]) -> Iterator[Saved]:
+def _loaded(files: list[Path], inside: str) -> Iterator[Saved]:
+    """Those that can be read; of a folder, the schedule in the file `inside`."""
     for file in files:
         try:
-            yield Saved(file=str(file), schedule=load_schedule(file))
+            schedule = load_schedule(file / inside if inside else file)
         except FloodmarkError:
             continue
+        yield Saved(file=str(file), schedule=schedule)

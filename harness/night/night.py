@@ -31,7 +31,7 @@ from harness.night.pieces import (
 )
 from harness.night.plan import Settings
 from harness.night.rows import Journal, Ran, Searched
-from harness.night.summary import bucket_key, spent
+from harness.night.summary import spent
 from harness.night.workers import Done
 from harness.options import Wishes, to_schedule
 from harness.search.campaign import Budget
@@ -177,6 +177,7 @@ class Shift:
             found.append(SearchJob(
                 key=f"search/{number}", protocol=protocol, seed=self._seed + number,
                 engine=plan.ENGINES[number // len(held) % len(plan.ENGINES)],
+                store=str(settings.store),
                 shrink_tries=settings.shrink_tries, known=tuple(known.get(protocol, ())),
                 budget=Budget(
                     seconds=min(settings.piece_s, left_s), schedules=settings.piece_schedules
@@ -227,21 +228,16 @@ class Shift:
             return
         assert not isinstance(done.result, Digests)
         if isinstance(done.result, Searched):
-            done.result.kept = self._kept(done.result)
-            done.result.found = []
+            done.result.kept = self._new(done.result)
         self._add(done.result, seconds)
 
-    def _kept(self, row: Searched) -> list[Bucket]:
-        """Save what is new: two workers may have found the same at the same time."""
+    def _new(self, row: Searched) -> list[Bucket]:
+        """What it found that is new: two workers may have come upon the same at the same time."""
         known = self._known().get(row.protocol, [])
-        kept = []
-        for found in row.found:
-            name = found.finding.bucket
-            if name not in known:
-                key = bucket_key(row.protocol, "simulated", name)
-                kept.append(corpus.keep(found, self._settings.store, key))
-                self._hands.tell(f"{row.protocol}: {name}")
-        return kept
+        new = [bucket for bucket in row.kept if bucket.name not in known]
+        for bucket in new:
+            self._hands.tell(f"{row.protocol}: {bucket.name}")
+        return new
 
     def _twice(self) -> bool:
         """The same schedules in two fresh processes."""

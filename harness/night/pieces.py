@@ -12,12 +12,11 @@ from typing import Final
 import msgspec
 
 from harness.cli_replay import Replay, is_met, outcomes_of, scheduled
-from harness.night.rows import AnyRow, Found, Hunted, Replayed, Searched, Twice
-from harness.search.attempt import attempt
-from harness.search.campaign import Budget, Campaign, Finding, search_alone
+from harness.night import corpus
+from harness.night.rows import AnyRow, Hunted, Replayed, Searched, Twice
+from harness.search.campaign import Budget, Campaign, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.museum import exhibits, hunt
-from harness.search.steady import for_real
 from harness.sim.run import simulate
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
@@ -32,13 +31,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
 
 
 class SearchJob(Job, frozen=True, tag="search"):
-    """Search a protocol that is expected to hold, for so long; known buckets are not shrunk."""
+    """Search a protocol that is expected to hold, for so long; known buckets are not shrunk. What
+    is found is saved in `store`."""
 
     protocol: str
     engine: str
     seed: int
     budget: Budget
     shrink_tries: int
+    store: str
     known: tuple[str, ...] = ()
 
 
@@ -108,15 +109,8 @@ def _search(job: SearchJob) -> Searched:
         schedules=tally.schedules, virtual_us=tally.virtual_us, events=tally.events,
         failures=tally.failures, buckets=tally.buckets,
         strikes=tally.strikes, problems=tally.problems[:10],
-        found=[Found(finding=f, for_real=_for_real(f)) for f in tally.findings],
+        kept=[corpus.keep(finding, Path(job.store)) for finding in tally.findings],
     )  # fmt: skip
-
-
-def _for_real(finding: Finding) -> Schedule | None:
-    def fails_alike(candidate: Schedule, seed: int) -> bool:
-        return finding.property in attempt(candidate, seed, stop_at="never").broken
-
-    return for_real(finding.smallest, fails_alike)
 
 
 def _hunt(job: HuntJob) -> Hunted:

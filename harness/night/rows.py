@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from harness.appender import Appender
-from harness.search.campaign import Finding
 from nemesis.schedule import Expectation, Schedule
 from node.errors import StorageError
 from reports.night import FOLDER, Bucket
@@ -42,16 +41,9 @@ class Began(Row, tag="began"):
     real: bool = True
 
 
-class Found(msgspec.Struct, kw_only=True):
-    """A finding of a search, and the form of it that real processes can carry out."""
-
-    finding: Finding
-    for_real: Schedule | None = None
-
-
 class Searched(Row, tag="search"):
-    """A stretch of simulated search on a protocol that is expected to hold. What it `found` is
-    saved as files before the line is written; `kept` says where."""
+    """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
+    before the line is written; `kept` says where."""
 
     protocol: str
     engine: str
@@ -62,7 +54,6 @@ class Searched(Row, tag="search"):
     failures: int = 0
     buckets: dict[str, int] = {}
     strikes: dict[str, int] = {}
-    found: list[Found] = []
     kept: list[Bucket] = []
     problems: list[str] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -23,16 +22,19 @@ from harness.night.rows import (
 )
 from nemesis.draw import STORM_KINDS
 from nemesis.schedule import Expectation
-from reports.night import Bucket, Canary, Cell, Night, Storms, TimeToBug, Totals, Unmet
+from reports.night import (
+    Bucket,
+    Canary,
+    Cell,
+    Night,
+    Storms,
+    TimeToBug,
+    Totals,
+    Unmet,
+    bucket_key,
+)
 
-_DIGITS: Final = 12
 CANARY: Final = "canary"
-
-
-def bucket_key(protocol: str, world: str, name: str) -> str:
-    """The key of a class of failures, the same in every night."""
-    text = "\0".join((protocol, world, name)).encode()
-    return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
 def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
@@ -172,8 +174,9 @@ class _Adding:
         self._totals.replays += 1
         self._totals.replays_met += row.met
         bucket = next(
-            (b for schedule, b in self._saved.items() if row.file.endswith(schedule)), None
-        )
+            (b for schedule, b in self._saved.items()
+             if row.file.endswith(schedule.rpartition("/")[0])), None
+        )  # fmt: skip
         if not row.met:
             self._unmet(row.file, "simulated", row.expectation, row.verdict, row.sentence,
                         is_finding=bucket is not None)  # fmt: skip

@@ -71,7 +71,7 @@ def _tell(
     settings: Settings, wish: Wish, night: Night, past: list[Night], sentence: str
 ) -> int:
     """Write the summary, the JUnit file and the index, and print what came of the night."""
-    from reports.index_page import INDEX, render_index
+    from reports.index_page import build_index
 
     if sentence:
         night.problems.insert(0, sentence)
@@ -82,8 +82,7 @@ def _tell(
         made = msgspec.json.format(msgspec.json.encode(night), indent=1)
         write_whole(settings.store / FOLDER / f"{night.number:04d}.json", made + b"\n")
         write_whole(wish.junit or settings.store / JUNIT, telling.junit(known))
-        page: Path | None = settings.store / INDEX
-        write_whole(settings.store / INDEX, render_index(settings.store).encode())
+        page: Path | None = build_index(settings.store)
     except FloodmarkError as error:
         if night.state != DISK_FULL:
             _say(str(error))
