@@ -42,7 +42,8 @@ def render_index(store: Path) -> str:
         canary=index_model.canary(known), table=table, never=index_model.never(table),
         roles=ROLES, phases=PHASES, most=_most(table), bars=bars, trend=_trend(known),
         there=lambda path: bool(path) and (store / path).is_file(), folder=FOLDER,
-        css=look.stylesheet("index.css"), moment=_moment, span=lambda s: words.span(s * 1e6),
+        css=look.stylesheet("index.css"), count=words.count, moment=_moment,
+        span=lambda seconds: words.span(seconds * 1e6),
     )  # fmt: skip
 
 

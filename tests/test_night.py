@@ -114,7 +114,7 @@ def test_a_killed_night_goes_on_and_counts_nothing_twice(store: Nights) -> None:
 
 
 def test_a_run_that_was_cut_off_is_said_once_and_done_again(store: Nights) -> None:
-    store.night(lambda hands: setattr(hands, "at", lambda number: None), budget_s=60.0)
+    store.night(budget_s=60.0)
     cut = store.store / "night-0002-storm" / "20260101T000000"
     cut.mkdir(parents=True)
     (cut / "run.json").write_text("{}")
@@ -195,6 +195,18 @@ def test_a_disk_that_refuses_a_line_ends_the_night_too(
     monkeypatch.undo()
     assert store.night() == 0
     assert last(store).number == 1
+
+
+def test_two_nights_at_a_time_are_one_too_many(store: Nights) -> None:
+    def again(hands: FakeHands) -> None:
+        def at(number: int) -> None:
+            with pytest.raises(UsageError, match="another night is at work there"):
+                Nights(store.store).night()
+            hands.at = lambda number: None
+
+        hands.at = at
+
+    assert store.night(again) == 0
 
 
 def test_a_canary_that_lives_makes_the_night_red(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from checker.verdict import RunResult
-from harness.interrupts import Interrupts
+from harness.interrupts import Interrupts, StopNow
 from harness.judge import Keep, SparkSoon, judge
 from harness.night.pieces import AnyJob
 from harness.night.workers import Done, side_by_side
@@ -97,11 +97,15 @@ class RealHands:
             command=("floodmark", *sys.argv[1:]),
         )  # fmt: skip
         run = Run(
-            schedule, settings, RealCluster, progress=_Quiet(self._progress.tell),
+            schedule, settings, RealCluster, progress=_Quiet(name, self._progress.tell),
             interrupts=self._interrupts,
         )  # fmt: skip
         try:
             run.execute()
+        except StopNow:
+            # Nobody broke it: there is nothing to learn from what there is of it.
+            shutil.rmtree(run.folder.path, ignore_errors=True)
+            raise
         finally:
             self._interrupts.at_once = False
         return run.folder.path
@@ -123,10 +127,11 @@ class RealHands:
 class _Quiet(Progress):
     """Of a run within a night, only which part it is in."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, name: str, tell: Callable[[str], None]) -> None:
         super().__init__(quiet=True)
+        self._name = name
         self._tell = tell
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
         """A part of the run begins."""
-        self._tell(name)
+        self._tell(f"{self._name}: {name}")

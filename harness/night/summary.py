@@ -22,6 +22,7 @@ from harness.night.rows import (
 )
 from nemesis.draw import STORM_KINDS
 from nemesis.schedule import Expectation
+from reports import words
 from reports.night import (
     Bucket,
     Canary,
@@ -67,7 +68,7 @@ def red(night: Night) -> list[str]:
     """Why a night is not green, one sentence each."""
     found = [
         f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
-        f"({b.count} times, {b.world})"
+        f"({words.count(b.count, 'time')}, {b.world})"
         for b in night.buckets if not b.expected
     ]  # fmt: skip
     if night.canary.result == "missed":

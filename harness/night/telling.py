@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from reports import index_model
+from reports import index_model, words
 from reports.night import Bucket, Night
 
 EXIT_GREEN: Final = 0
@@ -67,13 +67,13 @@ def junit(nights: Sequence[Night]) -> bytes:
         said = ", ".join(f"{count:,} {verdict}" for verdict, count in cell.verdicts.items())
         case = _case(suite, cell.protocol, f"{kind} ({cell.world})", f"{cell.runs:,} runs: {said}")
         if broken:
-            _failed(case, f"{len(broken)} unexpected buckets", "\n".join(b.name for b in broken))
+            _failed(case, words.count(len(broken), "unexpected bucket"), "\n".join(b.name for b in broken))
     for bucket in night.buckets:
         if not bucket.expected:
             case = _case(suite, f"{bucket.protocol}.buckets", f"{bucket.key} {bucket.name}", "")
             age = "new tonight" if bucket.key in new else "known"
             where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
-            _failed(case, f"{age}, {bucket.count} times: {bucket.property}", where)
+            _failed(case, f"{age}, {words.count(bucket.count, 'time')}: {bucket.property}", where)
     _case_of_the_canary(suite, night)
     case = _case(suite, "night", "determinism", f"{night.totals.twice} schedules run twice")
     if night.differing:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,6 +23,7 @@ from node.errors import FloodmarkError, StorageError, UsageError
 from reports.night import FOLDER, Night, nights
 
 JUNIT = "junit.xml"
+LOCK = ".lock"
 MakeHands = Callable[[Settings, Interrupts, Progress], Hands]
 
 
@@ -40,10 +44,28 @@ def whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None = N
     """
     if settings.number < 0 or settings.cores < 1:
         raise UsageError("--night and --cores must be positive")
+    with _alone(settings.store):
+        return _whole_night(settings, wish, make_hands)
+
+
+@contextlib.contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """One night at a time in a store: the lock ends with the process that has it."""
     try:
-        settings.store.mkdir(parents=True, exist_ok=True)
+        (store / FOLDER).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(store / FOLDER / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StorageError(f"{settings.store}: cannot be made: {error.strerror}") from None
+        raise StorageError(f"{store}: cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UsageError(f"{store}: another night is at work there") from None
+    finally:
+        os.close(descriptor)
+
+
+def _whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None) -> int:
     settings, journal = open_journal(settings.store, settings, fresh=wish.fresh)
     past = [n for n in nights(settings.store)[0] if n.number < settings.number]
     try:

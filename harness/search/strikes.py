@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from nemesis.view import ClusterView
+from node import trace as names
 
+_TELLING: Final = frozenset(
+    {names.STARTED, names.STOPPED, names.CONTROLLER, names.ROLE, names.ISR,
+     names.PARTITION}
+)  # fmt: skip
+"""The events that a view of the cluster is made of, without those that come by the thousand."""
 _ENDS: Final = frozenset({"kill", "power-cut", "stop"})
 
 
@@ -27,7 +33,7 @@ def strikes(
     due = sorted(
         (f for f in faults if f["action"] == "inject"), key=lambda f: int(f["t_us"])
     )  # fmt: skip
-    events = iter(trace)
+    events = (event for event in trace if event["event"] in _TELLING)
     event = next(events, None)
     for fault in due:
         while event is not None and event["t_us"] <= fault["t_us"]:
