@@ -45,9 +45,10 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated(store: Path) -> list[Saved]:
-    """What is replayed in the simulated world."""
-    files = [Path(name) for name in library.names()]
-    files += [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
+    """What is replayed in the simulated world. Findings come first: a night too short for all must
+    know at least whether these still fail."""
+    files = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
+    files += [Path(name) for name in library.names()]
     files += sorted((store / "museum").glob("*.schedule.json"))
     return list(_loaded(files, ""))
 
