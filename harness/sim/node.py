@@ -18,7 +18,7 @@ from harness.brokers import Exit
 from harness.sim.agenda import Agenda
 from harness.sim.disk import SimDisk
 from harness.sim.network import Network, Parcel
-from node.core.api import Deliver, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.errors import FloodmarkError, StorageError
 from node.runtime.breakpoints import Armed, Breakpoint, standing
@@ -34,20 +34,34 @@ PER_MILLION: Final = 1_000_000
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
+_TICK: Final = Tick()
 
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Turn:
-    """What a turn still has to do."""
+    """What the steps of a turn came to, and the world has still to do."""
 
-    at_once: list[Outgoing]
-    later: list[Outgoing]
+    messages: list[Outgoing]
     trace: list[TraceEvent]
-    flush: bool
-    stopped: bool
+    flush: bool = False
+    stopped: bool = False
+    at_once: list[Outgoing] | None = None
+
+    def take(self, effects: Effects) -> None:
+        """Add what one step wants."""
+        self.messages += effects.messages
+        self.trace += effects.trace
+        self.flush = self.flush or effects.flush
+        self.stopped = effects.stopped
+
+    def sort(self) -> None:
+        """Put apart the messages that do not wait for the commit; hardly ever is there one."""
+        if any(out.mark is Mark.AT_ONCE for out in self.messages):
+            self.at_once = [out for out in self.messages if out.mark is Mark.AT_ONCE]
+            self.messages = [out for out in self.messages if out.mark is not Mark.AT_ONCE]
 
 
 class SimNode:
@@ -81,6 +95,8 @@ class SimNode:
         self._give_up_us = _NEVER
         self._clock_rate = PER_MILLION
         self._clock_from = (agenda.now_us, agenda.now_us)
+        # At the common rate its clock is ahead of virtual time by this.
+        self._ahead_us = 0
         self._points: list[Breakpoint] = []
         self._armed = Armed(name, 0)
         self._standing: tuple[int, Callable[[], None]] | None = None
@@ -147,6 +163,7 @@ class SimNode:
         """From now on a million microseconds are `per_million` on this node's clock."""
         assert per_million > 0
         self._clock_from = (self._agenda.now_us, self._local_us())
+        self._ahead_us = self._clock_from[1] - self._clock_from[0]
         self._clock_rate = per_million
         self._arm()
 
@@ -155,15 +172,15 @@ class SimNode:
     def _local_us(self) -> int:
         """This node's own clock."""
         if self._clock_rate == PER_MILLION:
-            return self._agenda.now_us - self._clock_from[0] + self._clock_from[1]
+            return self._agenda.now_us + self._ahead_us
         began_us, local_us = self._clock_from
         return local_us + (self._agenda.now_us - began_us) * self._clock_rate // PER_MILLION
 
     def _due_us(self) -> int:
         """When its clock will show the core's deadline, in virtual time."""
-        began_us, local_us = self._clock_from
         if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
-            return self._deadline_us - local_us + began_us
+            return self._deadline_us - self._ahead_us
+        began_us, local_us = self._clock_from
         left_us = self._deadline_us - local_us
         return began_us - (-left_us * PER_MILLION // self._clock_rate)
 
@@ -207,7 +224,8 @@ class SimNode:
 
     def _arrive(self, parcel: Parcel) -> None:
         """A message, and all others that arrive at the same moment."""
-        parcels = [parcel, *self._agenda.also_now(self.arrive)]
+        parcels = self._agenda.also_now(self.arrive)
+        parcels.insert(0, parcel)
         if self.core is None:
             return
         if self.paused or self._standing or self._busy_until_us > self._agenda.now_us:
@@ -236,39 +254,34 @@ class SimNode:
 
     def _turn(self, events: list[Event], *, first: bool = False) -> None:
         """Step `events` and, if it is due, the time; then commit, trace and send."""
-        core, now_us, local_us = self.core, self._agenda.now_us, self._local_us()
+        core, local_us = self.core, self._agenda.now_us + self._ahead_us
+        if self._clock_rate != PER_MILLION:
+            local_us = self._local_us()
         assert core is not None
-        at_once: list[Outgoing] = []
-        later: list[Outgoing] = []
-        trace: list[TraceEvent] = []
-        flush = stopped = False
+        turn = _Turn([], [])
+        deadline_us = self._deadline_us
         try:
             for event in events:
                 effects = core.step(local_us, event)
-                trace += effects.trace
-                _sort(effects.messages, at_once, later)
-                self._deadline_us = effects.deadline_us
-                flush = flush or effects.flush
-                stopped = effects.stopped
-                if stopped:
+                turn.take(effects)
+                deadline_us = effects.deadline_us
+                if turn.stopped:
                     break
-            if not stopped and (first or 0 < self._deadline_us <= local_us):
-                effects = core.step(local_us, Tick())
-                trace += effects.trace
-                _sort(effects.messages, at_once, later)
-                self._deadline_us = effects.deadline_us
-                flush = flush or effects.flush
-                stopped = effects.stopped
+            if not turn.stopped and (first or 0 < deadline_us <= local_us):
+                effects = core.step(local_us, _TICK)
+                turn.take(effects)
+                deadline_us = effects.deadline_us
         except Exception as error:
+            self._deadline_us = deadline_us
             self._broken(error)
             return
-        if trace:
-            stamp: dict[str, Any] = {
-                "t_us": now_us, "node": self.name, "incarnation": self.incarnation
-            }
-            trace = [{**stamp, **one} for one in trace]
-        turn = _Turn(at_once, later, trace, flush or stopped, stopped)
-        reached = self._armed.reached(trace)
+        self._deadline_us = deadline_us
+        turn.sort()
+        if not turn.trace:
+            self._finish(turn, None)
+            return
+        turn.trace = [self._stamped(one) for one in turn.trace]
+        reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
             self._seen(self, [self._stamped(standing(*reached))])
             self._stand(reached[0], lambda: self._finish(turn, None))
@@ -289,7 +302,7 @@ class SimNode:
                 self._network.send(self.name, out.to, out.message, out.body)
             trace = []
         try:
-            if turn.flush:
+            if turn.flush or turn.stopped:
                 self.disk.flush()
             else:
                 self.disk.commit()
@@ -307,12 +320,13 @@ class SimNode:
 
     def _send(self, turn: _Turn) -> None:
         """Send, and end if that was the last turn."""
-        if self.fsync_us and turn.later:
+        if self.fsync_us and turn.messages:
             self._busy_until_us = self._agenda.now_us + self.fsync_us
-            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.later))
+            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
         else:
-            for out in turn.later:
-                self._network.send(self.name, out.to, out.message, out.body)
+            name, send = self.name, self._network.send
+            for out in turn.messages:
+                send(name, out.to, out.message, out.body)
         if not self.up:
             return
         if turn.stopped:
@@ -366,8 +380,3 @@ class SimNode:
             ),
             words,
         )  # fmt: skip
-
-
-def _sort(messages: list[Outgoing], at_once: list[Outgoing], later: list[Outgoing]) -> None:
-    for out in messages:
-        (at_once if out.mark is Mark.AT_ONCE else later).append(out)

@@ -81,7 +81,10 @@ class Broker:
         self._serving = False
         self._touched: dict[str, None] = {}
         self._term = -1
+        # A heap of (wake_us, name), and the latest entry of each name: what else is in there of a
+        # name is out of date, and passed over when its time comes.
         self._due: list[tuple[int, str]] = []
+        self._pushed: dict[str, int] = {}
         self._controller_us = NEVER
         self._checkpoint_us = now_us
         self._flush_us = now_us if config.flush_interval_ms else NEVER
@@ -236,19 +239,22 @@ class Broker:
         this voter's own term has committed."""
         ctx, metadata = self.ctx, self.quorum.r
         seen = (metadata.hw, metadata.leader_epoch, metadata.role, metadata.leader)
-        changed: dict[str, PartitionRecord] = {}
         if seen != self._metadata_seen:
             self._metadata_seen = seen
             ctx.controller = "" if metadata.role == "candidate" else metadata.leader
             self._watch_controllership()
-            for record in self._newly_committed():
-                if isinstance(record, PartitionRecord):
-                    changed[record.partition] = record
-        if self.membership is not None and (changed or not self._serving):
-            self._take_roles(changed)
+            changed = {
+                record.partition: record
+                for record in self._newly_committed() if isinstance(record, PartitionRecord)
+            }  # fmt: skip
+            if self.membership is not None and (changed or not self._serving):
+                self._take_roles(changed)
+        elif not self._serving and self.membership is not None:
+            self._take_roles({})
         for name in self._touched:
             wake_us = self._wake_us(name)
-            if wake_us < NEVER:
+            if wake_us < NEVER and self._pushed.get(name) != wake_us:
+                self._pushed[name] = wake_us
                 heapq.heappush(self._due, (wake_us, name))
         self._touched.clear()
 
@@ -310,7 +316,7 @@ class Broker:
         if self.membership is not None:
             self.membership.tick(ctx, self._applied)
         while self._due and self._due[0][0] <= now:
-            wake_us, name = heapq.heappop(self._due)
+            wake_us, name = self._next_due()
             if self._wake_us(name) != wake_us:
                 continue
             r, quorum = self.replicas[name], self.quorums.get(name)
@@ -327,6 +333,13 @@ class Broker:
             self._flush_us = now + ctx.config.flush_interval_ms * 1000
             ctx.effects.flush = True
 
+    def _next_due(self) -> tuple[int, str]:
+        """Take out the first of those who are due."""
+        wake_us, name = heapq.heappop(self._due)
+        if self._pushed.get(name) == wake_us:
+            del self._pushed[name]
+        return wake_us, name
+
     def _checkpoint(self) -> None:
         for r in (*self.replicas.values(), self.quorum.r):
             r.save_hw(self.ctx)
@@ -337,7 +350,7 @@ class Broker:
             wake_us, name = self._due[0]
             if self._wake_us(name) == wake_us:
                 break
-            heapq.heappop(self._due)
+            self._next_due()
         return min(
             self.quorum.next_us(),
             self._controller_us,
