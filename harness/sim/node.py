@@ -11,7 +11,6 @@ import random
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.brokers import Exit
@@ -35,33 +34,10 @@ _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
 _TICK: Final = Tick()
+_AT_ONCE: Final = Mark.AT_ONCE
 
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What the steps of a turn came to, and the world has still to do."""
-
-    messages: list[Outgoing]
-    trace: list[TraceEvent]
-    flush: bool = False
-    stopped: bool = False
-    at_once: list[Outgoing] | None = None
-
-    def take(self, effects: Effects) -> None:
-        """Add what one step wants."""
-        self.messages += effects.messages
-        self.trace += effects.trace
-        self.flush = self.flush or effects.flush
-        self.stopped = effects.stopped
-
-    def sort(self) -> None:
-        """Put apart the messages that do not wait for the commit; hardly ever is there one."""
-        if any(out.mark is Mark.AT_ONCE for out in self.messages):
-            self.at_once = [out for out in self.messages if out.mark is Mark.AT_ONCE]
-            self.messages = [out for out in self.messages if out.mark is not Mark.AT_ONCE]
 
 
 class SimNode:
@@ -254,29 +230,12 @@ class SimNode:
 
     def _turn(self, events: list[Event], *, first: bool = False) -> None:
         """Step `events` and, if it is due, the time; then commit, trace and send."""
-        core, local_us = self.core, self._agenda.now_us + self._ahead_us
-        if self._clock_rate != PER_MILLION:
-            local_us = self._local_us()
-        assert core is not None
-        turn = _Turn([], [])
-        deadline_us = self._deadline_us
         try:
-            for event in events:
-                effects = core.step(local_us, event)
-                turn.take(effects)
-                deadline_us = effects.deadline_us
-                if turn.stopped:
-                    break
-            if not turn.stopped and (first or 0 < deadline_us <= local_us):
-                effects = core.step(local_us, _TICK)
-                turn.take(effects)
-                deadline_us = effects.deadline_us
+            turn = self._step(events, first)
         except Exception as error:
-            self._deadline_us = deadline_us
             self._broken(error)
             return
-        self._deadline_us = deadline_us
-        turn.sort()
+        self._deadline_us = turn.deadline_us
         if not turn.trace:
             self._finish(turn, None)
             return
@@ -288,19 +247,35 @@ class SimNode:
         else:
             self._finish(turn, reached)
 
+    def _step(self, events: list[Event], first: bool) -> Effects:
+        """What all steps of a turn come to together."""
+        core, local_us = self.core, self._local_us()
+        assert core is not None
+        turn = None
+        for event in events:
+            effects = core.step(local_us, event)
+            turn = effects if turn is None else _joined(turn, effects)
+            if turn.stopped:
+                return turn
+        deadline_us = self._deadline_us if turn is None else turn.deadline_us
+        if first or 0 < deadline_us <= local_us:
+            effects = core.step(local_us, _TICK)
+            turn = effects if turn is None else _joined(turn, effects)
+        return Effects(deadline_us=deadline_us) if turn is None else turn
+
     def _stamped(self, event: TraceEvent) -> TraceEvent:
         now_us = self._agenda.now_us
         return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
 
-    def _finish(self, turn: _Turn, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
+    def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
         trace = turn.trace
-        if turn.at_once:
+        if at_once := [out for out in turn.messages if out.mark is _AT_ONCE]:
             if trace:
                 self._seen(self, trace)
-            for out in turn.at_once:
-                self._network.send(self.name, out.to, out.message, out.body)
+            self._send_all(at_once)
             trace = []
+            turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
         try:
             if turn.flush or turn.stopped:
                 self.disk.flush()
@@ -318,15 +293,13 @@ class SimNode:
         else:
             self._send(turn)
 
-    def _send(self, turn: _Turn) -> None:
+    def _send(self, turn: Effects) -> None:
         """Send, and end if that was the last turn."""
         if self.fsync_us and turn.messages:
             self._busy_until_us = self._agenda.now_us + self.fsync_us
             self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
         else:
-            name, send = self.name, self._network.send
-            for out in turn.messages:
-                send(name, out.to, out.message, out.body)
+            self._send_all(turn.messages)
         if not self.up:
             return
         if turn.stopped:
@@ -353,9 +326,13 @@ class SimNode:
         """A slow disk is done with a turn: its messages leave, the next turn may begin."""
         incarnation, later = what
         if self.up and incarnation == self.incarnation:
-            for out in later:
-                self._network.send(self.name, out.to, out.message, out.body)
+            self._send_all(later)
             self._wake(None)
+
+    def _send_all(self, messages: list[Outgoing]) -> None:
+        name, send = self.name, self._network.send
+        for out in messages:
+            send(name, out.to, out.message, out.body)
 
     # -- ends
 
@@ -380,3 +357,13 @@ class SimNode:
             ),
             words,
         )  # fmt: skip
+
+
+def _joined(turn: Effects, more: Effects) -> Effects:
+    """What a turn comes to with one step more."""
+    turn.messages += more.messages
+    turn.trace += more.trace
+    turn.deadline_us = more.deadline_us
+    turn.flush = turn.flush or more.flush
+    turn.stopped = more.stopped
+    return turn

@@ -86,7 +86,7 @@ class Broker:
         self._due: list[tuple[int, str]] = []
         self._pushed: dict[str, int] = {}
         self._controller_us = NEVER
-        self._checkpoint_us = now_us
+        self._checkpoint_us = NEVER
         self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
         self._stopping = False
@@ -260,11 +260,11 @@ class Broker:
 
     def _wake_us(self, name: str) -> int:
         """When a data replica has something to do next."""
-        quorum = self.quorums.get(name)
-        if quorum is not None and name in self.replicas:
-            return quorum.next_us()
         r = self.replicas.get(name)
-        return NEVER if r is None else r.wake_us
+        if r is None:
+            return NEVER
+        quorum = self.quorums.get(name)
+        return r.wake_us if quorum is None else quorum.next_us()
 
     def _newly_committed(self) -> list[Record]:
         """Bring the image up to what is committed; returns the records of that."""
@@ -327,7 +327,7 @@ class Broker:
                 r.wake_us = part.tick(ctx, r)
             self._touched[name] = None
         if self._checkpoint_us <= now:
-            self._checkpoint_us = now + ctx.config.timings.hw_checkpoint_ms * 1000
+            self._checkpoint_us = NEVER
             self._checkpoint()
         if self._flush_us <= now:
             self._flush_us = now + ctx.config.flush_interval_ms * 1000
@@ -346,6 +346,12 @@ class Broker:
 
     def _deadline(self) -> int:
         """When to tick next if nothing arrives, in microseconds."""
+        ctx = self.ctx
+        if ctx.hw_moved:
+            # Only what has moved needs a checkpoint: a cluster at rest is left to rest.
+            ctx.hw_moved = False
+            interval_us = ctx.config.timings.hw_checkpoint_ms * 1000
+            self._checkpoint_us = min(self._checkpoint_us, ctx.now_us + interval_us)
         while self._due:
             wake_us, name = self._due[0]
             if self._wake_us(name) == wake_us:
