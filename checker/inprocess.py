@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
+from checker.curves import Curves
 from checker.facts import Kind, block
 from checker.findings import Finding
 from checker.group import Group, groups_of
 from checker.ingest import IN_MEMORY, ingest, sources, sources_in_memory
-from checker.judge import findings, sentences
+from checker.judge import drawn_curves, findings, sentences
 from checker.kept import Place
 from checker.lines import Files, Problems
 from checker.results import write_results
 from checker.rows import Rows, groups_of_rows
+from checker.run_tables import conclude
 from checker.strangers import Home, homes, wrote
+from checker.strikes import strikes_of
 from checker.tallies import joined
 from checker.verdict import RunResult
 
@@ -67,14 +70,14 @@ def _check(path: Path, folder: Path | None) -> RunResult:
         facts.extend(made.facts)
         for name, parts in counts.items():
             parts.extend(t for n, t in made.tables.items() if n == name)
-    run = judge_facts(about, facts)
-    known = measures.measure(*(joined(counts[name], name) for name in ("tallies", "acks")))
-    summary = measures.summary(run.meta, known, run.faults)
-    result = assemble(run, _homes(run, facts), summary)
+    run = judge_facts(about, facts, measured=True)
+    struck = strikes_of(path, about)
+    tallies, acks = (joined(counts[name], name) for name in ("tallies", "acks"))
+    counted = measures.measure(tallies, acks, struck)
+    concluded = conclude(run, _homes(run, facts), counted, struck)
     if folder is not None:
-        for name, table in measures.measure_tables(run.meta, known).items():
-            tables.write(folder, name, "", table)
-    return result
+        concluded.write(folder)
+    return concluded.result
 
 
 def check_files(files: Files) -> RunResult:
@@ -90,18 +93,24 @@ def check_files(files: Files) -> RunResult:
     return assemble(run, _homes(run, sent), {"faults": run.faults})
 
 
-def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
-    """Judge all groups of one run's facts, in order of partition."""
-    return judge_groups(about, groups_of(facts))
+def judge_facts(
+    about: meta.RunMeta, facts: Sequence[pa.RecordBatch], *, measured: bool = False
+) -> Collected:
+    """Judge all groups of one run's facts, in order of partition; `measured` draws curves too."""
+    return judge_groups(about, groups_of(facts), measured=measured)
 
 
-def judge_groups(about: meta.RunMeta, groups: Iterable[Group]) -> Collected:
+def judge_groups(
+    about: meta.RunMeta, groups: Iterable[Group], *, measured: bool = False
+) -> Collected:
     """Judge the groups of one run."""
     run = Collected(about)
     for group in groups:
         run.findings += [(group.partition, found) for found in findings(group)]
         for what, text in sentences(group):
             _told(run, what, text)
+        if measured and (drawn := drawn_curves(group)) is not None:
+            run.curves[group.partition] = drawn
     return run
 
 
@@ -109,6 +118,8 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
     """Take one row of `checker.judge.ROWS` into what is known of a run."""
     if what == "finding":
         run.findings.append((partition, msgspec.json.decode(body, type=Finding)))
+    elif what == "curves":
+        run.curves[partition] = msgspec.json.decode(body, type=Curves)
     else:
         _told(run, what, body)
 
