@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,20 +19,25 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from checker import cycles, inprocess, judge, meta
 from checker.assemble import assemble
-from checker.catalogue import CATALOGUE, KINDS, Needs
+from checker.catalogue import KINDS, LIVENESS, LOST_WRITES
 from checker.findings import Kernel
 from checker.group import Group, groups_of
 from checker.ingest import ingest, sources
 from checker.lines import Problems
 from checker.verdict import Anomaly
-from tests.checker import log_histories
-from tests.checker.definitions import EXCUSED, define
+from tests.checker import histories, life_histories, log_histories
+from tests.checker.agreed import EXERCISE
+from tests.checker.corruption import CORRUPTIONS
+from tests.checker.defined import everything
+from tests.checker.definitions import EXCUSED
 from tests.checker.goldens import GOLDENS
-from tests.checker.histories import tell, wild
-from tests.checker.log_definitions import LogDefinitions
+from tests.checker.histories import around
+from tests.checker.model import Model
 from tests.checker.story import Story
 
 # Which stories know of which file; all of them know of every other file.
@@ -54,8 +60,9 @@ STORIES = {
     "checker/policy.py": ("verdict", "lost", "reads"),
     "checker/evidence.py": ("agreement", "lost", "offsets", "order", "reads"),
 }
-RANDOM_HISTORIES = 60
-EXERCISE = {kind.name for kind in CATALOGUE if kind.needs is Needs.EXERCISE}
+UNKNOWN = " unknown"
+DRAWN = {"steps": 80, "transactions": 100, "logs": 120, "lives": 160, "leadership": 120}
+CORRUPTED = 60
 
 
 class Killer(NamedTuple):
@@ -74,34 +81,28 @@ class Known:
     facts: list[pa.RecordBatch]
     due: Counter[str]
     groups: list[Group]
-    covers: frozenset[str] | None = None
-    """Which anomalies `due` tells of; None: all."""
     excused: Counter[str] | None = None
-    """How many are allowed for reasons of their own, where that is known."""
+    """How many are allowed for reasons of their own, where that is known: of those by definition."""
+
+    def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
+        """Anomalies by name; lack of exercise only where it is told by hand or by definition."""
+        counts: Counter[str] = Counter()
+        for anomaly in anomalies:
+            if anomaly.name not in EXERCISE or self.excused is not None or self.name in EXERCISE:
+                counts[anomaly.name] += anomaly.count
+        return counts
 
 
 def _known(
-    story: Story, name: str, due: dict[str, int], covers: frozenset[str] | None = None,
-    excused: Counter[str] | None = None,
-) -> Known:  # fmt: skip
+    story: Story, name: str, due: dict[str, int], excused: Counter[str] | None = None
+) -> Known:
     with tempfile.TemporaryDirectory() as folder:
         story.write(Path(folder))
         about = meta.load(Path(folder), Problems())
         facts = [
             batch for source in sources(0, Path(folder)) for batch in ingest(source, None).facts
         ]
-    return Known(name, about, facts, Counter(due), groups_of(facts), covers, excused)
-
-
-def _counted(anomalies: Iterable[Anomaly], known: Known) -> Counter[str]:
-    """Anomalies by name, lack of exercise only where the history is about it."""
-    counts: Counter[str] = Counter()
-    for anomaly in anomalies:
-        if known.covers is not None and anomaly.name not in known.covers:
-            continue
-        if anomaly.name not in EXERCISE or known.name in EXERCISE:
-            counts[anomaly.name] += anomaly.count
-    return counts
+    return Known(name, about, facts, Counter(due), groups_of(facts), excused)
 
 
 def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
@@ -116,7 +117,8 @@ def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
     collected = inprocess.judge_facts(known.about, known.facts)
     result = assemble(collected, inprocess._homes(collected, known.facts), {})
-    assert _counted(result.anomalies, known) == known.due
+    due = {name: n for name, n in known.due.items() if not name.endswith(UNKNOWN)}
+    assert known.counted(result.anomalies) == due, known.name
     assert known.excused is None or _excused(result.anomalies) == known.excused
     assert not any("failed" in problem for problem in result.problems)
 
@@ -124,60 +126,60 @@ def _whole(known: Known) -> None:
 def _alone(known: Known, kernels: Sequence[Kernel], names: set[str], strange: bool) -> None:
     """What some kernels say of a history, of the anomalies that are theirs; `strange` if it is
     they who hand on values that nobody sent."""
-    found = [k.judge(g) for g in known.groups for k in kernels if _judges(k, g)]
+    found = []
+    for group in known.groups:
+        mine = [k.judge(group) for k in kernels if _judges(k, group)]
+        found += [f if group.history_whole else judge._without_absence(f) for f in mine]
     anomalies = [a for f in found for a in f.anomalies]
     graphs = [(a, f.graph) for a, f in zip("abcdefgh", found, strict=False) if f.graph]
-    counts = _counted([*anomalies, *cycles.judge(known.about, graphs)], known)
-    if known.excused is not None:
-        mine = {n: c for n, c in known.excused.items() if n in names}
-        assert _excused(anomalies) == mine
+    counts = known.counted([*anomalies, *cycles.judge(known.about, graphs)])
     assert counts == Counter({n: c for n, c in known.due.items() if n in names})
+    assert all(f.examined >= 0 for f in found)
+    if known.excused is not None:
+        assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
+        for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
+            told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
+            assert not known.about.history_whole or told == known.due[name]
     strangers = sum(f.unclaimed_count for f in found)
-    due = known.due["phantom"] + known.due["misrouted"]
-    assert known.covers or not strange or strangers == due
+    assert not strange or strangers == known.due["phantom"] + known.due["misrouted"]
 
 
 def _judges(kernel: Kernel, group: Group) -> bool:
     return kernel in (judge.PARTITION_KERNELS if group.partition else judge.RUN_KERNELS)
 
 
-def _random() -> Iterator[Known]:
-    """Histories that Hypothesis draws, always the same, with what their definitions say."""
-    found: list[tuple[Story, int]] = []
-    for transactions in (False, True):
-
-        @settings(
-            max_examples=RANDOM_HISTORIES, derandomize=True, deadline=None, database=None,
-            phases=[Phase.generate], suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        @given(wild(transactions=transactions))
-        def draw(steps: Any) -> None:
-            found.append((tell(steps), len(found) % 4 - 1))
-
-        draw()
-    for number, (story, staleness_ms) in enumerate(found):
-        story.run["promise"]["staleness_ms"] = staleness_ms
-        due, excused = define(story.history, staleness_us=staleness_ms * 1000)
-        yield _known(story, f"random history {number}", due, excused=excused)
-
-
-def _random_logs() -> Iterator[Known]:
-    """Logs and traces that Hypothesis draws, always the same, with what their definitions say."""
-    found: list[log_histories.Run] = []
+def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
+    """Stories that Hypothesis draws, always the same."""
+    found: list[Story] = []
 
     @settings(
-        max_examples=RANDOM_HISTORIES, derandomize=True, deadline=None, database=None,
+        max_examples=count, derandomize=True, deadline=None, database=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(log_histories.runs)
-    def draw(run: Any) -> None:
-        found.append(run)
+    @given(strategy)
+    def draw(story: Story) -> None:
+        found.append(story)
 
     draw()
-    for number, run in enumerate(found):
-        story = log_histories.tell(*run)
-        due = LogDefinitions(story).counts()
-        yield _known(story, f"random logs {number}", due, log_histories.LOGS_SHOW)
+    return found
+
+
+def _random() -> Iterator[tuple[str, Story]]:
+    """Histories at random, and those of a correct log corrupted in each of the known ways."""
+    strategies = {
+        "steps": st.builds(histories.surrounded, histories.wild(transactions=False), around),
+        "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
+        "logs": log_histories.runs.map(lambda run: log_histories.tell(*run)),
+        "lives": life_histories.lives.map(life_histories.tell),
+        "leadership": life_histories.changes.map(life_histories.led),
+    }
+    for name, strategy in strategies.items():
+        yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))
+    for seed in range(CORRUPTED):
+        name = sorted(CORRUPTIONS)[seed % len(CORRUPTIONS)]
+        world = Model(random.Random(seed), 30, transactions=bool(seed % 2)).world
+        if CORRUPTIONS[name].corrupt(world, random.Random(seed)):
+            yield f"{name} {seed}", world.tell()
 
 
 def _stories(modules: Sequence[str]) -> Iterator[Killer]:
@@ -221,7 +223,8 @@ class Killers:
             for name, golden in GOLDENS.items()
             for bad in (True, False)
         ]
-        self.known = [*goldens, *_random(), *_random_logs()]
+        drawn = [(name, story, everything(story)) for name, story in _random()]
+        self.known = goldens + [_known(s, name, due, excused) for name, s, (due, excused) in drawn]
         for each in self.known:
             _whole(each)
 
@@ -246,6 +249,8 @@ class Killers:
             }
             if file.endswith("transactions.py"):
                 names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
+            properties = {kernel.property for kernel in kernels}
+            names |= {name + UNKNOWN for name in properties & {LIVENESS, LOST_WRITES}}
             tests += [
                 Killer(each.name, partial(_alone, each, kernels, names, file.endswith("values.py")))
                 for each in self.known
