@@ -63,7 +63,8 @@ def history(of: list[tuple[int, int]], branch: int) -> list[Batch]:
     return made
 
 
-def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool) -> Story:
+def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool | None) -> Story:
+    """The run as a story; `due` if its replicas must have converged, None if it never healed."""
     s = Story()
     for node, log in zip(NODES, held, strict=True):
         if log is None:
@@ -101,13 +102,14 @@ def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], d
                 leo=end if event.batches or event.what == "append" else -1,
                 base_offset=0, hash="", ms=event.ms,
             )  # fmt: skip
-    s.phase("heal", 10)
-    s.phase("end", 10 + s.run["recovery_limit_ms"] - (not due))
+    if due is not None:
+        s.phase("heal", 10)
+    s.phase("end", 10 + s.run["recovery_limit_ms"] - (due is False))
     return s
 
 
 runs = st.tuples(
     batches, st.lists(st.one_of(logs, logs, logs, st.none()), min_size=3, max_size=3),
-    st.lists(events, max_size=4), st.booleans(),
+    st.lists(events, max_size=4), st.sampled_from([True, True, False, None]),
 )  # fmt: skip
-Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool]
+Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None]
