@@ -11,13 +11,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.acts import ACTS, ACTS_WITH_A_CONTROLLER, Act, strike
+from harness.search.acts import ACTS, ACTS_WITH_A_CONTROLLER, Act, let_go, strike
 from harness.search.choosing import Chooser
 from harness.search.scene import Scene
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
+DRAWING: Final = 2
+"""The generation of this routine: with another one the same seed gives another schedule."""
 MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 12
 TIMINGS: Final = Timings(
@@ -51,9 +53,11 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
     )  # fmt: skip
     acts = _mask(choose, votes=scene.votes)
     for number in range(MAX_ACTS):
-        if number and not choose.chance(83):
+        if number > 1 and not choose.chance(80):
             break
         choose.pick(acts)(scene)
+        if scene.held and choose.chance(40):
+            let_go(scene)
     workload = Workload(
         seed=seed,
         clients=choose.pick((2, 1, 3)),
@@ -63,7 +67,7 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
         payload_bytes=16,
         acks=-1 if choose.chance(92) else 1,
         timeout_ms=choose.pick((200, 100, 600)),
-        duration_ms=min(2000, scene.now_ms + choose.pick((400, 700, 1100))),
+        duration_ms=min(2000, scene.now_ms + choose.pick((300, 500, 800))),
     )
     faults = tuple(scene.faults[:MAX_FAULTS_DRAWN])
     return Schedule(cluster=cluster, workload=workload, faults=faults)
@@ -91,8 +95,6 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
 
 def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    possible = [act for act in ACTS if not (votes and act in ACTS_WITH_A_CONTROLLER)]
-    chosen = [act for act in possible if choose.chance(35)]
-    if strike not in chosen and choose.chance(60):
-        chosen.append(strike)
+    possible = {a: p for a, p in ACTS.items() if not (votes and a in ACTS_WITH_A_CONTROLLER)}
+    chosen = [act for act, percent in possible.items() if choose.chance(percent)]
     return chosen or [strike]
