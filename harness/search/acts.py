@@ -49,6 +49,10 @@ def bounce(scene: Scene) -> None:
     """A broker goes down and is soon back: felt when it starts, registers, has a role, cuts."""
     choose, on = scene.choose, scene.broker()
     when, span = scene.when(), scene.span_ms(0, 2, 10, 30, 60, 130)
+    if scene.votes and choose.chance(40):
+        event, match = choose.pick((("vote", {}), ("role", {"role": "candidate"})))
+        match = {"node": on, "partition": scene.partition, **match}
+        when = {"after": After(event=event, match=match, nth=choose.integer(1, 2))}
     match choose.pick(("kill", "power", "power", "stop")):
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
@@ -107,18 +111,27 @@ def strand(scene: Scene) -> None:
     leads with another log than some of the others."""
     choose, when = scene.choose, scene.when()
     span = scene.span_ms(130, 250, 400, 800)
-    match choose.pick(("pair", "pair", "deaf", "lonely")):
+    match choose.pick(("pair", "deaf", "apart", "lonely")):
         case "pair":
-            on = scene.broker()
-            scene.faults.append(Cut(on=on, to=scene.leader, for_ms=span, **when))
+            scene.faults.append(Cut(on=scene.broker(), to=scene.leader, for_ms=span, **when))
+        case "apart":
+            scene.faults.append(Cut(on=scene.broker(), to="all", for_ms=span, **when))
         case "deaf":
-            scene.faults.append(Link(
-                on="rest", to=scene.broker(), action="drop", kinds=("fetched",), for_ms=span,
-                match={"partition": scene.partition}, **when,
-            ))  # fmt: skip
+            scene.faults.append(_deaf(scene, "rest", scene.broker(), span, when))
         case _:
-            scene.faults.append(Cut(on=scene.leader, to="all", for_ms=span, **when))
+            scene.faults.append(
+                Cut(on=scene.leader, to="all", for_ms=span, **when) if choose.chance(50)
+                else _deaf(scene, scene.leader, "all", span, when)
+            )
     _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
+
+
+def _deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
+    """What leaders answer does not come, or comes much later."""
+    return Link(
+        on=on, to=to, action=scene.choose.pick(("drop", "hold")), kinds=("fetched", "epoch-ended"),
+        match={"partition": scene.partition}, for_ms=span, **when,
+    )  # fmt: skip
 
 
 def lag(scene: Scene) -> None:
@@ -128,11 +141,11 @@ def lag(scene: Scene) -> None:
     when, span = scene.when(), scene.span_ms(130, 200, 300, 600, 1000, 60)
     way = choose.pick(("deaf", "deaf", "mute", "pair", "pair", "brokers", "voters", "rest", "slow"))
     match way:
-        case "deaf" | "mute":
-            kinds = ("fetched", "epoch-ended") if way == "deaf" else ("fetch", "epoch-end")
-            one, other = ("rest", on) if way == "deaf" else (on, "rest")
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", on, span, when))
+        case "mute":
             scene.faults.append(Link(
-                on=one, to=other, action="drop", kinds=kinds, for_ms=span,
+                on=on, to="rest", action="drop", kinds=("fetch", "epoch-end"), for_ms=span,
                 match={"partition": scene.partition}, **when,
             ))  # fmt: skip
         case "pair":
@@ -166,14 +179,14 @@ def hold(scene: Scene) -> None:
             answers = not answers
         on, to = ("rest", one) if answers else (one, "rest")
         match = {"partition": scene.partition}
-        if kind == "fetched" and choose.chance(30):
+        if kind == "fetched" and choose.chance(40):
             match["diverging"] = True
     action = choose.pick(_ACTIONS)
     late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
     name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
         name=name, on=on, to=to, action=action, kinds=(kind,), match=match, delay_ms=late_ms,
-        limit=choose.pick((None, None, 1, 2, 5)),
+        limit=choose.pick((None, 1, 1, 2)),
         for_ms=scene.span_ms(60, 130, 200, 300, 500, 1000),
         **scene.when(arming=True),
     ))  # fmt: skip

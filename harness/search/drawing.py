@@ -23,7 +23,7 @@ DRAWING: Final = 2
 MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 12
 TIMINGS: Final = Timings(
-    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=150,
+    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=120,
     retry_ms=20, election_min_ms=80, election_max_ms=160, hw_checkpoint_ms=100,
     idle_wait_ms=60, leader_timeout_ms=250,
 )  # fmt: skip
@@ -33,8 +33,7 @@ TEMPERS: Final = (
     # Whoever lags keeps its place: an election finds it in the in-sync set.
     replace(TIMINGS, lag_ms=2000),
     # Leaders change before anybody is found to lag.
-    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, fetch_timeout_ms=100,
-            leader_timeout_ms=120),
+    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, leader_timeout_ms=120),
     # The in-sync set changes before anybody is found to be dead.
     replace(TIMINGS, session_ms=600, lag_ms=120),
     # Candidates stand at the same moment, and nothing is soon written down.
@@ -76,7 +75,7 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
 def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
     brokers = choose.pick((3, 3, 3, 2, 3, 4))
     factor = min(brokers, choose.pick((3, 3, 3, 2)))
-    if choose.chance(4):
+    if choose.chance(6):
         factor = 1
     return Cluster(
         protocol=protocol,

@@ -65,13 +65,13 @@ Out = TypeVar("Out", bound=Outcome)
 
 
 def judged(schedule: Schedule, judge: Callable[[Schedule], Out]) -> Iterator[tuple[Schedule, Out]]:
-    """Judge a schedule, and what follows from it while only an inner invariant is broken."""
+    """Judge a schedule, and what may follow from an inner invariant that it breaks."""
     waiting = deque([(schedule, 0)])
     while waiting:
         candidate, depth = waiting.popleft()
         outcome = judge(candidate)
         yield candidate, outcome
-        if outcome.precursor and not outcome.failed and depth < MAX_DEPTH:
+        if outcome.precursor and depth < MAX_DEPTH:
             waiting += [(follow, depth + 1) for follow in pursued(candidate)]
 
 

@@ -50,12 +50,12 @@ class Scene:
         return self.cluster.broker_names()[: self.cluster.replication_factor]
 
     def broker(self, but: str = "") -> str:
-        """One broker by name, as a rule the one of before; seldom the first, which leads at the
-        beginning as a rule."""
+        """One broker by name, as a rule the one of before; seldom the first where it leads at
+        the beginning as a rule."""
         if self.victim and self.victim != but and self.choose.chance(60):
             return self.victim
         names = self.replicas if self.choose.chance(90) else self.cluster.broker_names()
-        if not but and len(names) > 1 and not self.choose.chance(15):
+        if not (self.votes or but or self.choose.chance(15)) and len(names) > 1:
             names = names[1:]
         chosen = self.choose.pick([name for name in names if name != but] or list(names))
         self.victim = self.victim or chosen
