@@ -24,7 +24,7 @@ MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 12
 TIMINGS: Final = Timings(
     heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=120,
-    retry_ms=20, election_min_ms=80, election_max_ms=160, hw_checkpoint_ms=100,
+    retry_ms=20, election_min_ms=170, election_max_ms=260, hw_checkpoint_ms=100,
     idle_wait_ms=60, leader_timeout_ms=250,
 )  # fmt: skip
 """Every timeout about a sixth of a storm's: two virtual seconds hold many elections."""
@@ -37,7 +37,7 @@ TEMPERS: Final = (
     # The in-sync set changes before anybody is found to be dead.
     replace(TIMINGS, session_ms=600, lag_ms=120),
     # Candidates stand at the same moment, and nothing is soon written down.
-    replace(TIMINGS, election_min_ms=80, election_max_ms=90, hw_checkpoint_ms=2000),
+    replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
 )  # fmt: skip
 """How clusters differ in what they notice first."""
 

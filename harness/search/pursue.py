@@ -39,6 +39,7 @@ MAX_DEPTH: Final = 2
 _LEFT_OUT: Final = "quorum-superset"
 _MOMENTS: Final = {
     trace.HW: ("node", "partition", "role"),
+    trace.APPEND: ("node", "partition", "role"),
     trace.TRUNCATED: ("node", "partition"),
     trace.PARTITION: ("partition",),
     trace.ISR: ("node", "partition"),
