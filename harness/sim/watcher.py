@@ -73,9 +73,9 @@ class Watcher:
         self._registered: dict[str, int] = {}
         self._votes: dict[tuple[str, str, int], str] = {}
         self._looks = {
-            trace.HW: self._on_hw, trace.APPEND: self._on_append, trace.ROLE: self._on_role, trace.TRUNCATED: self._on_truncated,
-            trace.PARTITION: self._on_partition, trace.ISR: self._on_isr, trace.ACK: self._on_ack,
-            trace.VOTE: self._on_vote,
+            trace.HW: self._on_hw, trace.ROLE: self._on_role, trace.APPEND: self._on_append,
+            trace.TRUNCATED: self._on_truncated, trace.PARTITION: self._on_partition,
+            trace.ISR: self._on_isr, trace.ACK: self._on_ack, trace.VOTE: self._on_vote,
         }  # fmt: skip
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
