@@ -26,6 +26,8 @@ from node.errors import UsageError
 
 EXIT_ALL: Final = 0
 EXIT_OPEN: Final = 1
+FIRST_SECONDS: Final = 20.0
+"""What the first round gives each search; most exhibits need less."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -77,14 +79,20 @@ def _wanted(wish: MuseumWish) -> list[Exhibited]:
 
 
 def _hunted(wish: MuseumWish, wanted: list[Exhibited], folder: Path) -> Iterator[Entry]:
-    """The searches that were not done yet, seed by seed, or were given less time than now."""
-    jobs = []
-    for seed in range(wish.seeds):
-        for exhibit in wanted:
-            before = _load(folder / _name(exhibit, seed), Entry)
-            if before is None or not (before.found or before.seconds >= wish.seconds):
-                jobs.append((exhibit, seed, wish.seconds))
-    yield from _spread(museum.hunt, jobs, wish.cores)
+    """Search for all that is not found yet, with little time at first and then with twice as much,
+    up to what is wished. A search goes on where it stopped; what was found stays."""
+    seconds = min(FIRST_SECONDS, wish.seconds)
+    while True:
+        jobs = []
+        for seed in range(wish.seeds):
+            for exhibit in wanted:
+                before = _load(folder / _name(exhibit, seed), Entry)
+                if before is None or museum.unfinished(before, seconds):
+                    jobs.append((exhibit, seed, seconds, before))
+        yield from _spread(museum.hunt_on, jobs, wish.cores)
+        if seconds >= wish.seconds:
+            return
+        seconds = min(2 * seconds, wish.seconds)
 
 
 def _guarded(wish: MuseumWish, folder: Path) -> Iterator[Guarded]:

@@ -20,6 +20,7 @@ from multiprocess import get_context
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
 from harness.search.shrink import Shrinking
+from harness.sim.run import many_runs
 from nemesis.schedule import Expectation, Schedule
 from node.errors import UsageError
 
@@ -214,7 +215,8 @@ class _Worker:
         if self._idle:
             return
         engine = ENGINES[self._campaign.engine]
-        engine(self._campaign.subject, self._seed, self._judge, self._enough)
+        with many_runs():
+            engine(self._campaign.subject, self._seed, self._judge, self._enough)
         self._say()
 
     def _enough(self) -> bool:
