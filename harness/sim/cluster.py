@@ -4,7 +4,7 @@ nemesis' `World`, over virtual time."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,9 +68,14 @@ class SimWorld:
 
     def stop(self, node: str) -> None:
         """SIGTERM; time passes until the process is gone."""
-        self._nodes[node].ask_to_stop()
+        self.stop_all([node])
+
+    def stop_all(self, nodes: Sequence[str]) -> None:
+        """SIGTERM to all of them at the same moment; time passes until they are gone."""
+        for node in nodes:
+            self._nodes[node].ask_to_stop()
         limit_us = self._agenda.now_us + HAND_OVER_US
-        while self._nodes[node].up and self._agenda.now_us < limit_us:
+        while any(self._nodes[n].up for n in nodes) and self._agenda.now_us < limit_us:
             self._agenda.run(min(limit_us, self._agenda.now_us + LOOK_US))
 
     def pause(self, node: str) -> None:
@@ -253,8 +258,8 @@ class SimCluster:
     def stop(self) -> None:
         """Stop all nodes cleanly: brokers while there is still a controller, then voters."""
         for group in (self.brokers, self.voters):
-            for name in group:
-                self.world.stop(name)
+            # At once: one by one, those who are left would elect a leader and append its record.
+            self.world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
         """The lines of each broker's `logs/<node>.jsonl`: what its disk has now."""
