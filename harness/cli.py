@@ -337,6 +337,28 @@ def bench_check(
     return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
 
 
+@bench_app.command("sim")
+def bench_sim(
+    seconds: Annotated[float, typer.Option(help="Processor time for each shape.")] = 10.0,
+    rate: Annotated[float, typer.Option(help="Batches per second and producer.")] = 10.0,
+    protocol: Annotated[str, typer.Option(help="Replication protocol.")] = "kafka",
+    seed: Annotated[int, typer.Option(help="Decides the schedules.")] = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how fast the simulated world is, checks on, and where the time goes."""
+    import msgspec
+
+    from harness.bench_sim import SimBench, run_sim_bench, sim_table
+    from harness.progress import Progress
+
+    settings = SimBench(seconds=seconds, rate=rate, protocol=protocol, seed=seed)
+    with Progress(quiet=quiet) as progress:
+        found = run_sim_bench(settings, progress)
+    print(msgspec.json.encode(found).decode() if json else sim_table(found, settings))
+    return 0
+
+
 @app.command()
 def faults() -> None:
     """List the kinds of faults that a storm can be drawn from."""
