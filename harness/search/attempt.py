@@ -11,6 +11,7 @@ from checker.story import tell
 from checker.verdict import Verdict
 from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
+from harness.sim.weather import CALM, Weather
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
 
@@ -46,16 +47,16 @@ class Attempt:
 
 def attempt(
     schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
-    spares: Callable[[Struck], bool] | None = None,
+    spares: Callable[[Struck], bool] | None = None, weather: Weather = CALM,
 ) -> Attempt:  # fmt: skip
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too. `spares` is as in `simulate`.
+    of the world too. `spares` and `weather` are as in `simulate`.
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares)
+        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares, weather=weather)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
     visible = any(breach.visible for breach in result.breaches)
