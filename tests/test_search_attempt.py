@@ -51,7 +51,10 @@ def test_copies_of_one_failure_fall_into_one_bucket() -> None:
 @pytest.mark.parametrize(
     ("switch", "faults", "bucket"),
     [
-        ("ack-before-isr", (Cut(on="n1", to="rest", at_ms=2, for_ms=400),), "elected-without"),
+        (
+            "ack-before-isr", (Cut(on="n1", to="rest", at_ms=2, for_ms=400),),
+            "elected-without:in-sync",
+        ),
         (
             "no-fsync-before-ack",
             (

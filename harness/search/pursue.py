@@ -18,7 +18,18 @@ from msgspec.structs import replace
 
 from harness.sim.breach import Breach
 from harness.sim.run import SimResult, simulate
-from nemesis.schedule import After, Bridge, Cut, Fault, Isolate, Kill, Link, Release, Schedule, check
+from nemesis.schedule import (
+    After,
+    Bridge,
+    Cut,
+    Fault,
+    Isolate,
+    Kill,
+    Link,
+    Release,
+    Schedule,
+    check,
+)
 from node import trace
 from node.errors import FloodmarkError, UsageError
 
