@@ -27,6 +27,8 @@ SLOWER: Final = (6, 10, 16)
 STAND_MS: Final = 300
 """How long a node stands still for a fault to strike: the harness looks at traces every few
 milliseconds, on a busy machine less often."""
+LATENCY_MS: Final = 8
+"""Messages are up to twice as late in rough weather."""
 WORLDS: Final = 12
 """Rough worlds in which a form is tried."""
 NEAR: Final = 5
@@ -84,7 +86,7 @@ class _Trial:
         """Whether a form breaks the property in a rough world."""
         key = (schedule.digest(), world)
         if key not in self._known:
-            self._known[key] = self._try(jittered(schedule), world)
+            self._known[key] = self._try(jittered(schedule, LATENCY_MS), world)
         return self._known[key]
 
     def _try(self, schedule: Schedule, world: int) -> bool:
@@ -118,7 +120,8 @@ class _Trial:
         """A run in which a form fails, None if it never does."""
         for world in range(FIRST_WORLD, FIRST_WORLD + WORLDS):
             if self.fails(schedule, world):
-                return simulate(jittered(schedule), seed=world, stop_at="visible", weather=ROUGH)
+                trying = jittered(schedule, LATENCY_MS)
+                return simulate(trying, seed=world, stop_at="visible", weather=ROUGH)
         return None
 
 

@@ -24,9 +24,9 @@ MOST_MOMENTS: Final = 6
 FIRST_WORLD: Final = 1000
 
 
-def jittered(schedule: Schedule) -> Schedule:
-    """The schedule on a network of its own mood: every message is up to twice `LATENCY_MS` late."""
-    mood = Delay(on="all", to="all", delay_ms=LATENCY_MS, jitter_ms=LATENCY_MS, at_ms=0)
+def jittered(schedule: Schedule, latency_ms: int = LATENCY_MS) -> Schedule:
+    """The schedule on a network of its own mood: every message is up to twice `latency_ms` late."""
+    mood = Delay(on="all", to="all", delay_ms=latency_ms, jitter_ms=latency_ms, at_ms=0)
     # Last, so that the faults keep their numbers, and their draws.
     return replace(schedule, faults=(*schedule.faults, mood))
 
