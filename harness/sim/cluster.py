@@ -25,6 +25,7 @@ from harness.sim.agenda import Agenda
 from harness.sim.clients import SimClients
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
+from harness.sim.weather import CALM, Weather
 from nemesis.commands import Command
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
@@ -144,6 +145,7 @@ class SimCluster:
     def __init__(
         self, schedule: Schedule, seed: int,
         heed: Callable[[SimNode, list[TraceEvent]], None], heard: Callable[[Op], None],
+        weather: Weather = CALM,
     ) -> None:  # fmt: skip
         cluster = schedule.cluster
         self._schedule = schedule
@@ -163,6 +165,7 @@ class SimCluster:
             name: SimNode(
                 name, self.agenda, self.network,
                 lambda n, i: node_config(cluster, n, i, upgraded), seed, self._seen, self._ended,
+                weather,
             )
             for name in (*self.voters, *self.brokers)
         }  # fmt: skip
@@ -176,6 +179,8 @@ class SimCluster:
         self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
         self._started = False
         self._told = 0
+        self._look_us = weather.look_us
+        self._looks = random.Random(f"{seed}/looks")
 
     # -- what it is
 
@@ -206,7 +211,8 @@ class SimCluster:
 
     def wait(self, until_us: int) -> None:
         """Let virtual time pass, until a look is due or an event came that a fault waits for."""
-        self.agenda.run(min(until_us, self.agenda.now_us + LOOK_US))
+        look_us = self._looks.randint(*self._look_us) if any(self._look_us) else LOOK_US
+        self.agenda.run(min(until_us, self.agenda.now_us + look_us))
         self.agenda.stopping = False
 
     # -- life
@@ -281,7 +287,7 @@ class SimCluster:
         self.trace += events
         self._heed(node, events)
         # Before that nothing is due; and with one fault more, all before it stays as it was.
-        if self._started and self._awaited:
+        if self._started and self._awaited and not any(self._look_us):
             for event in events:
                 if event["event"] in self._awaited:
                     self.agenda.stopping = True
