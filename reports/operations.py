@@ -43,6 +43,7 @@ class Seen:
     client: str
     t_us: int
     epoch: int = -1
+    node: str = ""
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Focus:
             value = seen.value + (offset - first) if seen.value >= 0 else seen.value
             cell = into.setdefault(offset, [])
             if all(known.value != value for known in cell):
-                cell.append(Seen(value, seen.op, seen.client, seen.t_us, seen.epoch))
+                cell.append(Seen(value, seen.op, seen.client, seen.t_us, seen.epoch, seen.node))
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ class Operations:
     def acked(self) -> npt.NDArray[np.bool_]:
         """Which rows are acknowledged writes."""
         return np.asarray(self.writes & (self.outcome == OK), dtype=np.bool_)
+
+    def invoked(self, op: int) -> int:
+        """When an operation was begun, -1 when it is not known."""
+        rows = np.flatnonzero(self.op == op)
+        return int(self.invoked_us[rows[0]]) if len(rows) else -1
 
     def last_us(self) -> int:
         """When the last recorded thing happened, 0 when nothing did."""
@@ -227,5 +233,5 @@ def _fill(foci: dict[str, list[Focus]], op: Op) -> None:
         for focus in foci.get(part.partition, ()):
             into = focus.final if op.final else focus.read
             for run in part.records:
-                seen = Seen(run.value, op.op, op.client, op.t_us, run.epoch)
+                seen = Seen(run.value, op.op, op.client, op.t_us, run.epoch, part.node)
                 focus.note(into, run.offset, run.count, seen)

@@ -15,7 +15,19 @@ from markupsafe import Markup
 from checker.verdict import Anomaly, Witness
 from harness.history import show_value
 from node.errors import FloodmarkError
-from reports import faults, grid, head, look, model, opsview, steps, timeline, words
+from reports import (
+    exchange,
+    faults,
+    grid,
+    head,
+    look,
+    model,
+    opsview,
+    sequence,
+    steps,
+    timeline,
+    words,
+)  # fmt: skip
 from reports.look import MOST_BYTES, ReportError
 from reports.model import RunFolder
 
@@ -115,6 +127,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
             "all are in results.json."
         )
     replays = {} if lean else steps.replays(folder)
+    told = exchange.exchange(folder)
     fault_rows = _fault_rows(folder)
     info = folder.info
     problems = [*info.problems, *(folder.result.problems if folder.result else ())]
@@ -124,6 +137,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         folder=folder, verdict=folder.verdict, mark=look.MARKS[folder.verdict],
         sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
         commands=head.commands(folder), properties=head.properties(folder), findings=findings,
+        messages=sequence.diagram(folder, told) if told else None,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         replays={key: _as_data(replay) for key, replay in replays.items()},
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
