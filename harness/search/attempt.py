@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from checker.catalogue import EXERCISE
 from checker.story import tell
 from checker.verdict import Verdict
+from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
@@ -43,16 +45,17 @@ class Attempt:
 
 
 def attempt(
-    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible"
-) -> Attempt:
+    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
+    spares: Callable[[Struck], bool] | None = None,
+) -> Attempt:  # fmt: skip
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too.
+    of the world too. `spares` is as in `simulate`.
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at=stop_at)
+        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
     visible = any(breach.visible for breach in result.breaches)
