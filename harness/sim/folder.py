@@ -35,6 +35,7 @@ class Left:
     faults: list[dict[str, Any]]
     exits: list[Exit]
     words: dict[str, list[str]]
+    messages: list[dict[str, Any]]
 
 
 def check(left: Left, keep: Path | None) -> RunResult:
@@ -58,6 +59,7 @@ def write(left: Left, path: Path) -> None:
         _lines(path / "history.jsonl", left.ops)
         _lines(path / "faults.jsonl", left.faults)
         _lines(path / "exits.jsonl", left.exits)
+        _lines(path / "messages.jsonl", left.messages)
         by_node: dict[str, list[TraceEvent]] = {
             node: [] for node in (*left.info.brokers, *left.info.voters)
         }
