@@ -137,12 +137,13 @@ def check(
 
 @app.command()
 def report(runs: Runs) -> int:
-    """Build the page of run folders again."""
+    """Build the page of run folders or findings; of a failure, run its control first."""
     from harness.judge import run_folder
-    from reports import build
+    from harness.pages import is_finding, page_of, page_of_finding
 
-    for folder in [run_folder(path) for path in runs]:
-        print(build(folder))
+    wanted = [path if is_finding(path) else run_folder(path) for path in runs]
+    for path in wanted:
+        print(page_of_finding(path, _tell) if is_finding(path) else page_of(path, _tell))
     return 0
 
 

@@ -61,6 +61,14 @@ def sentence(folder: RunFolder) -> str:
     return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
 
 
+def cause(folder: RunFolder) -> str:
+    """The steps of the story that broke something, "" where there is no story of that."""
+    told = folder.story.sentences if folder.story is not None else ()
+    broke = [s for s in told if s.breaks]
+    said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
+    return "; then ".join(said) + "." if said else ""
+
+
 def _bare(verdict: Verdict) -> str:
     """A sentence for a result that came without one."""
     return {
@@ -75,7 +83,7 @@ def badges(folder: RunFolder) -> list[Badge]:
     """Harness clean, faults took effect, exercised, acknowledged operations."""
     return [
         _harness(folder), *_crashes(folder), _faults(folder), _exercised(folder), _acked(folder),
-        _gap(folder),
+        _gap(folder), *_control(folder), *_again(folder),
     ]  # fmt: skip
 
 
@@ -153,6 +161,30 @@ def _gap(folder: RunFolder) -> Badge:
                  f"{worst.partition or 'The cluster'} acknowledged nothing from "
                  f"{folder.seconds(worst.start_us):.1f} s; all partitions together at most "
                  f"{words.span(total.length_us)}.", "plain")  # fmt: skip
+
+
+def _control(folder: RunFolder) -> list[Badge]:
+    """How the nearest correct protocol fares under the schedule of a failure."""
+    if folder.verdict is not Verdict.INVALID:
+        return []
+    pair = folder.control
+    if pair is None or pair.control is None or pair.as_it_is is None:
+        return [Badge("Control", "not run", "See 'What it takes'.", "plain")]
+    holds = pair.control.verdict == "valid"
+    both = holds and pair.as_it_is.verdict == "invalid"
+    return [Badge("Control", f"{pair.control.name}: {pair.control.verdict}", pair.says("invalid"),
+                  "good" if both else "unsure")]  # fmt: skip
+
+
+def _again(folder: RunFolder) -> list[Badge]:
+    """Whether a simulated run came out the same when it was made again; only when that is known."""
+    if folder.control is None or folder.control.same_again is None:
+        return []
+    if folder.control.same_again:
+        return [Badge("Deterministic", "yes", "Run again, it left the same operations, faults and "
+                      "traces, byte for byte.", "good")]  # fmt: skip
+    return [Badge("Deterministic", "no", "Run again, it left other operations, faults or traces: "
+                  "other code, or a bug of the simulator.", "bad")]  # fmt: skip
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:

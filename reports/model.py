@@ -22,12 +22,14 @@ from reports.faults import Executed
 from reports.files import Notes, json_file, json_lines
 from reports.look import ReportError
 from reports.operations import Focus, Operations
+from reports.origin import Control, Origin, read_control, read_origin
 from reports.replicas import Held, Replicas
 
 FORMAT_VERSION: Final = 1
 GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
+MOST_CITED: Final = 5_000
 SEVERITY: Final = (
     Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID,
 )  # fmt: skip
@@ -97,7 +99,10 @@ class RawFile:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything the page draws, and the notes about what could not be read."""
+    """Everything the page draws, and the notes about what could not be read.
+
+    `lines_of` has the lines of `history.jsonl`, begin and end (0: none), of operations cited.
+    """
 
     path: Path
     info: RunInfo
@@ -112,7 +117,10 @@ class RunFolder:
     held: dict[tuple[str, str], dict[int, Held]]
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
+    lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
     story: Story | None = None
+    origin: Origin | None = None
+    control: Control | None = None
     zero_us: int = 0
     last_us: int = 0
 
@@ -166,7 +174,9 @@ def read(run_dir: Path) -> RunFolder:
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
     foci = _foci(result, info, heads)
-    ops = operations.read(run_dir / "history.jsonl", foci, notes)
+    cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
+    lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
+    ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
     windows = [(f.partition, f.low, f.high) for f in foci]
     exits = [
         Exit(x.node, x.t_us, x.code, x.by, x.expected, x.incarnation)
@@ -182,7 +192,9 @@ def read(run_dir: Path) -> RunFolder:
         path=run_dir, info=info, schedule=schedule, result=result, operations=ops,
         faults=executed, exits=tuple(exits), cluster=story, replicas=heads, foci=tuple(foci),
         held=replicas.read_windows(run_dir, windows, notes), files=_files(run_dir), notes=notes,
-        story=told, zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
+        lines_of=lines_of, story=told, origin=read_origin(run_dir, notes),
+        control=read_control(run_dir, notes),
+        zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from harness.history import Op
 from reports import words
-from reports.files import Notes, json_lines
+from reports.files import Notes, numbered_lines
 
 OK: Final = 0
 FAIL: Final = 1
@@ -196,13 +196,23 @@ class _Rows:
         )  # fmt: skip
 
 
-def read(path: Path, foci: Iterable[Focus], notes: Notes) -> Operations:
-    """Read `history.jsonl`, filling `foci` on the way. Bad and half lines are noted, not fatal."""
+def read(
+    path: Path, foci: Iterable[Focus], notes: Notes,
+    lines_of: dict[int, tuple[int, int]] | None = None,
+) -> Operations:  # fmt: skip
+    """Read `history.jsonl`, filling `foci` on the way. Bad and half lines are noted, not fatal.
+
+    Of the operations that are keys of `lines_of` the lines of begin and end are put there.
+    """
+    cited = {} if lines_of is None else lines_of
     by_partition: dict[str, list[Focus]] = {}
     for focus in foci:
         by_partition.setdefault(focus.partition, []).append(focus)
     rows, open_ops = _Rows(), dict[int, Op]()
-    for op in json_lines(path, Op, notes, wanted=True):
+    for number, op in numbered_lines(path, Op, notes, wanted=True):
+        if op.op in cited:
+            begin, end = cited[op.op]
+            cited[op.op] = (begin or number, end) if op.type == "invoke" else (begin, number)
         if op.type == "invoke":
             open_ops[op.op] = op
             continue

@@ -23,6 +23,8 @@ from reports import (
     look,
     model,
     opsview,
+    origin,
+    raw,
     sequence,
     steps,
     timeline,
@@ -54,6 +56,7 @@ class WitnessRow:
     value: str
     epoch: str
     link: str = ""
+    raw: tuple[raw.Line, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ COLUMNS: Final = (
     Column("what", "witness"), Column("at", "time, s", True), Column("op", "operation"),
     Column("client", "client / process"), Column("node", "node"), Column("offset", "offset", True),
     Column("value", "value", True), Column("epoch", "epoch", True),
+    Column("raw", "in the files"),
 )  # fmt: skip
 
 
@@ -117,9 +121,13 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         folder.notes.add("The view of the whole run is left out to keep this page small.")
     made_grids = grid.grids(folder)
     recorded = {int(folder.operations.op[row]) for row in opsview.witness_rows(folder)}
+    shown = folder.anomalies[:most]
+    cited = raw.of_witnesses(
+        folder, [(a.partition, w) for a in shown for w in a.witnesses[:MOST_WITNESSES]]
+    )
     findings = [
-        _finding(folder, number, anomaly, made_grids, recorded)
-        for number, anomaly in enumerate(folder.anomalies[:most], 1)
+        _finding(folder, number, anomaly, made_grids, recorded, cited)
+        for number, anomaly in enumerate(shown, 1)
     ]
     if len(folder.anomalies) > most:
         folder.notes.add(
@@ -135,9 +143,11 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return look.template("page.html.j2").render(
         folder=folder, verdict=folder.verdict, mark=look.MARKS[folder.verdict],
-        sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
-        commands=head.commands(folder), properties=head.properties(folder), findings=findings,
-        messages=sequence.diagram(folder, told) if told else None,
+        sentence=head.sentence(folder), cause=head.cause(folder), facts=head.facts(folder),
+        badges=head.badges(folder), commands=head.commands(folder),
+        properties=head.properties(folder), findings=findings,
+        origin=folder.origin, plans=origin.plans(folder.origin) if folder.origin else [],
+        story=raw.of_story(folder), messages=sequence.diagram(folder, told) if told else None,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         replays={key: _as_data(replay) for key, replay in replays.items()},
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
@@ -160,11 +170,12 @@ def _finding(
     anomaly: Anomaly,
     made_grids: list[grid.Grid],
     recorded: set[int],
+    cited: dict[Witness, tuple[raw.Line, ...]],
 ) -> Finding:
     """One anomaly with its witnesses in words, and where else on the page it shows."""
     # The first few findings in full; of later ones enough to see what they are.
     most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
-    shown = tuple(_witness(folder, w, recorded) for w in anomaly.witnesses[:most])
+    shown = tuple(_witness(folder, w, recorded, cited.get(w, ())) for w in anomaly.witnesses[:most])
     at = anomaly.offset
     number_of_grid = next(
         (i for i, g in enumerate(made_grids, 1) if g.partition == anomaly.partition
@@ -180,7 +191,9 @@ def _finding(
     )  # fmt: skip
 
 
-def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
+def _witness(
+    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[raw.Line, ...]
+) -> WitnessRow:
     client = w.client + (f" / {w.process}" if w.process >= 0 else "")
     return WitnessRow(
         what=words.clip(w.what, 300), client=words.clip(client, 60), node=words.clip(w.node, 60),
@@ -188,7 +201,7 @@ def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
         op=f"#{w.op}" if w.op >= 0 else "", offset=f"{w.offset:,}" if w.offset >= 0 else "",
         value=show_value(w.value) if w.value >= 0 else "",
         epoch=str(w.epoch) if w.epoch >= 0 else "",
-        link=f"op-{w.op}" if w.op in recorded else "",
+        link=f"op-{w.op}" if w.op in recorded else "", raw=lines,
     )  # fmt: skip
 
 
