@@ -17,7 +17,7 @@ from checker.verdict import RunResult, Verdict
 from harness.control import CONTROL, make_control
 from harness.options import load_schedule
 from harness.search.explain import EXPLANATION
-from harness.search.findings import DRAWN, SCHEDULE
+from harness.search.findings import DRAWN, REAL, SCHEDULE
 from harness.sim.run import simulate
 from node.errors import FloodmarkError
 from reports import build
@@ -38,7 +38,7 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
     target = run / FINDING
     try:
         target.mkdir(exist_ok=True)
-        for name in (EXPLANATION, SCHEDULE, DRAWN):
+        for name in (EXPLANATION, SCHEDULE, DRAWN, REAL):
             if (source / name).is_file():
                 shutil.copyfile(source / name, target / name)
     except OSError as error:

@@ -9,7 +9,7 @@ are recorded (`messages.jsonl`), and those that never arrived are crossed out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -71,13 +71,14 @@ def exchange(folder: RunFolder) -> Exchange | None:
     place = _place(folder)
     if place is None:
         return None
-    heard = [row for row in _heard(folder, place) if row.t_us <= place.end_us]
+    # What a client saw in the end belongs to the story, however late it was.
+    heard = [r for r in _heard(folder, place) if r.t_us <= place.end_us or r.tone == "client"]
     inside = [row for row in heard if row.t_us >= place.start_us]
     if not any(row.tone in ("data", "client", "control") for row in inside):
         return None
     touched = list(_touched(folder, place))
     inside += [*_faults(folder, place, counted=not touched), *_spread(touched)]
-    inside.sort(key=lambda row: row.t_us)
+    inside.sort(key=lambda row: (row.t_us, row.tone != "fault"))
     kept = _kept(inside, _centre(folder, place))
     about = f"offset {place.low}" if place.high > place.low else "the time of the finding"
     return Exchange(
@@ -152,7 +153,20 @@ def _heard(folder: RunFolder, place: _Place) -> list[Row]:
     told = list(_sends(folder, place))
     for e, raw in sorted(_events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)):
         told += rows(known, e, raw)
-    return sorted(told, key=lambda row: row.t_us)
+    return _addressed(sorted(told, key=lambda row: row.t_us))
+
+
+def _addressed(told: list[Row]) -> list[Row]:
+    """Each produce request goes to the leader that appended next: it was acknowledged, so it got
+    there."""
+    leader, made = "", []
+    for row in reversed(told):
+        if row.text.startswith("appends"):
+            leader = row.sender
+        if row.text.startswith("produce:") and leader:
+            row = replace(row, receiver=leader)
+        made.append(row)
+    return made[::-1]
 
 
 def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:

@@ -170,8 +170,7 @@ def _control(folder: RunFolder) -> list[Badge]:
     pair = folder.control
     if pair is None or pair.control is None or pair.as_it_is is None:
         return [Badge("Control", "not run", "See 'What it takes'.", "plain")]
-    holds = pair.control.verdict == "valid"
-    both = holds and pair.as_it_is.verdict == "invalid"
+    both = not pair.control.broken and pair.as_it_is.verdict == "invalid"
     return [Badge("Control", f"{pair.control.name}: {pair.control.verdict}", pair.says("invalid"),
                   "good" if both else "unsure")]  # fmt: skip
 
@@ -234,12 +233,26 @@ def _duration(folder: RunFolder) -> str:
 def commands(folder: RunFolder) -> list[Command]:
     """The lines that replay the run, judge it again and build this page again."""
     where = shlex.quote(folder.folder)
-    replay = folder.info.replay or f"floodmark run --schedule {where}"
+    made = [] if folder.info.world == "simulated" else [_again_for_real(folder, where)]
+    if folder.schedule is not None:
+        how = "run it again, the same step by step" if not made else "the same, simulated, in steps"
+        made.append(Command(how, f"floodmark replay {where} --trace"))
+    if folder.origin is not None:
+        shrunk = shlex.quote(f"{folder.folder}/finding")
+        if folder.info.world != "simulated":
+            made.append(Command("the shrunk schedule, simulated", f"floodmark replay {shrunk}"))
+        if folder.origin.for_real:
+            line = f"floodmark replay {shrunk} --world real --times 10"
+            made.append(Command("the shrunk schedule, real", line))
     return [
-        Command("run the same storm again", replay),
-        Command("judge what was recorded again", f"floodmark check {where}"),
+        *made, Command("judge what was recorded again", f"floodmark check {where}"),
         Command("build this page again", f"floodmark report {where}"),
-    ]
+    ]  # fmt: skip
+
+
+def _again_for_real(folder: RunFolder, where: str) -> Command:
+    line = folder.info.replay or f"floodmark run --schedule {where}"
+    return Command("run the same storm again", line)
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:

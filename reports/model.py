@@ -16,11 +16,12 @@ from checker.verdict import Anomaly, RunResult, Story, Verdict
 from nemesis.schedule import Schedule
 from nemesis.schedule import parse as parse_schedule
 from node.errors import UsageError
-from reports import cluster, faults, operations, replicas, words
+from reports import cluster, faults, measured, operations, replicas, words
 from reports.cluster import ClusterStory, Exit
 from reports.faults import Executed
 from reports.files import Notes, json_file, json_lines
 from reports.look import ReportError
+from reports.measured import Curves
 from reports.operations import Focus, Operations
 from reports.origin import Control, Origin, read_control, read_origin
 from reports.replicas import Held, Replicas
@@ -121,6 +122,7 @@ class RunFolder:
     story: Story | None = None
     origin: Origin | None = None
     control: Control | None = None
+    curves: Curves = field(default_factory=Curves)
     zero_us: int = 0
     last_us: int = 0
 
@@ -142,6 +144,8 @@ class RunFolder:
     @property
     def folder(self) -> str:
         """The run folder as its user names it on a command line."""
+        if not self.info.replay and self.info.world == "simulated":
+            return words.place_of(self.path.absolute())
         return words.folder_of(self.info.replay, self.name)
 
     def seconds(self, t_us: int) -> float:
@@ -193,7 +197,7 @@ def read(run_dir: Path) -> RunFolder:
         faults=executed, exits=tuple(exits), cluster=story, replicas=heads, foci=tuple(foci),
         held=replicas.read_windows(run_dir, windows, notes), files=_files(run_dir), notes=notes,
         lines_of=lines_of, story=told, origin=read_origin(run_dir, notes),
-        control=read_control(run_dir, notes),
+        control=read_control(run_dir, notes), curves=measured.read(run_dir, notes),
         zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
     )  # fmt: skip
 

@@ -77,6 +77,11 @@ class Control(msgspec.Struct, frozen=True):
                 f"The schedule breaks {fails.name} and does not break {holds.name}: what differs "
                 "between the two is to blame."
             )
+        if fails.verdict == "invalid" and not holds.broken and holds.verdict == "not-exercised":
+            return (
+                f"The schedule breaks {fails.name}; under {holds.name} nothing is broken, with too "
+                "few operations to prove more than that."
+            )
         if holds.verdict == "invalid":
             return (
                 f"The schedule breaks {holds.name} too, which is expected to hold: look at the "
@@ -97,6 +102,7 @@ class Origin:
     explained: Explained
     drawn: Schedule | None
     minimal: Schedule | None
+    for_real: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def read_origin(run_dir: Path, notes: Notes) -> Origin | None:
         return None
     return Origin(
         explained, _schedule(folder / "drawn.json", notes),
-        _schedule(folder / "schedule.json", notes),
+        _schedule(folder / "schedule.json", notes), (folder / "real.json").exists(),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from checker.verdict import Anomaly, Verdict
-from reports import charts, lanes, opsview, strip, svg
+from reports import charts, curves, lanes, opsview, strip, svg
 from reports.lanes import Row, Section
 from reports.model import RunFolder
 
@@ -100,6 +100,7 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
             opsview.section(folder, axis, anchors=anchors),
             charts.latency(folder, axis),
             charts.rate(folder, axis),
+            *curves.sections(folder, axis, [a.partition for a in folder.anomalies]),
         ),
         strips=tuple(strip.sections(folder, axis)),
     )  # fmt: skip
