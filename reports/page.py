@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from reports import (
     raw,
     sequence,
     steps,
+    stills,
     timeline,
     words,
 )  # fmt: skip
@@ -100,8 +102,9 @@ def build(run_dir: Path) -> Path:
     run_dir = Path(run_dir)
     try:
         folder = model.read(run_dir)
-        text = render(folder)
-        if len(text) > MOST_BYTES * 0.95:
+        plots = _plots(folder)
+        text = render(folder, plots=plots)
+        if len(text.encode("utf-8", "replace")) > MOST_BYTES * 0.95:
             text = render(folder, lean=True)
     except FloodmarkError:
         raise
@@ -112,7 +115,20 @@ def build(run_dir: Path) -> Path:
     return look.write(run_dir / PAGE, text.encode("utf-8", "replace"))
 
 
-def render(folder: RunFolder, *, lean: bool = False) -> str:
+def _plots(folder: RunFolder) -> list[stills.Still]:
+    """Still plots, saved beside the page; what goes wrong with them costs only them."""
+    try:
+        made = stills.draw(folder)
+        stills.save(folder, made)
+    except (FloodmarkError, ImportError, ArithmeticError, LookupError, TypeError, ValueError) as e:
+        folder.notes.add(f"The still plots could not be drawn: {e}.")
+        return []
+    return made
+
+
+def render(
+    folder: RunFolder, *, lean: bool = False, plots: Sequence[stills.Still] = ()
+) -> str:
     """The page of a run folder as text; `lean` leaves out most of what may be left out."""
     most = MOST_ANOMALIES // 6 if lean else MOST_ANOMALIES
     views = timeline.views(folder)
@@ -150,6 +166,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         story=raw.of_story(folder), messages=sequence.diagram(folder, told) if told else None,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         replays={key: _as_data(replay) for key, replay in replays.items()},
+        stills=[(s, base64.b64encode(s.png).decode()) for s in plots],
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
         notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=look.MARKS,
         FIRST_WITNESSES=FIRST_WITNESSES,
