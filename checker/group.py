@@ -111,6 +111,7 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.TRACE_FILE: ("node",),
     Kind.HW: _BY_TIME,
     Kind.APPEND: _BY_TIME,
+    Kind.TRUNCATED: _BY_TIME,
     Kind.ROLE: _BY_TIME,
     Kind.PARTITION: _BY_TIME,
     Kind.CONTROLLER: _BY_TIME,

@@ -10,16 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from checker import measures, meta, tables
-from checker.assemble import Collected, assemble
+from checker.assemble import Collected
+from checker.curves import Curves
 from checker.facts import Kind
 from checker.findings import Finding
 from checker.group import groups_of
 from checker.ingest import ingest, sources
-from checker.judge import findings, sentences
+from checker.judge import drawn_curves, findings, sentences
 from checker.kept import Place
 from checker.lines import Problems
 from checker.results import write_results
+from checker.run_tables import conclude
 from checker.strangers import Home, homes, wrote
+from checker.strikes import strikes_of
 from checker.tallies import joined
 from checker.verdict import RunResult
 
@@ -66,23 +69,27 @@ def _check(path: Path, folder: Path | None) -> RunResult:
         facts.extend(made.facts)
         for name, parts in counts.items():
             parts.extend(t for n, t in made.tables.items() if n == name)
-    run = judge_facts(about, facts)
-    known = measures.measure(*(joined(counts[name], name) for name in ("tallies", "acks")))
-    summary = measures.summary(run.meta, known, run.faults)
-    result = assemble(run, _homes(run, facts), summary)
+    run = judge_facts(about, facts, measured=True)
+    struck = strikes_of(path, about)
+    tallies, acks = (joined(counts[name], name) for name in ("tallies", "acks"))
+    counted = measures.measure(tallies, acks, struck)
+    concluded = conclude(run, _homes(run, facts), counted, struck)
     if folder is not None:
-        for name, table in measures.measure_tables(run.meta, known).items():
-            tables.write(folder, name, "", table)
-    return result
+        concluded.write(folder)
+    return concluded.result
 
 
-def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
-    """Judge all groups of one run's facts, in order of partition."""
+def judge_facts(
+    about: meta.RunMeta, facts: Sequence[pa.RecordBatch], *, measured: bool = False
+) -> Collected:
+    """Judge all groups of one run's facts, in order of partition; `measured` draws curves too."""
     run = Collected(about)
     for group in groups_of(facts):
         run.findings += [(group.partition, found) for found in findings(group)]
         for what, text in sentences(group):
             _told(run, what, text)
+        if measured and (drawn := drawn_curves(group)) is not None:
+            run.curves[group.partition] = drawn
     return run
 
 
@@ -90,6 +97,8 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
     """Take one row of `checker.judge.ROWS` into what is known of a run."""
     if what == "finding":
         run.findings.append((partition, msgspec.json.decode(body, type=Finding)))
+    elif what == "curves":
+        run.curves[partition] = msgspec.json.decode(body, type=Curves)
     else:
         _told(run, what, body)
 

@@ -223,6 +223,7 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
             "flags": lambda e: LEADER if e.role == "leader" else 0,
         },
     ),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": lambda e: e.leo}),
     trace.ROLE: (
         Kind.ROLE,
         {

@@ -56,7 +56,7 @@ def page_of(run: Path, tell: Tell) -> Path:
             make_control(run)
         except (FloodmarkError, AssertionError, LookupError, TypeError, ValueError) as error:
             tell(f"The control of {run} could not be run: {error}")
-    return build(run)
+    return build(run, plots=True)
 
 
 def page_of_finding(finding: Path, tell: Tell) -> Path:

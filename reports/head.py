@@ -231,11 +231,15 @@ def _duration(folder: RunFolder) -> str:
 
 
 def commands(folder: RunFolder) -> list[Command]:
-    """The lines that replay the run, judge it again and build this page again."""
+    """The lines that replay the run, judge it again and build this page again.
+
+    A history that another tool recorded has no schedule: only that tool can run it again.
+    """
     where = shlex.quote(folder.folder)
-    made = [] if folder.info.world == "simulated" else [_again_for_real(folder, where)]
+    alien = folder.info.world == "simulated" or bool(folder.info.source)
+    made = [] if alien else [_again_for_real(folder, where)]
     if folder.schedule is not None:
-        how = "run it again, the same step by step" if not made else "the same, simulated, in steps"
+        how = "run it again, the same step by step" if not made else "the same simulated, in steps"
         made.append(Command(how, f"floodmark replay {where} --trace"))
     if folder.origin is not None:
         shrunk = shlex.quote(f"{folder.folder}/finding")

@@ -78,6 +78,8 @@ class RunInfo(msgspec.Struct, frozen=True):
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
+    # the form of a history that another tool recorded
+    source: str = ""
     format: int = FORMAT_VERSION
 
 
@@ -144,6 +146,8 @@ class RunFolder:
     @property
     def folder(self) -> str:
         """The run folder as its user names it on a command line."""
+        if self.info.source:
+            return str(self.path)
         if not self.info.replay and self.info.world == "simulated":
             return words.place_of(self.path.absolute())
         return words.folder_of(self.info.replay, self.name)

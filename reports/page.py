@@ -93,17 +93,18 @@ class Finding:
     columns: tuple[Column, ...] = ()
 
 
-def build(run_dir: Path) -> Path:
+def build(run_dir: Path, *, plots: bool = False) -> Path:
     """Build the page of a run folder and return its path.
 
-    Damaged or missing files become notes on the page. Raises ReportError (one sentence) when the
-    folder holds no run or the page cannot be written; then no file is left or changed.
+    With `plots`, still plots too, beside the page and in it. Damaged or missing files become notes
+    on the page. Raises ReportError (one sentence) when the folder holds no run or the page cannot
+    be written; then no file is left or changed.
     """
     run_dir = Path(run_dir)
     try:
         folder = model.read(run_dir)
-        plots = _plots(folder)
-        text = render(folder, plots=plots)
+        made = _plots(folder) if plots else []
+        text = render(folder, plots=made)
         if len(text.encode("utf-8", "replace")) > MOST_BYTES * 0.95:
             text = render(folder, lean=True)
     except FloodmarkError:

@@ -36,7 +36,8 @@ def summary(run_dir: Path) -> str:
         lines.append(f"  finding     {text}: {words.clip(anomaly.message, 160)}")
     if len(folder.anomalies) > 3:
         lines.append(f"              and {len(folder.anomalies) - 3} more kinds of findings")
-    lines.append(f"  replay      {head.commands(folder)[0].line}")
+    if not folder.info.source:
+        lines.append(f"  replay      {head.commands(folder)[0].line}")
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from checker.catalogue import EXERCISE
 from checker.story import tell
 from checker.verdict import Verdict
+from harness.search.strikes import strikes
 from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.schedule import Schedule
@@ -26,8 +27,9 @@ class Attempt:
     the cluster that was broken, "" if none: data could have been lost then. `broken` are
     the properties seen to be broken by the end of the run. `bucket` names the
     class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
-    offset or time, so that the same bug met elsewhere has the same name. `problem` is a sentence
-    when the harness could not make or judge the run.
+    offset or time, so that the same bug met elsewhere has the same name. `strikes` are the
+    `kind/role/phase` of its faults. `problem` is a sentence when the harness could not make or
+    judge the run.
     """
 
     failed: bool = False
@@ -37,6 +39,7 @@ class Attempt:
     broken: tuple[str, ...] = ()
     sentence: str = ""
     coverage: frozenset[str] = frozenset()
+    strikes: tuple[str, ...] = ()
     states: int = 0
     virtual_us: int = 0
     events: int = 0
@@ -72,6 +75,7 @@ def attempt(
         broken=visibly_broken(result),
         sentence=result.sentence,
         coverage=frozenset("/".join(point) for point in result.coverage),
+        strikes=tuple(strikes(result.trace, result.faults).elements()),
         states=result.states,
         virtual_us=result.virtual_us,
         events=result.events,
