@@ -74,7 +74,7 @@ def _row(
     body += [
         svg.path(f"lag lag{styles[curve.name]}", _staircase(curve, axis, top)) for curve in drawn
     ]
-    scale = ((8.0, f"{top:,}"), (100 * (HEIGHT - 3) / HEIGHT, "0"))
+    scale = ((16.0, f"{top:,}"),)
     return Row(label, svg.drawing(body, HEIGHT), HEIGHT, "chart", hint, scale)
 
 

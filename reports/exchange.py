@@ -80,7 +80,10 @@ def exchange(folder: RunFolder) -> Exchange | None:
     inside += [*_faults(folder, place, counted=not touched), *_spread(touched)]
     inside.sort(key=lambda row: (row.t_us, row.tone != "fault"))
     kept = _kept(inside, _centre(folder, place))
-    about = f"offset {place.low}" if place.high > place.low else "the time of the finding"
+    where = words.clip(place.partition, 120)
+    about = f"{where} around the first finding"
+    if place.high > place.low:
+        about = f"offset {place.low:,} of {where}"
     return Exchange(
         partition=place.partition, about=about, rows=tuple(kept),
         lifelines=_lifelines(folder, kept, place.partition),
@@ -91,9 +94,9 @@ def exchange(folder: RunFolder) -> Exchange | None:
 
 def _place(folder: RunFolder) -> _Place | None:
     """The story's offset and time, else the finding's."""
-    story = folder.story
-    if story is not None and story.sentences:
-        first, last = story.sentences[0].t_us, story.sentences[-1].t_us
+    story, told = folder.story, folder.told
+    if story is not None and told:
+        first, last = told[0].t_us, told[-1].t_us
         return _Place(story.partition, story.offset, story.offset + 1, first - MARGIN_US,
                       last + MARGIN_US)  # fmt: skip
     found = next((a for a in folder.anomalies if a.partition and a.t_us >= 0), None)
@@ -106,7 +109,7 @@ def _place(folder: RunFolder) -> _Place | None:
 
 def _centre(folder: RunFolder, place: _Place) -> int:
     """The moment that must be seen."""
-    broke = [s.t_us for s in folder.story.sentences if s.breaks] if folder.story else []
+    broke = [s.t_us for s in folder.told if s.breaks]
     found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
     return next(iter(broke), min(found, default=place.end_us))
 

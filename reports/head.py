@@ -62,9 +62,11 @@ def sentence(folder: RunFolder) -> str:
 
 
 def cause(folder: RunFolder) -> str:
-    """The steps of the story that broke something, "" where there is no story of that."""
-    told = folder.story.sentences if folder.story is not None else ()
-    broke = [s for s in told if s.breaks]
+    """The steps of the story that broke something, else those that cut the record away; "" where
+    there is no such story."""
+    broke = [s for s in folder.told if s.breaks]
+    # Of what was only read nobody promised more; where it went is told all the same.
+    broke = broke or [s for s in folder.told if s.kind == "truncated"]
     said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
     return "; then ".join(said) + "." if said else ""
 
@@ -156,11 +158,13 @@ def _gap(folder: RunFolder) -> Badge:
     if not found:
         return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
     worst = max(found.values(), key=lambda gap: gap.length_us)
-    total = found[""]
+    alone = worst.partition == "" or len(found) == 2
+    together = "" if alone else (
+        f"; all partitions together at most {words.span(found[''].length_us)}"
+    )
     return Badge("Longest gap", words.span(worst.length_us),
                  f"{worst.partition or 'The cluster'} acknowledged nothing from "
-                 f"{folder.seconds(worst.start_us):.1f} s; all partitions together at most "
-                 f"{words.span(total.length_us)}.", "plain")  # fmt: skip
+                 f"{folder.seconds(worst.start_us):.1f} s{together}.", "plain")  # fmt: skip
 
 
 def _control(folder: RunFolder) -> list[Badge]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.verdict import Anomaly, RunResult, Story, Verdict
+from checker.verdict import Anomaly, RunResult, Sentence, Story, Verdict
 from nemesis.schedule import Schedule
 from nemesis.schedule import parse as parse_schedule
 from node.errors import UsageError
@@ -137,6 +137,13 @@ class RunFolder:
     def anomalies(self) -> tuple[Anomaly, ...]:
         """All anomalies: those that broke the run first, otherwise in the checker's order."""
         return _ranked(self.result)
+
+    @property
+    def told(self) -> tuple[Sentence, ...]:
+        """The story's sentences, without what only tells how the cluster was stopped in the end."""
+        sentences = self.story.sentences if self.story is not None else ()
+        final_us = self.info.phases.final_us or self.last_us
+        return tuple(s for s in sentences if s.breaks or s.t_us <= final_us)
 
     @property
     def name(self) -> str:

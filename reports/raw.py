@@ -45,7 +45,7 @@ class Line:
 
 def of_story(folder: RunFolder) -> list[tuple[Sentence, Line | None]]:
     """The story's sentences, each with the line of the trace that it tells."""
-    told = folder.story.sentences if folder.story is not None else ()
+    told = folder.told
     found = _events(folder, {(s.node, s.t_us) for s in told if s.kind != "fault"})
     return [(s, _one(found.get((s.node, s.t_us), []), s.kind)) for s in told]
 

@@ -20,7 +20,7 @@ ROW: Final = 30
 HEAD: Final = 34
 TIMES: Final = 74
 GAP: Final = 172
-SIDE: Final = 250
+SIDE: Final = 70
 CHARACTER: Final = 6.4
 
 
@@ -29,7 +29,6 @@ class Diagram:
     """The drawing, what it is about in words, and what it leaves out."""
 
     drawing: Markup
-    partition: str
     about: str
     left_out: int
     recorded: bool
@@ -38,7 +37,7 @@ class Diagram:
 def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
     """Draw an exchange."""
     at = {name: TIMES + 60 + i * GAP for i, name in enumerate(shown.lifelines)}
-    width = TIMES + 60 + (len(at) - 1) * GAP + SIDE
+    width = TIMES + 60 + (len(at) - 1) * GAP + (SIDE if len(at) > 2 else 4 * SIDE)
     height = HEAD + ROW * len(shown.rows) + 12
     body = [*_lives(shown, at, height)]
     for i, row in enumerate(shown.rows):
@@ -46,12 +45,12 @@ def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
         when = f"{folder.seconds(row.t_us):.3f}"
         body.append(_text(TIMES - 8, y + 4, when, "when", "end"))
         body.append(_row(row, at, y, width))
-    label = f"Messages about {shown.about} of {shown.partition}: the story above, as a diagram"
+    label = f"Messages about {shown.about}: the story, as a diagram"
     drawing = Markup(
         f'<svg class="sequence" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(label)}">{Markup("").join(body)}</svg>'
     )
-    return Diagram(drawing, shown.partition, shown.about, shown.left_out, shown.recorded)
+    return Diagram(drawing, shown.about, shown.left_out, shown.recorded)
 
 
 def _lives(shown: Exchange, at: dict[str, int], height: int) -> list[Markup]:
@@ -79,10 +78,12 @@ def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
             f'height="20"/>'
         ) + _text(TIMES + 8, y + 4, row.text, "said", "start")
     elif row.receiver not in at or row.receiver == row.sender:
-        x = at[row.sender]
-        inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + _said(
+        x, last = at[row.sender], row.sender == list(at)[-1] and len(at) > 2
+        # There is no room to the right of the last one.
+        said = _said(x - 9, y + 4, row.text, "end") if last else _said(
             x + 9, y + 4, row.text, "start"
         )
+        inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + said
     else:
         inside = _arrow(at[row.sender], at[row.receiver], y, row)
     title = f"{row.text}{f' ({row.raw})' if row.raw else ''}"
@@ -108,7 +109,7 @@ def _said(x: float, y: float, text: str, anchor: str) -> Markup:
     """Text on a ground of its own, so that no lifeline runs through it."""
     shown = words.clip(text, 64)
     wide = len(shown) * CHARACTER
-    left = x - 2 if anchor == "start" else x - wide / 2 - 2
+    left = x - 2 - wide * {"start": 0, "middle": 0.5, "end": 1}[anchor]
     ground = (
         f'<rect class="ground" x="{left:.0f}" y="{y - 10:.0f}" width="{wide:.0f}" height="13"/>'
     )

@@ -170,8 +170,10 @@ def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:
             nodes = folder.info.partitions.get(focus.partition, ())
             whose = nodes.index(first.node) if first.node in nodes else -1
     if when_us < 0:
-        times = [a.t_us for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
-        when_us = min(times, default=-1)
+        # The finding that this window was chosen for; another of the partition may be earlier.
+        here = [a for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
+        inside = [a for a in here if focus.low <= a.offset < focus.high]
+        when_us = next((a.t_us for a in inside or here), -1)
     if when_us < 0:
         return -1
     at_s = folder.seconds(when_us) - 1e-6

@@ -181,5 +181,5 @@ def _lag(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
 
 
 def _line_colour(ink: dict[str, str], number: int) -> str:
-    names = ("accent", "info", "none", "good", "bad", "muted")
+    names = ("accent", "info", "ink", "good", "bad", "muted")
     return ink[names[number % len(names)]]

@@ -83,7 +83,8 @@ def explained(folder: Path) -> Path:
     results = json.loads((folder / "results.json").read_text())
     offset = results["anomalies"][0]["offset"]
     lines = [json.loads(x) for x in (folder / "trace" / "n2.jsonl").read_text().splitlines()]
-    head = {"t_us": made.us(12.9), "node": "n2", "incarnation": 1, "partition": "log-0"}
+    acked_us = results["anomalies"][0]["witnesses"][0]["t_us"]
+    head = {"t_us": acked_us, "node": "n2", "incarnation": 1, "partition": "log-0"}
     append = {**head, "event": "append", "base_offset": offset, "leo": offset + 5,
               "leader_epoch": 1, "hash": made.CHAIN, "role": "leader"}  # fmt: skip
     ack = {**head, "event": "ack", "base_offset": offset, "leo": offset + 5, "acks": -1,
