@@ -332,6 +332,26 @@ def bench_check(
     return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
 
 
+@bench_app.command("page")
+def bench_page(
+    ops: Annotated[
+        list[float] | None, typer.Option(help="Operations; repeatable [1e3 1e5 1e6].")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Build pages of made runs of growing length: their size, the time to build and to paint."""
+    import msgspec
+
+    from harness.bench_page import SIZES, page_table, run_page_bench
+    from harness.progress import Progress
+
+    with Progress(quiet=quiet) as progress:
+        found = run_page_bench(tuple(map(int, ops or SIZES)), progress)
+    print(msgspec.json.encode(found).decode() if json else page_table(found))
+    return 0
+
+
 @app.command()
 def faults() -> None:
     """List the kinds of faults that a storm can be drawn from."""

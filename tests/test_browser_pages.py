@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import reports
+from harness.browser import Browser, Page
 from tests import report_fixtures as made
 from tests import report_kinds as kinds
-from tests.browser import Browser, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, by its own DevTools protocol over a pipe: no port, no driver.
+"""A headless Chromium, by its own DevTools protocol over a pipe: no port, no driver.
 
 `Browser` starts one process; `open` gives a page of its own, which says what it logged and what it
 asked the network for. Everything waits for answers of the browser, with a deadline.
@@ -17,18 +17,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from node.errors import FloodmarkError
+
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DEADLINE_S: Final = 60.0
 MISSING: Final = (
-    f"these tests open pages in a real browser, and none of {', '.join(NAMES)} is on PATH "
-    "(Debian: apt-get install chromium); `make test` leaves them out"
+    f"pages are opened in a real browser here, and none of {', '.join(NAMES)} is on PATH "
+    "(Debian: apt-get install chromium)"
 )
 _KEYS: Final = {
     "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Tab": 9, "Enter": 13, " ": 32,
 }  # fmt: skip
 
 
-class BrowserError(AssertionError):
+class BrowserError(FloodmarkError):
     """The browser did not answer, or a script in the page failed."""
 
 
@@ -173,6 +175,14 @@ class Page:
     def text(self, selector: str) -> str:
         """The text of an element."""
         return str(self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+    def first_paint_ms(self) -> float:
+        """From the beginning of the navigation to the first content that was drawn."""
+        return float(self.run(
+            "new Promise(done => new PerformanceObserver(list => list.getEntries().forEach(e =>"
+            " e.name === 'first-contentful-paint' && done(e.startTime)))"
+            ".observe({type: 'paint', buffered: true}))"
+        ))  # fmt: skip
 
     def click(self, selector: str) -> None:
         """Scroll an element into view and click it with the mouse."""
