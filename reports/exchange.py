@@ -78,7 +78,7 @@ def exchange(folder: RunFolder) -> Exchange | None:
         return None
     touched = list(_touched(folder, place))
     inside += [*_faults(folder, place, counted=not touched), *_spread(touched)]
-    inside.sort(key=lambda row: (row.t_us, row.tone != "fault"))
+    inside.sort(key=lambda row: (row.t_us, bool(row.sender)))
     kept = _kept(inside, _centre(folder, place))
     where = words.clip(place.partition, 120)
     about = f"{where} around the first finding"

@@ -21,7 +21,8 @@ HEAD: Final = 34
 TIMES: Final = 74
 GAP: Final = 172
 SIDE: Final = 70
-CHARACTER: Final = 6.4
+CHARACTER: Final = 6.7
+LONGEST: Final = 64
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Diagram:
 def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
     """Draw an exchange."""
     at = {name: TIMES + 60 + i * GAP for i, name in enumerate(shown.lifelines)}
-    width = TIMES + 60 + (len(at) - 1) * GAP + (SIDE if len(at) > 2 else 4 * SIDE)
+    width = _width(shown, at)
     height = HEAD + ROW * len(shown.rows) + 12
     body = [*_lives(shown, at, height)]
     for i, row in enumerate(shown.rows):
@@ -51,6 +52,17 @@ def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
         f'role="img" aria-label="{escape(label)}">{Markup("").join(body)}</svg>'
     )
     return Diagram(drawing, shown.about, shown.left_out, shown.recorded)
+
+
+def _width(shown: Exchange, at: dict[str, int]) -> int:
+    """So wide that every remark beside its lifeline fits."""
+    last = list(at)[-1]
+    ends = [
+        at[row.sender] + 16 + round(len(words.clip(row.text, LONGEST)) * CHARACTER)
+        for row in shown.rows
+        if row.sender in at and row.receiver not in at and (row.sender != last or len(at) <= 2)
+    ]
+    return max([at[last] + SIDE, *ends])
 
 
 def _lives(shown: Exchange, at: dict[str, int], height: int) -> list[Markup]:
@@ -76,7 +88,7 @@ def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
         inside = Markup(
             f'<rect class="band" x="{TIMES}" y="{y - 10}" width="{width - TIMES - 8}" '
             f'height="20"/>'
-        ) + _text(TIMES + 8, y + 4, row.text, "said", "start")
+        ) + _said(TIMES + 8, y + 4, row.text, "start")
     elif row.receiver not in at or row.receiver == row.sender:
         x, last = at[row.sender], row.sender == list(at)[-1] and len(at) > 2
         # There is no room to the right of the last one.
@@ -107,7 +119,7 @@ def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
 
 def _said(x: float, y: float, text: str, anchor: str) -> Markup:
     """Text on a ground of its own, so that no lifeline runs through it."""
-    shown = words.clip(text, 64)
+    shown = words.clip(text, LONGEST)
     wide = len(shown) * CHARACTER
     left = x - 2 - wide * {"start": 0, "middle": 0.5, "end": 1}[anchor]
     ground = (
