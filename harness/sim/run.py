@@ -120,6 +120,8 @@ def simulate(
         run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at, weather=weather)
         if spares is not None:
             run.cluster.network.spare(spares)
+        if keep is not None:
+            run.cluster.network.record(run.messages.append)
         run.execute()
         return run.result(keep)
 
@@ -180,6 +182,7 @@ class _SimRun:
         self.seed = seed
         self.stop_at = stop_at
         self.faults: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.coverage = Coverage()
         self.cluster = SimCluster(schedule, seed, self._heed, self._heard, weather)
         self.info = first_info(schedule, seed, world="simulated", now_us=self.cluster.now_us())
@@ -227,7 +230,7 @@ class _SimRun:
         left = folder.Left(
             info=self.info, schedule=self.schedule, ops=cluster.clients().ops,
             trace=cluster.trace, logs=logs, faults=self.faults, exits=cluster.exits,
-            words=cluster.words,
+            words=cluster.words, messages=self.messages,
         )  # fmt: skip
         checked = folder.check(left, keep)
         breaches = tuple(self.watcher.breaches) if self.watcher is not None else ()
