@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from checker.facts import FINAL, I64, PROVED, Kind, Outcome
+from checker.facts import CONTENT, FINAL, I64, PROVED, Kind, Outcome
 from checker.group import Facts, Group, Mask
 from checker.sorting import any_order_of, distinct, is_sorted, order_of
 
@@ -172,6 +172,16 @@ class Evidence:
         self.logs: Facts = group.of(Kind.LOG_REC)
 
     @cached_property
+    def told(self) -> Facts:
+        """The reads that the order of reads is judged on: all, unless they were thinned."""
+        return self.reads.take((self.reads.flags & CONTENT) == 0)
+
+    @property
+    def left_out(self) -> int:
+        """How many ok reads of records were left out (`checker.slices`)."""
+        return int(self.reads.hash2.sum())
+
+    @cached_property
     def _sends_by_value(self) -> I64:
         return np.argsort(self.sends.value, kind="stable")
 
@@ -213,6 +223,7 @@ class Evidence:
         final: Mask = ok & ((reads.flags & FINAL) != 0)
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
+        flags |= reads.hash
         nobody = np.full(len(reads), -1, np.int64)
         t_us: I64 = np.where(ok, reads.t1, NEVER)
         return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count, t_us)
@@ -311,8 +322,8 @@ class Evidence:
     def reads_by_process(self) -> Facts:
         """All reads in the order of process, and then of operation."""
         # They are in the order of operation already.
-        columns = (self.reads.process,)
-        return self.reads if is_sorted(columns) else self.reads.take(order_of(columns))
+        columns = (self.told.process,)
+        return self.told if is_sorted(columns) else self.told.take(order_of(columns))
 
     @cached_property
     def final_reads(self) -> Facts:
