@@ -12,7 +12,7 @@ from checker.facts import I64, POLL_OP, SEND_OP, Outcome
 # A column that has this value in all rows says nothing.
 SILENT: Final[dict[str, Any]] = {
     "seq": 0, "idx": 0, "epoch": -1, "hw": -1, "start": -1, "complete_us": -1, "proved": False,
-    "final": False, "rebalanced": False, "subscribed": False, "named": False,
+    "final": False, "step": -1, "rebalanced": False, "subscribed": False, "named": False,
 }  # fmt: skip
 _CODES: Final[dict[str, dict[str | None, int]]] = {
     "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL},

@@ -120,7 +120,6 @@ class _Reader:
         self.unknown: dict[int, list[Send]] = {}
         self.transactions = False
         self.ops: list[tuple[Any, ...]] = []
-        self.steps: list[int] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
         self.rebalanced: list[bool] = []
@@ -234,12 +233,12 @@ class _Reader:
                      run.epoch)
                 )  # fmt: skip
             self.rebalanced += [read.partition in op_rebalanced] * len(runs)
-        self.steps.append(op.step)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
             (op.op, begun, ended, *common, op.f, outcome, final, error,
-             sum(send.count for send in sends), polled, (when - self.origin_us) // 1_000_000)
+             sum(send.count for send in sends), polled, op.step,
+             (when - self.origin_us) // 1_000_000)
         )  # fmt: skip
         used = self.used.setdefault(op.process, set())
         used.update([send.partition for send in sends])
@@ -314,12 +313,12 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
     several = TRANSACTIONS if reader.transactions else 0
     yield block(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:
-        _, t0, t1, _, _, f, outcome, *_ = zip(*reader.ops, strict=True)
+        _, t0, t1, _, _, f, outcome, *_, step, _ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
         yield from thin_ops(
             run, reader.into.meta.phases, invoke_us=np.array(t0), complete_us=np.array(t1),
             kind=np.array([code.get(x, 0) for x in f]), outcome=np.array(_codes(outcome)),
-            step=np.array(reader.steps),
+            step=np.array(step),
         )  # fmt: skip
     if reader.sends:
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(

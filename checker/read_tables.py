@@ -34,6 +34,8 @@ from node.trace import METADATA_PARTITION
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
 ROWS_OF_A_PIECE: Final = 1_000_000
 
+# Tables of an earlier version lack these; no operation of theirs was the schedule's own.
+_MAY_LACK: Final = ("step",)
 _NOT_WANTED: Final = ("run", "error")
 _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
 
@@ -96,10 +98,11 @@ def _read(source: Source) -> Iterator[Table]:
     texts = [field.name for field in schema if field.type == pa.string()]
     idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
     with pq.ParquetFile(source.path, read_dictionary=texts) as file:
-        missing = [name for name in schema.names if name not in file.schema_arrow.names]
+        there = set(file.schema_arrow.names)
+        missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
         if missing:
             raise ValueError(f"it has no column {missing[0]}")
-        wanted = [name for name in schema.names if name not in idle]
+        wanted = [name for name in schema.names if name in there and name not in idle]
         for group in range(*source.groups):
             known = _constants(file, group)
             names = [n for n in wanted if known.get(n) != SILENT.get(n, known)]
@@ -136,7 +139,7 @@ def _ops(run: int, table: Table, into: Ingested) -> Made:
     made = thin_ops(
         run, into.meta.phases,
         invoke_us=table.numbers("invoke_us"), complete_us=table.numbers("complete_us"),
-        kind=table.codes("f"), outcome=table.codes("outcome"),
+        kind=table.codes("f"), outcome=table.codes("outcome"), step=table.numbers("step"),
     )  # fmt: skip
     both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
     return made, TRANSACTIONS if both else 0

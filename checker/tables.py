@@ -25,6 +25,8 @@ OPS: Final = pa.schema(
         ("run", _TEXT), ("op", _I64), ("invoke_us", _I64), ("complete_us", _I64),
         ("process", _I64), ("client", _TEXT), ("f", _TEXT), ("outcome", _TEXT),
         ("final", pa.bool_()), ("error", _TEXT), ("sent", _I64), ("polled", _I64),
+        # number of the schedule's own operation that it is, -1 for drawn ones
+        ("step", _I32),
         # completion (or invocation, where there was none), whole seconds since the storm began
         ("second", _I32),
     ]

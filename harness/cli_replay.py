@@ -15,6 +15,7 @@ from harness.judge import judge, summarise, tidy
 from harness.options import default_name, load_schedule
 from harness.progress import Progress
 from harness.run import Run, RunSettings
+from harness.search.findings import REAL
 from harness.sim.run import SimResult, simulate
 from harness.sim.steps import steps
 from nemesis import schedule as schedules
@@ -104,7 +105,7 @@ def outcomes_of(wish: Replay) -> Iterator[Outcome]:
 def _schedule(wish: Replay) -> Schedule:
     """The schedule of the file, under another protocol if one is asked for: then its expectation
     is not known."""
-    schedule = load_schedule(wish.file)
+    schedule = load_schedule(_file(wish))
     if wish.protocol is not None and wish.protocol != schedule.cluster.protocol:
         name = protocols.protocol(wish.protocol).name
         cluster = msgspec.structs.replace(schedule.cluster, protocol=name)
@@ -117,6 +118,12 @@ def _schedule(wish: Replay) -> Schedule:
     schedules.check(schedule, source=str(wish.file))
     check_upgrades(schedule)
     return schedule
+
+
+def _file(wish: Replay) -> Path:
+    """The file that is meant: the folder of a finding has one for each world."""
+    real = wish.file / REAL
+    return real if wish.world == "real" and real.is_file() else wish.file
 
 
 def _expectation(text: str) -> Expectation:

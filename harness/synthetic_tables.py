@@ -141,6 +141,7 @@ class TableWriter:
             "complete_us": complete, "process": process, "client": _clients("x", process),
             "f": (is_poll, _OPERATIONS), "outcome": (outcome, _OUTCOMES), "final": final,
             "error": "", "sent": 1 - is_poll, "polled": np.concatenate([zeros, *polled]),
+            "step": -1,
             "second": ((complete - 1_000_000) // 1_000_000).astype(np.int32),
         }  # fmt: skip
         self._write("ops", len(op), columns, order)

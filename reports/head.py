@@ -9,7 +9,7 @@ import contextlib
 import datetime
 import shlex
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from checker.verdict import PropertyResult, Verdict
 from reports import words
@@ -18,9 +18,6 @@ from reports.model import SEVERITY, RunFolder
 from reports.operations import FAIL, INFO, OK
 
 Mood = Literal["good", "bad", "unsure", "plain"]
-MARKS: Final = {
-    Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_EXERCISED: "○",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -203,11 +200,15 @@ def _duration(folder: RunFolder) -> str:
 
 
 def commands(folder: RunFolder) -> list[Command]:
-    """The lines that replay the run, judge it again and build this page again."""
+    """The lines that replay the run, judge it again and build this page again.
+
+    A history that another tool recorded has no schedule: only that tool can run it again.
+    """
     where = shlex.quote(folder.folder)
     replay = folder.info.replay or f"floodmark run --schedule {where}"
+    again = [] if folder.info.source else [Command("run the same storm again", replay)]
     return [
-        Command("run the same storm again", replay),
+        *again,
         Command("judge what was recorded again", f"floodmark check {where}"),
         Command("build this page again", f"floodmark report {where}"),
     ]

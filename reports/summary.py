@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from checker.verdict import Verdict
-from reports import head, model, words
+from reports import head, look, model, words
 
 
 def summary(run_dir: Path) -> str:
@@ -17,7 +17,7 @@ def summary(run_dir: Path) -> str:
     facts = dict(head.facts(folder))
     badges = {badge.name: badge for badge in head.badges(folder)}
     lines = [
-        f"{head.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
+        f"{look.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
         f"  {head.sentence(folder)}",
         f"  run         {facts['protocol']}, switches {facts['switches']}, seed {facts['seed']}, "
         f"schedule {facts['schedule']}, {facts['duration']}",
@@ -36,7 +36,8 @@ def summary(run_dir: Path) -> str:
         lines.append(f"  finding     {text}: {words.clip(anomaly.message, 160)}")
     if len(folder.anomalies) > 3:
         lines.append(f"              and {len(folder.anomalies) - 3} more kinds of findings")
-    lines.append(f"  replay      {head.commands(folder)[0].line}")
+    if not folder.info.source:
+        lines.append(f"  replay      {head.commands(folder)[0].line}")
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 

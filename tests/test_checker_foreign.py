@@ -13,6 +13,9 @@ from checker.foreign import foreign_history, form_of, run_folder_of, validate
 from checker.inprocess import check_run
 from checker.verdict import RunResult, Verdict
 from harness.history import Op, Send, encode
+from reports.head import commands
+from reports.model import read
+from reports.summary import summary
 from tests.checker.story import Story, against
 
 
@@ -109,6 +112,16 @@ def test_jepsens_classes_are_named(tmp_path: Path, form: str) -> None:
         "G1a", "G0-realtime", "duplicate", "inconsistent-offsets", "lost-write",
         "nonmonotonic-send",
     }  # fmt: skip
+
+
+def test_what_another_tool_recorded_cannot_be_run_again(tmp_path: Path) -> None:
+    sound().check(tmp_path)
+    folder = tmp_path / "history.edn.floodmark"
+    assert [command.does for command in commands(read(folder))] == [
+        "judge what was recorded again", "build this page again",
+    ]  # fmt: skip
+    assert commands(read(folder))[0].line == f"floodmark check {folder}"
+    assert "replay" not in summary(folder)
 
 
 def test_what_is_never_polled_is_unseen(tmp_path: Path) -> None:

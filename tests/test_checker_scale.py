@@ -25,6 +25,7 @@ from checker.tallies import joined, tallied
 from checker.thinning import thin_ops
 from checker.verdict import RunResult, Verdict
 from harness.bench_check import compare
+from harness.history import OpType
 from harness.judge import run_folders
 from harness.planting import PLANTS
 from harness.synthetic import Made, Size, make_history
@@ -95,6 +96,22 @@ def test_a_history_kept_as_tables_is_judged_as_its_lines_were(tmp_path: Path) ->
     by_lines = check_run(folder, write=True)
     (folder / "history.jsonl").unlink()
     assert check_run(folder) == by_lines
+
+
+@pytest.mark.parametrize("outcome", ["ok", "info"])
+def test_the_schedules_own_operations_are_known_from_tables_too(
+    tmp_path: Path, outcome: OpType
+) -> None:
+    s = Story()
+    s.schedule = {
+        "workload": {"clients": 0, "consumers": 0, "operations": [{"what": "send", "must": "ok"}]}
+    }
+    s.send(5, at=0, outcome=outcome, step=0)
+    folder = s.write(tmp_path / "run")
+    by_lines = check_run(folder, write=True)
+    (folder / "history.jsonl").unlink()
+    assert check_run(folder) == by_lines
+    assert [a.name for a in by_lines.anomalies] == ["operation-missed"] * (outcome != "ok")
 
 
 def test_a_damaged_table_is_one_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from harness.crew import Crew
 from harness.operator import OperatingConsumer, OperatingProducer, Operator
 from nemesis.schedule import Cluster, Operation, Poll, Send, Workload
@@ -80,6 +82,8 @@ def test_they_are_numbered_after_the_other_clients_and_before_the_final_readers(
         "c1": "producer", "c2": "consumer", "c3": "operating-producer",
         "c4": "operating-consumer", "c5": "final-reader",
     }  # fmt: skip
+    formats = (Path(__file__).parent.parent / "docs/file-formats.md").read_text()
+    assert all(f"`{role}`" in formats for role in crew.roles.values())
     assert crew.working == ("c1", "c2", "c3", "c4")
     assert crew.writing == ("c1", "c3", "c4")
     sessions = crew.sessions(iter(range(10)).__next__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ SEEDS_APART: Final = 1024
 """Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
 """Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
+_COUNTED: Final = ("buckets", "precursors", "strikes")
+"""What workers count by name."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +57,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tally(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
-    distinct states of the cluster in the run that had most."""
+    distinct states of the cluster in the run that had most. `buckets` counts failures by bucket,
+    `precursors` runs by the first invariant broken inside a cluster, `strikes` faults by
+    `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -65,6 +70,9 @@ class Tally(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     findings: list[Finding] = []
     problems: list[str] = []
+    buckets: dict[str, int] = {}
+    precursors: dict[str, int] = {}
+    strikes: dict[str, int] = {}
 
     @property
     def schedules_per_s(self) -> float:
@@ -73,7 +81,8 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched, how, and for how long."""
+    """What is searched, how, and for how long. Failures of the buckets `known` are counted and not
+    shrunk again."""
 
     subject: Subject
     engine: str = "random"
@@ -81,6 +90,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     cores: int = 1
     shrink_tries: int = 1500
+    known: tuple[str, ...] = ()
 
     def shares(self, parts: int) -> list[Campaign]:
         """The campaign as so many campaigns of one core, each with a seed of its own."""
@@ -176,6 +186,8 @@ def _take(tally: Tally, covered: set[str], said: dict[str, Any]) -> None:
         if finding.bucket not in known:
             tally.findings.append(finding)
     tally.problems += [p for p in said["problems"] if p not in tally.problems]
+    for name in _COUNTED:
+        _add(getattr(tally, name), said[name])
 
 
 class _Worker:
@@ -191,7 +203,7 @@ class _Worker:
         self._seed = mine[0].seed if mine else 0
         self._done = 0
         self._began_s = self._said_s = time.monotonic()
-        self._buckets: set[str] = set()
+        self._buckets = set(campaign.known)
         self._covered: set[str] = set()
         self._unsaid = _nothing()
 
@@ -220,8 +232,12 @@ class _Worker:
         unsaid["states"] = max(unsaid["states"], outcome.states)
         if outcome.problem and len(unsaid["problems"]) < MAX_BUCKETS:
             unsaid["problems"].append(outcome.problem)
+        unsaid["strikes"].update(outcome.strikes)
+        if outcome.precursor:
+            unsaid["precursors"][outcome.precursor] += 1
         if outcome.failed:
             unsaid["failures"] += 1
+            unsaid["buckets"][outcome.bucket] += 1
             if outcome.bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
                 self._buckets.add(outcome.bucket)
                 self._found(schedule, outcome)
@@ -291,7 +307,14 @@ def merge(tallies: Iterable[Tally]) -> Tally:
         known = {finding.bucket for finding in whole.findings}
         whole.findings += [f for f in tally.findings if f.bucket not in known]
         whole.problems += [p for p in tally.problems if p not in whole.problems]
+        for name in _COUNTED:
+            _add(getattr(whole, name), getattr(tally, name))
     return whole
+
+
+def _add(counts: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
@@ -307,7 +330,7 @@ def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
 def _nothing() -> dict[str, Any]:
     return {
         "schedules": 0, "failures": 0, "virtual_us": 0, "events": 0, "coverage": [], "states": 0,
-        "findings": [], "problems": [],
+        "findings": [], "problems": [], **{name: Counter[str]() for name in _COUNTED},
     }  # fmt: skip
 
 

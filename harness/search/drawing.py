@@ -11,8 +11,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.acts import ACTS, ACTS_OF_OPERATORS, Act, Scene, strike
+from harness.search.acts import ACTS, ACTS_WITH_A_CONTROLLER, Act, strike
 from harness.search.choosing import Chooser
+from harness.search.scene import Scene
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
@@ -20,11 +21,24 @@ from node.core.protocol import protocol as protocol_of
 MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 12
 TIMINGS: Final = Timings(
-    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=60, fetch_timeout_ms=150,
+    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=150,
     retry_ms=20, election_min_ms=80, election_max_ms=160, hw_checkpoint_ms=100,
     idle_wait_ms=60, leader_timeout_ms=250,
 )  # fmt: skip
 """Every timeout about a sixth of a storm's: two virtual seconds hold many elections."""
+TEMPERS: Final = (
+    TIMINGS,
+    # Whoever lags keeps its place: an election finds it in the in-sync set.
+    replace(TIMINGS, lag_ms=2000),
+    # Leaders change before anybody is found to lag.
+    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, fetch_timeout_ms=100,
+            leader_timeout_ms=120),
+    # The in-sync set changes before anybody is found to be dead.
+    replace(TIMINGS, session_ms=600, lag_ms=120),
+    # Candidates stand at the same moment, and nothing is soon written down.
+    replace(TIMINGS, election_min_ms=80, election_max_ms=90, hw_checkpoint_ms=2000),
+)  # fmt: skip
+"""How clusters differ in what they notice first."""
 
 
 def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()) -> Schedule:
@@ -42,41 +56,43 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
         choose.pick(acts)(scene)
     workload = Workload(
         seed=seed,
-        clients=choose.pick((1, 1, 2)),
+        clients=choose.pick((2, 1, 3)),
         consumers=choose.integer(0, 1),
-        rate=choose.pick((10.0, 20.0, 5.0)),
+        rate=choose.pick((20.0, 40.0, 10.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
-        acks=choose.pick((-1, -1, -1, 1)),
-        timeout_ms=600,
-        duration_ms=min(2000, scene.now_ms + choose.pick((500, 900, 1300))),
+        acks=-1 if choose.chance(92) else 1,
+        timeout_ms=choose.pick((200, 100, 600)),
+        duration_ms=min(2000, scene.now_ms + choose.pick((400, 700, 1100))),
     )
     faults = tuple(scene.faults[:MAX_FAULTS_DRAWN])
     return Schedule(cluster=cluster, workload=workload, faults=faults)
 
 
 def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
-    brokers = choose.pick((3, 2, 3, 3, 4))
-    factor = min(brokers, choose.pick((3, 2, 3)))
+    brokers = choose.pick((3, 3, 3, 2, 3, 4))
+    factor = min(brokers, choose.pick((3, 3, 3, 2)))
+    if choose.chance(4):
+        factor = 1
     return Cluster(
         protocol=protocol,
         switches=switches,
         brokers=brokers,
         voters=1,
-        partitions=choose.pick((1, 1, 1, 1, 2)),
+        partitions=2 if choose.chance(10) else 1,
         replication_factor=factor,
-        min_isr=min(factor, choose.pick((2, 1, 1))),
+        min_isr=min(factor, choose.pick((2, 1))),
         flush=choose.pick(("sync", "sync", "async")),
-        flush_interval_ms=choose.pick((200, 1000)),
-        unclean_election=choose.chance(12),
-        timings=replace(TIMINGS, lag_ms=choose.pick((TIMINGS.lag_ms, TIMINGS.lag_ms, 2000))),
+        flush_interval_ms=choose.pick((1000, 200)),
+        unclean_election=choose.chance(8),
+        timings=choose.pick(TEMPERS),
     )
 
 
 def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    possible = [act for act in ACTS if not (votes and act in ACTS_OF_OPERATORS)]
+    possible = [act for act in ACTS if not (votes and act in ACTS_WITH_A_CONTROLLER)]
     chosen = [act for act in possible if choose.chance(35)]
-    if strike not in chosen and choose.chance(70):
+    if strike not in chosen and choose.chance(60):
         chosen.append(strike)
     return chosen or [strike]

@@ -136,8 +136,12 @@ def shows(exhibit: Exhibited, schedule: Schedule) -> Attempt | None:
     return outcome
 
 
-def hunt(exhibit: Exhibited, seed: int, seconds: float) -> Entry:
-    """Search for an exhibit, at most `seconds` of this core; shrink what is found."""
+def hunt(exhibit: Exhibited, seed: int, seconds: float, *, shrink: bool = True) -> Entry:
+    """Search for an exhibit, at most `seconds` of this core; shrink what is found, if asked to.
+
+    Unshrunk, the entry's schedule is the one that was drawn, and nothing is known of its
+    steadiness.
+    """
     began_s = time.process_time()
     others = number = 0
     while time.process_time() - began_s < seconds:
@@ -151,6 +155,12 @@ def hunt(exhibit: Exhibited, seed: int, seconds: float) -> Entry:
             others += 1
             continue
         spent_s = time.process_time() - began_s
+        if not shrink:
+            return Entry(
+                exhibit=exhibit, seed=seed, found=True, schedules=number, seconds=round(spent_s, 1),
+                others=others, bucket=outcome.bucket, sentence=outcome.sentence,
+                faults_drawn=len(schedule.faults), faults=len(schedule.faults), schedule=schedule,
+            )  # fmt: skip
         return _reduced(exhibit, seed, schedule, outcome, number, spent_s, others)
     spent_s = time.process_time() - began_s
     return Entry(

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from harness.sim import folder, waiting
 from harness.sim.breach import Breach
 from harness.sim.cluster import SimCluster
 from harness.sim.coverage import Coverage, Point
+from harness.sim.network import Struck
 from harness.sim.node import SimNode
 from harness.sim.watcher import Watcher
 from harness.storm import Storm
@@ -99,17 +100,21 @@ class SimResult:
 
 def simulate(
     schedule: Schedule, *, seed: int, watch: bool = True, keep: Path | None = None,
-    stop_at: StopAt = "any",
+    stop_at: StopAt = "any", spares: Callable[[Struck], bool] | None = None,
 ) -> SimResult:  # fmt: skip
     """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
 
     With `watch` the invariants are checked at every step, and the run ends at the first breach:
     of any of them, only of one that the checker should see too ("visible"), or goes on to its end
-    in any case ("never"). With `keep` a run folder is written there, as a real run leaves one.
+    in any case ("never"). Messages that `spares` picks pass the faults on links; it hears of each
+    one that is to be dropped or held. With `keep` a run folder is written there, as a real run
+    leaves one.
     Raises FloodmarkError when the cluster does not come up, or the folder cannot be written.
     """
     with _no_collections():
         run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at)
+        if spares is not None:
+            run.cluster.network.spare(spares)
         run.execute()
         return run.result(keep)
 

@@ -256,7 +256,12 @@ class Watcher:
         if event["leader_epoch"] <= before["leader_epoch"]:
             return
         may_lead = {*before["isr"], *before["elr"]} or {*before["last_known_elr"]}
-        if elected not in may_lead and elected not in before["adding"]:
+        # So may one it keeps, where the record that ends it takes the leader away.
+        completed = (
+            before["leader"] in before["removing"] and not event["removing"]
+            and elected in event["isr"]
+        )  # fmt: skip
+        if elected not in may_lead and elected not in before["adding"] and not completed:
             self._tell(
                 "clean-election", event["partition"],
                 f"{elected} was elected leader of {event['partition']} in epoch "

@@ -251,21 +251,18 @@ def _too_long(_: int, __: FrameType | None) -> None:
 def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     """The test that notices the mutant, "" if none does; tests that did before are tried first."""
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LONGEST_S)
-    try:
-        with in_place(mutant):
-            for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
-                try:
-                    test.run()
-                except _TooLong:
-                    return "it does not end"
-                except Exception:
-                    luck[f"{mutant.function} {test.name}"] += 1
-                    return test.name
-    except _TooLong:
-        return "it does not end"
-    finally:
-        signal.alarm(0)
+    with in_place(mutant):
+        for test in sorted(tests, key=lambda t: -luck[f"{mutant.function} {t.name}"]):
+            try:
+                signal.alarm(LONGEST_S)
+                test.run()
+            except _TooLong:
+                return "it does not end"
+            except Exception:
+                luck[f"{mutant.function} {test.name}"] += 1
+                return test.name
+            finally:
+                signal.alarm(0)
     return ""
 
 
@@ -314,10 +311,10 @@ def main(arguments: list[str]) -> int:
             key = _key(mutant)
             if not known.get(key):
                 known[key] = killed_by(mutant, tests, luck)
+                given.state.write_text(json.dumps(known))
             found.append((mutant, known[key]))
             if not known[key]:
                 print(f"SURVIVES {key} {mutant.where}: {mutant.change}", flush=True)
-        given.state.write_text(json.dumps(known))
         dead = sum(bool(by) for _, by in found)
         print(f"{file}: {dead} of {len(found)} killed", flush=True)
     equivalent = json.loads((Path(__file__).parent / "equivalent_mutants.json").read_text())
