@@ -31,6 +31,8 @@ from checker.kept import Place
 from checker.lines import Problems
 from checker.measures_sql import measure, read_tables
 from checker.parcel import SPARK_SCHEMA, packed, parcels
+from checker.parted import into_tables
+from checker.read_tables import table_sources
 from checker.run_tables import conclude
 from checker.slices import Ranges, ranges_of, split
 from checker.source import Source
@@ -80,18 +82,23 @@ def check(
 
 def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
-    work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
+    found = [Collected(meta.load(run.folder, Problems())) for run in runs]
     for run in runs:
         if run.written is not None:
             tables.clear_counts(run.written)
+    in_parts = into_tables(session, runs, [known.meta for known in found])
+    work = [
+        source
+        for number, run in enumerate(runs)
+        for source in _sources(number, run, in_parts.get(number))
+    ]
     size = sum(source.size for source in work)
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
-    found = [Collected(meta.load(run.folder, Problems())) for run in runs]
     parts = {
         n: ranges_of(run.tables, found[n].meta)
         for n, run in enumerate(runs)
         # Only tables say beforehand how many reads there are.
-        if run.tables is not None and only_tables(run.folder)
+        if run.tables is not None and (n in in_parts or only_tables(run.folder))
     }
     rows = _judged(session, runs, work, parts)
     if again := {(row["run"], row["partition"]) for row in rows if row["what"] == NOT_SOUND}:
@@ -142,6 +149,15 @@ def _tables(runs: Sequence[Place], name: str) -> dict[Path, int]:
     """The tables of one name that are there, and whose they are."""
     places = {run.tables / f"{name}.parquet": n for n, run in enumerate(runs) if run.tables}
     return {path: number for path, number in places.items() if path.exists()}
+
+
+def _sources(number: int, run: Place, made: Path | None) -> list[Source]:
+    """What there is to read of a run; its history from the tables that were `made` of it."""
+    found = sources(number, run.folder)
+    if made is None:
+        return found
+    kept = [source for source in found if source.kind != "history"]
+    return [*kept, *table_sources(number, run.folder, made)]
 
 
 def _judged(
