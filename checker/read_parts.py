@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from checker import tables
+from checker.facts import I64
 from checker.meta import RunMeta
 from checker.read_history import Reader, rows_of
 from checker.read_tables import HISTORY_TABLES
@@ -36,10 +39,9 @@ class Part:
     # operations that did not end here, and completions of operations that did not begin here
     open: Sequence[Op]
     awaited: Sequence[Op]
-    # the lowest and highest number of an operation invoked here; the first and last time, and the
-    # partitions used, by process
-    lowest: int
-    highest: int
+    # the numbers of the operations invoked here, as ranges from .. to; the first and last time,
+    # and the partitions used, by process
+    invoked: I64
     first_us: dict[int, int]
     last_us: dict[int, int]
     used: dict[int, set[str]]
@@ -59,13 +61,13 @@ class _PartReader(Reader):
         super().__init__(source, into)
         self.awaited: list[Op] = []
         self.first_us: dict[int, int] = {}
-        self.lowest, self.highest = 1 << 63, -1
+        self.invoked: list[int] = []
 
     def take(self, number: int, op: Op) -> None:
         """One line."""
         self.first_us.setdefault(op.process, op.t_us)
         if op.type == "invoke":
-            self.lowest, self.highest = min(self.lowest, op.op), max(self.highest, op.op)
+            self.invoked.append(op.op)
         super().take(number, op)
 
     def is_awaited(self, number: int, op: Op) -> bool:
@@ -90,9 +92,17 @@ def read_part(
     if plain:
         _write(reader, folder, number)
     return Part(
-        number, plain, [*reader.open.values()], reader.awaited, reader.lowest, reader.highest,
+        number, plain, [*reader.open.values()], reader.awaited, _ranges(reader.invoked),
         reader.first_us, reader.last_us, reader.used, reader.moves,
     )  # fmt: skip
+
+
+def _ranges(numbers: Sequence[int]) -> I64:
+    """Numbers as the ranges they make up, a row each: the first and the last one of it."""
+    found = np.sort(np.array(numbers, np.int64))
+    breaks = np.flatnonzero(np.diff(found) > 1)
+    starts, ends = np.append(0, breaks + 1), np.append(breaks, len(found) - 1)
+    return found[np.stack((starts, ends), axis=1)] if len(found) else np.zeros((0, 2), np.int64)
 
 
 def _blocks(path: Path, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -114,9 +124,12 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
     parts = sorted(parts, key=lambda part: part.number)
     into = Ingested(known)
     reader = Reader(source, into)
-    highest = -1
+    numbers = np.concatenate([part.invoked for part in parts])
+    numbers = numbers[np.argsort(numbers[:, 0])]
+    if not len(numbers) or (numbers[1:, 0] <= numbers[:-1, 1]).any():
+        return False
     for part in parts:
-        if not part.plain or (part.highest >= 0 and part.lowest <= highest):
+        if not part.plain:
             return False
         if any(reader.last_us.get(p, t_us) > t_us for p, t_us in part.first_us.items()):
             return False
@@ -130,10 +143,9 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
         reader.moves += part.moves
         for process, used in part.used.items():
             reader.used.setdefault(process, set()).update(used)
-        highest = max(highest, part.highest)
     for invoked in reader.open.values():
         reader.add(invoked, None)
-    if reader.unknown or highest < 0:
+    if reader.unknown:
         return False
     _write(reader, folder, len(parts), every=True)
     return True

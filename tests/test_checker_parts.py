@@ -17,6 +17,9 @@ from checker.pipeline import check
 from checker.read_parts import join, parts_of, read_part
 from checker.read_tables import HISTORY_TABLES
 from checker.source import Source
+from harness.planting import PLANTS
+from harness.synthetic import Size, make_history
+from harness.synthetic_lines import write_lines
 from tests.checker.story import P, Story
 
 
@@ -66,6 +69,18 @@ def test_the_tables_are_the_same_however_it_is_cut(
         assert in_parts(folder, tmp_path / str(size))
         for name in HISTORY_TABLES:
             assert rows(tmp_path / str(size), name) == rows(folder / "tables", name), name
+
+
+def test_a_made_history_can_be_had_as_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, lines = tmp_path / "made", tmp_path / "lines"
+    make_history(Size(ops=2_000, plants=tuple(PLANTS)), folder)
+    assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
+    monkeypatch.setattr(read_parts, "PART_BYTES", 50_000)
+    assert in_parts(lines, tmp_path / "parts" / "tables")
+    (tmp_path / "parts" / "run.json").write_bytes((folder / "run.json").read_bytes())
+    assert check_run(lines) == check_run(folder) == check_run(tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
