@@ -187,6 +187,13 @@ class Evidence:
 
     def writer(self, values: I64) -> I64:
         """Row in `sends` of the send that wrote each value, -1 if none did."""
+        # Several checks ask for all that was read.
+        known = self.__dict__.get("read_records")
+        if known is not None and values is known.value:
+            return self.writer_of_read
+        return self._writer(values)
+
+    def _writer(self, values: I64) -> I64:
         order = self._sends_by_value
         starts = self.sends.value[order]
         if not len(order):
@@ -195,6 +202,11 @@ class Evidence:
         row = order[place]
         inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
         return np.where(inside, row, -1)
+
+    @cached_property
+    def writer_of_read(self) -> I64:
+        """The writer of each of `read_records`."""
+        return self._writer(self.read_records.value)
 
     def outcome_of_writer(self, values: I64) -> I64:
         """How the send that wrote each value ended, -1 if none did."""
@@ -233,8 +245,7 @@ class Evidence:
         """For each send whether it certainly took effect: ok, or info with a record of its
         operation read by an ok read, here or in another partition (`checker.proofs`)."""
         by_reads = np.zeros(len(self.sends), dtype=bool)
-        ok = self.read_records.value[(self.read_records.flags & READ_OK) != 0]
-        row = self.writer(ok)
+        row = self.writer_of_read[(self.read_records.flags & READ_OK) != 0]
         by_reads[row[row >= 0]] = True
         info = self.sends.outcome == Outcome.INFO
         found: Mask = self.sends.outcome == Outcome.OK
@@ -273,7 +284,8 @@ class Evidence:
         """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
         record is."""
         sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
-        return sure[first_of(sure)]
+        found: I64 = sure[first_of(sure)]
+        return found
 
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset."""
@@ -285,8 +297,8 @@ class Evidence:
         sends, read = self.sends, self.read_records
         told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(told & (sends.count > 0))
-        read = read.take(read.t_us < NEVER)
-        writer = self.writer(read.value)
+        timed = read.t_us < NEVER
+        read, writer = read.take(timed), self.writer_of_read[timed]
         # What was read before it was sent tells nothing of when it was appended.
         late = writer < 0
         late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
