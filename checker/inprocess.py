@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,16 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from checker import measures, meta, tables
-from checker.assemble import Collected
+from checker.assemble import Collected, assemble
 from checker.curves import Curves
-from checker.facts import Kind
+from checker.facts import Kind, block
 from checker.findings import Finding
-from checker.group import groups_of
-from checker.ingest import ingest, sources
+from checker.group import Group, groups_of
+from checker.ingest import IN_MEMORY, ingest, sources, sources_in_memory
 from checker.judge import drawn_curves, findings, sentences
 from checker.kept import Place
-from checker.lines import Problems
+from checker.lines import Files, Problems
 from checker.results import write_results
+from checker.rows import Rows, groups_of_rows
 from checker.run_tables import conclude
 from checker.strangers import Home, homes, wrote
 from checker.strikes import strikes_of
@@ -79,12 +80,32 @@ def _check(path: Path, folder: Path | None) -> RunResult:
     return concluded.result
 
 
+def check_files(files: Files) -> RunResult:
+    """Judge a run whose files are in memory, by their names in a run folder: the same readers and
+    checks as for a folder. Measures are not taken, but for the number of faults.
+    """
+    about = meta.load(Path(IN_MEMORY), Problems(), files)
+    facts: list[Rows] = []
+    for source in sources_in_memory(files):
+        facts.extend(ingest(source, None, about).facts)
+    run = judge_groups(about, groups_of_rows(facts))
+    sent = (block(0, f.kind, f.partition, **f.columns) for f in facts if f.kind is Kind.SEND)
+    return assemble(run, _homes(run, sent), {"faults": run.faults})
+
+
 def judge_facts(
     about: meta.RunMeta, facts: Sequence[pa.RecordBatch], *, measured: bool = False
 ) -> Collected:
     """Judge all groups of one run's facts, in order of partition; `measured` draws curves too."""
+    return judge_groups(about, groups_of(facts), measured=measured)
+
+
+def judge_groups(
+    about: meta.RunMeta, groups: Iterable[Group], *, measured: bool = False
+) -> Collected:
+    """Judge the groups of one run."""
     run = Collected(about)
-    for group in groups_of(facts):
+    for group in groups:
         run.findings += [(group.partition, found) for found in findings(group)]
         for what, text in sentences(group):
             _told(run, what, text)
@@ -112,17 +133,17 @@ def _told(run: Collected, what: str, text: str) -> None:
         run.notes.append(text)
 
 
-def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home]:
+def _homes(run: Collected, facts: Iterable[pa.RecordBatch]) -> Mapping[int, Home]:
     """Where the unclaimed values of a run were really sent."""
     wanted = run.unclaimed()
     if not wanted:
         return {}
     names = ("partition", "op", "process", "client", "t0", "value", "count")
     found: dict[int, Home] = {}
-    for block in facts:
-        if block.column("kind")[0].as_py() == Kind.SEND:
-            rows = wrote(wanted, block.column("value").to_numpy(), block.column("count").to_numpy())
-            hits = block.select(names).take(pa.array(rows)).to_pydict()
+    for part in facts:
+        if part.column("kind")[0].as_py() == Kind.SEND:
+            rows = wrote(wanted, part.column("value").to_numpy(), part.column("count").to_numpy())
+            hits = part.select(names).take(pa.array(rows)).to_pydict()
             about = [Home(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
             found |= homes(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
     return found

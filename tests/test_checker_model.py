@@ -7,42 +7,28 @@ with it by their definition. Either way the checker says what the slow definitio
 from __future__ import annotations
 
 import random
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from checker.catalogue import CATALOGUE, Needs
+from tests.checker.agreed import EXERCISE, agreed
 from tests.checker.corruption import CORRUPTIONS, Corruption
-from tests.checker.defined import everything
-from tests.checker.definitions import EXCUSED
 from tests.checker.model import Model, World
 
-EXERCISE = {kind.name for kind in CATALOGUE if kind.needs is Needs.EXERCISE}
 STEPS = st.integers(5, 45)
 
 slow_but_sure = settings(
-    max_examples=60, derandomize=True, deadline=None,
+    max_examples=40, derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 
 
 def judged(world: World) -> Counter[str]:
-    """What the checker finds, which must be what the definitions say; exercise left out."""
-    s = world.tell()
-    with tempfile.TemporaryDirectory() as folder:
-        found = s.check(Path(folder))
-    assert not found.problems
-    counts, excused = Counter[str](), Counter[str]()
-    for anomaly in found.anomalies:
-        counts[anomaly.name] += anomaly.count
-        if anomaly.name in EXCUSED and anomaly.allowed:
-            excused[anomaly.name] += anomaly.count
-    assert (counts, excused) == everything(s)
-    return Counter({name: n for name, n in counts.items() if name not in EXERCISE})
+    """What the checker finds; exercise left out."""
+    found = agreed(world.tell())
+    return Counter({name: n for name, n in found.items() if name not in EXERCISE})
 
 
 def check_corrupted(made: Corruption, world: World) -> None:

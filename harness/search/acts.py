@@ -11,7 +11,7 @@ in-sync set has changed. Nothing here knows any particular bug.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from harness.search.scene import Scene, When, later
 from nemesis.schedule import (
@@ -35,6 +35,9 @@ from node.trace import METADATA_PARTITION
 
 Act = Callable[[Scene], None]
 
+_ACTIONS: Final[tuple[Literal["drop", "delay", "duplicate", "hold"], ...]] = (
+    "hold", "hold", "drop", "delay", "duplicate",
+)  # fmt: skip
 _COPYING: Final = ("fetched", "fetched", "fetch", "epoch-ended", "epoch-end")
 _VOTING: Final = ("fetched", "fetched", "fetch", "vote", "voted", "begin-epoch")
 _UPWARDS: Final = ("alter", "alter", "heartbeat", "register", "report-leader")
@@ -46,6 +49,10 @@ def bounce(scene: Scene) -> None:
     """A broker goes down and is soon back: felt when it starts, registers, has a role, cuts."""
     choose, on = scene.choose, scene.broker()
     when, span = scene.when(), scene.span_ms(0, 2, 10, 30, 60, 130)
+    if scene.votes and choose.chance(40):
+        event, match = choose.pick((("vote", {}), ("role", {"role": "candidate"})))
+        match = {"node": on, "partition": scene.partition, **match}
+        when = {"after": After(event=event, match=match, nth=choose.integer(1, 2))}
     match choose.pick(("kill", "power", "power", "stop")):
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
@@ -67,13 +74,17 @@ def bounce(scene: Scene) -> None:
 
 
 def strike(scene: Scene) -> None:
-    """The leader dies, freezes or is cut off, briefly or for longer than anybody waits: felt when
+    """The leader dies, freezes or is cut off, as a rule for longer than anybody waits: felt when
     the next one leads, writes or commits."""
-    choose, on, when = scene.choose, scene.leader, scene.when()
-    span = scene.span_ms(130, 180, 250, 400, 800, 20, 70)
+    _strike(scene, scene.when())
+
+
+def _strike(scene: Scene, when: When) -> None:
+    choose, on = scene.choose, scene.leader
+    span = scene.span_ms(130, 180, 250, 400, 800, 50)
     way = choose.pick((
-        "kill", "kill", "kill", "isolate", "isolate", "isolate", "stop", "stop", "pause", "power",
-        "zombie", "deaf", "lonely",
+        "kill", "kill", "kill", "isolate", "isolate", "isolate", "stop", "stop", "stop", "pause",
+        "power", "zombie", "deaf",
     ))  # fmt: skip
     match way:
         case "kill":
@@ -90,26 +101,51 @@ def strike(scene: Scene) -> None:
         case "zombie":
             two_way = choose.chance(50)
             scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
-        case "lonely":
-            two_way = choose.chance(70)
-            scene.faults.append(Cut(on=on, to="all", two_way=two_way, for_ms=span, **when))
         case _:
             scene.faults.append(Cut(on="voters", to=on, two_way=False, for_ms=span, **when))
     scene.feel_election()
+
+
+def strand(scene: Scene) -> None:
+    """The leader writes what not all get, or nobody, and is struck a little later: the next one
+    leads with another log than some of the others."""
+    choose, when = scene.choose, scene.when()
+    span = scene.span_ms(130, 250, 400, 800)
+    match choose.pick(("pair", "deaf", "apart", "lonely")):
+        case "pair":
+            scene.faults.append(Cut(on=scene.broker(), to=scene.leader, for_ms=span, **when))
+        case "apart":
+            scene.faults.append(Cut(on=scene.broker(), to="all", for_ms=span, **when))
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", scene.broker(), span, when))
+        case _:
+            scene.faults.append(
+                Cut(on=scene.leader, to="all", for_ms=span, **when) if choose.chance(50)
+                else _deaf(scene, scene.leader, "all", span, when)
+            )
+    _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
+
+
+def _deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
+    """What leaders answer does not come, or comes much later."""
+    return Link(
+        on=on, to=to, action=scene.choose.pick(("drop", "hold")), kinds=("fetched", "epoch-ended"),
+        match={"partition": scene.partition}, for_ms=span, **when,
+    )  # fmt: skip
 
 
 def lag(scene: Scene) -> None:
     """A follower gets nothing new, or nothing through, while others go on: felt when the in-sync
     set is to change, and when it has changed."""
     choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(30, 80, 130, 200, 300, 1000)
+    when, span = scene.when(), scene.span_ms(130, 200, 300, 600, 1000, 60)
     way = choose.pick(("deaf", "deaf", "mute", "pair", "pair", "brokers", "voters", "rest", "slow"))
     match way:
-        case "deaf" | "mute":
-            kinds = ("fetched", "epoch-ended") if way == "deaf" else ("fetch", "epoch-end")
-            one, other = ("rest", on) if way == "deaf" else (on, "rest")
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", on, span, when))
+        case "mute":
             scene.faults.append(Link(
-                on=one, to=other, action="drop", kinds=kinds, for_ms=span,
+                on=on, to="rest", action="drop", kinds=("fetch", "epoch-end"), for_ms=span,
                 match={"partition": scene.partition}, **when,
             ))  # fmt: skip
         case "pair":
@@ -143,14 +179,15 @@ def hold(scene: Scene) -> None:
             answers = not answers
         on, to = ("rest", one) if answers else (one, "rest")
         match = {"partition": scene.partition}
-        if kind == "fetched" and choose.chance(30):
+        if kind == "fetched" and choose.chance(40):
             match["diverging"] = True
-    action = choose.pick(("hold", "hold", "drop", "delay", "duplicate"))
+    action = choose.pick(_ACTIONS)
     late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
     name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
         name=name, on=on, to=to, action=action, kinds=(kind,), match=match, delay_ms=late_ms,
-        limit=choose.pick((None, None, 1, 2, 5)), for_ms=scene.span_ms(60, 130, 200, 300, 500, 1000),
+        limit=choose.pick((None, 1, 1, 2)),
+        for_ms=scene.span_ms(60, 130, 200, 300, 500, 1000),
         **scene.when(arming=True),
     ))  # fmt: skip
     # A rule is armed ahead of time: what was felt before may still set off the next act.
@@ -159,9 +196,8 @@ def hold(scene: Scene) -> None:
 
 
 def let_go(scene: Scene) -> None:
-    """What is held arrives now."""
-    if scene.held:
-        scene.faults.append(Release(of=scene.held.pop(0), **scene.when()))
+    """What is held arrives."""
+    scene.faults.append(Release(of=scene.held.pop(0), **scene.when()))
 
 
 def blackout(scene: Scene) -> None:
@@ -188,7 +224,7 @@ def crash(scene: Scene) -> None:
         nth=choose.integer(1, 4), before=choose.pick(("commit", "send")), **when,
     ))  # fmt: skip
     span = scene.span_ms(0, 5, 60, 130, 300)
-    stands = {"after": After(event="break")}
+    stands: When = {"after": After(event="break")}
     if choose.chance(70):
         scene.faults.append(Kill(on=on, for_ms=span, **stands))
     else:
@@ -250,7 +286,7 @@ def govern(scene: Scene) -> None:
 def forget(scene: Scene) -> None:
     """A broker hears no news of the cluster, and goes by what it knew; it is alive and well."""
     choose, on = scene.choose, scene.broker()
-    action = choose.pick(("drop", "hold"))
+    action = choose.pick(_ACTIONS[1:3])
     name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
         name=name, on="voters", to=on, action=action, kinds=("fetched",),
@@ -261,10 +297,12 @@ def forget(scene: Scene) -> None:
         scene.held.append(name)
 
 
-ACTS: Final[tuple[Act, ...]] = (
-    strike, bounce, lag, hold, let_go, hand_over, blackout, split, govern, crash, forget,
-)  # fmt: skip
+ACTS: Final[dict[Act, int]] = {
+    strike: 50, strand: 50, lag: 50, hold: 50, bounce: 40, hand_over: 35,
+    forget: 25, blackout: 25, crash: 25, split: 15, govern: 20,
+}  # fmt: skip
+"""Each act, and in how many percent of the experiments it is used."""
 ACTS_WITH_A_CONTROLLER: Final = (hand_over, govern, forget)
 """Acts that ask the controller for something; where replicas vote, there is nothing to ask for."""
 
-__all__ = ["ACTS", "ACTS_WITH_A_CONTROLLER", "Act", "When", "strike"]
+__all__ = ["ACTS", "ACTS_WITH_A_CONTROLLER", "Act", "let_go", "strike"]

@@ -11,26 +11,69 @@ This knows invariants, and no bug: a protocol that keeps them is never pursued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from harness.sim.breach import Breach
 from harness.sim.run import SimResult, simulate
-from nemesis.schedule import After, Bridge, Cut, Fault, Isolate, Kill, Link, Release, Schedule, check
+from nemesis.schedule import (
+    After,
+    Bridge,
+    Cut,
+    Fault,
+    Isolate,
+    Kill,
+    Link,
+    Release,
+    Schedule,
+    check,
+)
 from node import trace
 from node.errors import FloodmarkError, UsageError
 
+MAX_DEPTH: Final = 2
+"""First what lets somebody lack something, then what lets that one lead."""
 _LEFT_OUT: Final = "quorum-superset"
 _MOMENTS: Final = {
     trace.HW: ("node", "partition", "role"),
+    trace.APPEND: ("node", "partition", "role"),
     trace.TRUNCATED: ("node", "partition"),
     trace.PARTITION: ("partition",),
     trace.ISR: ("node", "partition"),
     trace.PROPOSED: ("node", "partition"),
     trace.ROLE: ("node", "partition", "role"),
 }  # fmt: skip
+
+
+class Outcome(Protocol):
+    """What a judge says of a run."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a property broke."""
+        ...
+
+    @property
+    def precursor(self) -> str:
+        """The first invariant inside the cluster that broke, "" if none."""
+        ...
+
+
+Out = TypeVar("Out", bound=Outcome)
+
+
+def judged(schedule: Schedule, judge: Callable[[Schedule], Out]) -> Iterator[tuple[Schedule, Out]]:
+    """Judge a schedule, and what may follow from an inner invariant that it breaks."""
+    waiting = deque([(schedule, 0)])
+    while waiting:
+        candidate, depth = waiting.popleft()
+        outcome = judge(candidate)
+        yield candidate, outcome
+        if outcome.precursor and depth < MAX_DEPTH:
+            waiting += [(follow, depth + 1) for follow in pursued(candidate)]
 
 
 def pursued(schedule: Schedule) -> Iterator[Schedule]:

@@ -45,7 +45,7 @@ def corruption(anomaly: str, *companions: str) -> Callable[[Corrupt], Corrupt]:
 # Two values at one offset: whoever else relied on one of them is now at odds with the other.
 CONFLICT = (
     "divergence", "inconsistent-offsets", "duplicate", "realtime-order", "nonmonotonic-send",
-    "int-nonmonotonic-send", "int-send-skip", "precommitted-read", "future-read", "g0", "g1c",
+    "int-nonmonotonic-send", "int-send-skip", "g0", "g1c",
     "g0-process", "g1c-process", "g0-realtime", "g1c-realtime",
 )  # fmt: skip
 
@@ -300,7 +300,7 @@ def the_end_goes_back(world: World, rng: random.Random) -> bool:
 
 
 @corruption("nonmonotonic-send", "realtime-order", "duplicate", "inconsistent-offsets",
-            "divergence", "int-nonmonotonic-send", "g0-process", "g1c-process", "g0-realtime",
+            "stale-read", "int-nonmonotonic-send", "g0-process", "g1c-process", "g0-realtime",
             "g1c-realtime", "g0", "g1c", "int-send-skip")  # fmt: skip
 def a_producer_is_overtaken_by_itself(world: World, rng: random.Random) -> bool:
     """Two sends of a process are acknowledged in the wrong order."""

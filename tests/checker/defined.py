@@ -19,7 +19,7 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         logs={partition: logs_of(s, partition) for partition in s.partitions},
         staleness_us=s.run["promise"].get("staleness_ms", -1) * 1000,
         final_reads_due="final_us" in s.run["phases"] or s.run.get("complete_reads", False),
-        whole=s.run.get("history_whole", True),
+        whole=whole(s),
         established=established(s),
     )
     found = clients.counts()
@@ -37,6 +37,11 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         life = Counter({name: n for name, n in life.items() if name not in FROM_ABSENCE})
     found.update(life)
     return +found, clients.excused()
+
+
+def whole(s: Story) -> bool:
+    """Whether what is not in the history did not happen; of an empty one nobody believes that."""
+    return bool(s.history) and s.run.get("history_whole", True)
 
 
 def logs_of(s: Story, partition: str) -> Logs:

@@ -272,6 +272,7 @@ class OnePartition:
     def missing(self, *, weak_only: bool = False) -> Counter[str]:
         highest = max((self.at[v][0] for v in self.read), default=-1)
         found: Counter[str] = Counter()
+        open_ends = 0
         logged = {offset for offset, _ in self.logs.records}
         finals = self.all.final_reads_due or any(self.finals())
         for op, send, value, offset in self.owed():
@@ -285,6 +286,11 @@ class OnePartition:
                 found["tail-lost"] += 1
             elif finals and op.outcome == "ok" and self.all.whole:
                 found["unseen"] += 1
+            elif op.outcome == "ok" and not self.logs.complete:
+                open_ends += 1
+        # Neither read nor in a log nor waited for: nothing tells whether they are lost.
+        if open_ends and not weak_only:
+            found["no-lost-acknowledged-write unknown"] = 1
         return found
 
     def finals(self) -> Iterator[Read]:

@@ -96,9 +96,10 @@ class LifeDefinitions:
         heal_us, in_sync_us = self.phase("heal"), self.phase("in_sync")
         ends = [
             head.leo
-            for lines in self.story.logs.values()
+            for node, lines in self.story.logs.items()
             for head in lines
             if head.partition == partition and head.count == 0
+            if node not in self.story.unfinished
         ]
         due_us = heal_us + self.limit_us
         if in_sync_us:

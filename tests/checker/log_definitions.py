@@ -29,8 +29,9 @@ class Replica:
             for k in range(run.count)
         }
 
-    def ends(self) -> set[int]:
-        return {batch.offset + batch.count for batch in self.batches}
+    def ends(self, hashed: bool = False) -> set[int]:
+        """Where batches end; if `hashed`, only those with a prefix hash."""
+        return {b.offset + b.count for b in self.batches if b.hash or not hashed}
 
 
 class LogDefinitions:
@@ -75,7 +76,7 @@ class LogDefinitions:
         )
         found["divergence"] = len(self.divergence())
         if not found["divergence"] and self.due and self.complete:
-            every = {e for r in self.replicas.values() for e in r.ends()}
+            every = {e for r in self.replicas.values() for e in r.ends(True)}
             apart = self.hashes(everything=True) | self.inside(every, committed=False)
             found["divergent-tail"] = len(apart)
         if self.due and self.complete:
@@ -112,13 +113,15 @@ class LogDefinitions:
         found["hw-beyond-log"] = int(head.hw > head.leo >= 0)
         for a, b in itertools.pairwise(batches):
             found["epoch-regression"] += 0 <= b.epoch < a.epoch
+        # From batches without an epoch nothing can be recomputed.
+        stamped = [b for b in batches if b.epoch >= 0]
         starts = [
             (b.epoch, b.offset)
-            for a, b in itertools.pairwise([None, *batches])
+            for a, b in itertools.pairwise([None, *stamped])
             if b is not None and (a is None or a.epoch != b.epoch)
         ]
         kept = [entry for entry in head.epochs if entry[1] < due]
-        found["epoch-cache-mismatch"] = int(bool(batches and head.epochs) and kept != starts)
+        found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
         return found
 
     @staticmethod
@@ -148,8 +151,8 @@ class LogDefinitions:
         return found | self.inside(self.committed_ends() | told, committed=True)
 
     def committed_ends(self) -> set[int]:
-        """Batch ends of the logs below their HWs."""
-        return {end for r in self.replicas.values() for end in r.ends() if end <= r.head.hw}
+        """Batch ends of the logs, with their prefix hashes, below their HWs."""
+        return {end for r in self.replicas.values() for end in r.ends(True) if end <= r.head.hw}
 
     def hashes(self, *, everything: bool, events: bool = True) -> set[int]:
         """Batch ends with two prefix hashes: of committed batches and HW events (unless left out),
