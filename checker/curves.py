@@ -166,16 +166,19 @@ def _changes(
 
 def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
     """How much was known, and for how long, that answers did not have."""
-    reads = known.reads
+    reads, more = known.told, known.group.of(Kind.ANSWER)
     # One row an answer: all its runs state the same end.
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.t0 >= 0))
     end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
     rows = np.flatnonzero(end >= 0)
-    if not len(rows):
+    end, t0, t1 = (
+        np.concatenate(columns)
+        for columns in ((end[rows], more.hw), (reads.t0[rows], more.t0), (reads.t1[rows], more.t1))
+    )
+    if not len(end):
         return ()
-    end, t0, t1 = end[rows], reads.t0[rows], reads.t1[rows]
     moments = known.moments.take(known.moments.strong)
-    late_us = np.zeros(len(rows), np.int64)
+    late_us = np.zeros(len(end), np.int64)
     if len(moments.t_us):
         farthest = np.maximum.accumulate(moments.offset)
         at = np.searchsorted(farthest, end)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from checker.facts import FINAL, I64, PROVED, Kind, Outcome
+from checker.facts import CONTENT, FINAL, I64, PROVED, Kind, Outcome
 from checker.group import Facts, Group, Mask
 from checker.sorting import any_order_of, distinct, is_sorted, order_of
 
@@ -172,11 +172,28 @@ class Evidence:
         self.logs: Facts = group.of(Kind.LOG_REC)
 
     @cached_property
+    def told(self) -> Facts:
+        """The reads that the order of reads is judged on: all, unless they were thinned."""
+        return self.reads.take((self.reads.flags & CONTENT) == 0)
+
+    @property
+    def left_out(self) -> int:
+        """How many ok reads of records were left out (`checker.slices`)."""
+        return int(self.reads.hash2.sum())
+
+    @cached_property
     def _sends_by_value(self) -> I64:
         return np.argsort(self.sends.value, kind="stable")
 
     def writer(self, values: I64) -> I64:
         """Row in `sends` of the send that wrote each value, -1 if none did."""
+        # Several checks ask for all that was read.
+        known = self.__dict__.get("read_records")
+        if known is not None and values is known.value:
+            return self.writer_of_read
+        return self._writer(values)
+
+    def _writer(self, values: I64) -> I64:
         order = self._sends_by_value
         starts = self.sends.value[order]
         if not len(order):
@@ -185,6 +202,11 @@ class Evidence:
         row = order[place]
         inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
         return np.where(inside, row, -1)
+
+    @cached_property
+    def writer_of_read(self) -> I64:
+        """The writer of each of `read_records`."""
+        return self._writer(self.read_records.value)
 
     def outcome_of_writer(self, values: I64) -> I64:
         """How the send that wrote each value ended, -1 if none did."""
@@ -213,6 +235,7 @@ class Evidence:
         final: Mask = ok & ((reads.flags & FINAL) != 0)
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
+        flags |= reads.hash
         nobody = np.full(len(reads), -1, np.int64)
         t_us: I64 = np.where(ok, reads.t1, NEVER)
         return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count, t_us)
@@ -222,8 +245,7 @@ class Evidence:
         """For each send whether it certainly took effect: ok, or info with a record of its
         operation read by an ok read, here or in another partition (`checker.proofs`)."""
         by_reads = np.zeros(len(self.sends), dtype=bool)
-        ok = self.read_records.value[(self.read_records.flags & READ_OK) != 0]
-        row = self.writer(ok)
+        row = self.writer_of_read[(self.read_records.flags & READ_OK) != 0]
         by_reads[row[row >= 0]] = True
         info = self.sends.outcome == Outcome.INFO
         found: Mask = self.sends.outcome == Outcome.OK
@@ -262,7 +284,8 @@ class Evidence:
         """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
         record is."""
         sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
-        return sure[first_of(sure)]
+        found: I64 = sure[first_of(sure)]
+        return found
 
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset."""
@@ -274,8 +297,8 @@ class Evidence:
         sends, read = self.sends, self.read_records
         told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(told & (sends.count > 0))
-        read = read.take(read.t_us < NEVER)
-        writer = self.writer(read.value)
+        timed = read.t_us < NEVER
+        read, writer = read.take(timed), self.writer_of_read[timed]
         # What was read before it was sent tells nothing of when it was appended.
         late = writer < 0
         late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
@@ -318,8 +341,8 @@ class Evidence:
     def reads_by_process(self) -> Facts:
         """All reads in the order of process, and then of operation."""
         # They are in the order of operation already.
-        columns = (self.reads.process,)
-        return self.reads if is_sorted(columns) else self.reads.take(order_of(columns))
+        columns = (self.told.process,)
+        return self.told if is_sorted(columns) else self.told.take(order_of(columns))
 
     @cached_property
     def final_reads(self) -> Facts:

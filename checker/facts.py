@@ -27,8 +27,12 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | FAULT      | fault| line |     | t_us   | done_us  | (text: the line; outcome: see FaultAction)  |
 | EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
 
-Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran. A transaction
-is an operation of more than one send, or of sends and reads.
+Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran; where reads
+were thinned (`checker.slices`) also 4 = the row stands for the contents only, 8 = sound ones before
+it were left out; `hash` then says how all that it stands for read it, `hash2` how many are left out
+beside it. ANSWER is a read that was left out (`t0`, `t1`, `hw`: the end it stated), SPAN the first
+and the last operation (`op`, `value`) of a process in a range of offsets. A transaction is an
+operation of more than one send, or of sends and reads.
 
 An empty answer of a read is one READ row with count 0. `hash` is the prefix hash at `offset` (HW),
 `leo` (APPEND) or the batch end (LOG); `hash2` is the hash kept by the replica where it differs.
@@ -71,6 +75,8 @@ class Kind(IntEnum):
     EXIT = 18
     HISTORY = 19
     TRUNCATED = 20
+    ANSWER = 21
+    SPAN = 22
 
 
 class Outcome(IntEnum):
@@ -94,6 +100,8 @@ class FaultAction(IntEnum):
 
 FINAL: Final = 1
 REBALANCED: Final = 2
+CONTENT: Final = 4
+FOLLOWS: Final = 8
 PROVED: Final = 1
 TRANSACTIONS: Final = 2
 LEADER: Final = 1

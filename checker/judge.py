@@ -73,6 +73,7 @@ ROWS: Final = pa.schema(
         ("body", pa.string()),
     ]
 )
+NOT_SOUND: Final = "not-sound"
 SPARK_ROWS: Final = "run int, partition string, what string, nth int, body string"
 
 
@@ -126,6 +127,11 @@ def judge_group(run: int, group: Group) -> pa.Table:
         ],
         schema=ROWS,
     )
+
+
+def not_sound(run: int, partition: str) -> pa.Table:
+    """The row of a group that was thinned and cannot be judged so."""
+    return pa.table([[run], [partition], [NOT_SOUND], [0], [""]], schema=ROWS)
 
 
 def drawn_curves(group: Group) -> Curves | None:

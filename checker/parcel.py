@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 
 from checker.facts import NUMBERS, UNKNOWN, Kind
 
-SPARK_SCHEMA: Final = "run int, partition string, kind tinyint, rows bigint, body binary"
+SPARK_SCHEMA: Final = (
+    "run int, partition string, slice int, kind tinyint, rows bigint, body binary"
+)
 SCHEMA: Final = pa.schema(
     [
-        ("run", pa.int32()), ("partition", pa.string()), ("kind", pa.int8()), ("rows", pa.int64()),
-        ("body", pa.binary()),
+        ("run", pa.int32()), ("partition", pa.string()), ("slice", pa.int32()),
+        ("kind", pa.int8()), ("rows", pa.int64()), ("body", pa.binary()),
     ]
 )  # fmt: skip
 
@@ -82,13 +84,14 @@ def _says_something(block: pa.RecordBatch, name: str) -> bool:
     return True
 
 
-def packed(found: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
-    """Parcels as rows of `SCHEMA`, one a batch: each may be large."""
+def packed(found: Iterable[Parcel], part: int = -1) -> Iterator[pa.RecordBatch]:
+    """Parcels as rows of `SCHEMA`, one a batch: each may be large. `part` is the range of offsets
+    they are of, -1 for all."""
     for parcel in found:
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([parcel.run], pa.int32()), pa.array([parcel.partition]),
-                pa.array([int(parcel.kind)], pa.int8()),
+                pa.array([part], pa.int32()), pa.array([int(parcel.kind)], pa.int8()),
                 pa.array([parcel.facts.num_rows], pa.int64()),
                 pa.array([_bytes(parcel.facts)], pa.binary()),
             ],

@@ -3,12 +3,14 @@
     files of all runs -> mapInArrow (tables, facts) -> groupBy(run, partition) -> applyInArrow
         -> findings -> verdicts; measures in SQL over the tables -> results.json
 
+Reads of a hot partition go through one more shuffle, by ranges of offsets (`checker.slices`).
+
 Nothing comes to the driver but findings with capped witnesses and chart-sized measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,24 +18,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from checker import measures, meta, tables
 from checker.assemble import Collected
 from checker.errors import CheckerError, gist
-from checker.group import group_of
-from checker.ingest import ingest, sources
+from checker.ingest import ingest, only_tables, sources
 from checker.inprocess import check_runs, collect
-from checker.judge import SPARK_ROWS, judge_group
+from checker.judge import NOT_SOUND, SPARK_ROWS
 from checker.kept import Place
 from checker.lines import Problems
 from checker.measures_sql import measure, read_tables
-from checker.parcel import SPARK_SCHEMA, packed, parcels, unpacked
+from checker.parcel import SPARK_SCHEMA, packed, parcels
+from checker.parted import into_tables
+from checker.read_tables import table_sources
 from checker.run_tables import conclude
+from checker.slices import Ranges, ranges_of, split
 from checker.source import Source
 from checker.strangers import Home
 from checker.strikes import Strike, strikes_of
+from checker.tasks import judge, thin
 from checker.verdict import RunResult
 
 _TASK_BYTES: Final = 64 << 20
@@ -77,14 +82,31 @@ def check(
 
 def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     """The pipeline."""
-    work = [source for number, run in enumerate(runs) for source in sources(number, run.folder)]
+    found = [Collected(meta.load(run.folder, Problems())) for run in runs]
     for run in runs:
         if run.written is not None:
             tables.clear_counts(run.written)
+    in_parts = into_tables(session, runs, [known.meta for known in found])
+    work = [
+        source
+        for number, run in enumerate(runs)
+        for source in _sources(number, run, in_parts.get(number))
+    ]
     size = sum(source.size for source in work)
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
-    found = [Collected(meta.load(run.folder, Problems())) for run in runs]
-    for row in _judged(session, runs, work):
+    parts = {
+        n: ranges_of(run.tables, found[n].meta)
+        for n, run in enumerate(runs)
+        # Only tables say beforehand how many reads there are.
+        if run.tables is not None and (n in in_parts or only_tables(run.folder))
+    }
+    rows = _judged(session, runs, work, parts)
+    if again := {(row["run"], row["partition"]) for row in rows if row["what"] == NOT_SOUND}:
+        rows = [row for row in rows if row["what"] != NOT_SOUND]
+        of_them = [source for source in work if source.run in {run for run, _ in again}]
+        rows += _judged(session, runs, of_them, {}, again)
+        rows.sort(key=lambda row: (row["run"], row["partition"], row["nth"]))
+    for row in rows:
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, found, runs)
     struck = {n: strikes_of(run.folder, found[n].meta) for n, run in enumerate(runs)}
@@ -129,27 +151,63 @@ def _tables(runs: Sequence[Place], name: str) -> dict[Path, int]:
     return {path: number for path, number in places.items() if path.exists()}
 
 
+def _sources(number: int, run: Place, made: Path | None) -> list[Source]:
+    """What there is to read of a run; its history from the tables that were `made` of it."""
+    found = sources(number, run.folder)
+    if made is None:
+        return found
+    kept = [source for source in found if source.kind != "history"]
+    return [*kept, *table_sources(number, run.folder, made)]
+
+
 def _judged(
-    session: SparkSession, runs: Sequence[Place], work: Sequence[Source]
-) -> Sequence[Mapping[str, Any]]:
-    """Findings, problems and notes of all groups, in an order that depends on nothing."""
+    session: SparkSession,
+    runs: Sequence[Place],
+    work: Sequence[Source],
+    parts: Mapping[int, Mapping[str, Ranges]],
+    only: Set[tuple[int, str]] | None = None,
+) -> list[dict[str, Any]]:
+    """Findings, problems and notes of all groups, in an order that depends on nothing.
+
+    `parts`: by run the partitions whose reads are to be split by offset; `only`: these groups.
+    """
+    hot = [source for source in work if source.kind == "reads" and parts.get(source.run)]
+    plain = [source for source in work if source not in set(hot)]
+    facts = _facts(session, runs, plain, parts, only)
+    if hot:
+        split = _facts(session, runs, hot, parts, only)
+        ranges = split.groupBy("run", "partition", "slice")
+        facts = facts.union(ranges.applyInArrow(thin, SPARK_SCHEMA))
+    rows: list[dict[str, Any]] = (
+        facts.groupBy("run", "partition").applyInArrow(judge, SPARK_ROWS).toArrow().to_pylist()
+    )
+    rows.sort(key=lambda row: (row["run"], row["partition"], row["nth"]))
+    return rows
+
+
+def _facts(
+    session: SparkSession,
+    runs: Sequence[Place],
+    work: Sequence[Source],
+    parts: Mapping[int, Mapping[str, Ranges]],
+    only: Set[tuple[int, str]] | None,
+) -> DataFrame:
+    """The facts of these sources, in parcels."""
     bins = _bins(work, session.sparkContext.defaultParallelism)
     folders = [run.written for run in runs]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for source in bins[number]:
-                    yield from packed(parcels(ingest(source, folders[source.run]).facts))
+            for source in (s for number in batch.column(0).to_pylist() for s in bins[number]):
+                for block in ingest(source, folders[source.run]).facts:
+                    for part, rows in split(block, parts.get(source.run, {})):
+                        wanted = (
+                            parcel for parcel in parcels([rows])
+                            if only is None or (parcel.run, parcel.partition) in only
+                        )  # fmt: skip
+                        yield from packed(wanted, part)
 
-    def judge(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-        return judge_group(key[0].as_py(), group_of(key[1].as_py(), unpacked(facts)))
-
-    facts = session.range(0, len(bins), 1, len(bins)).mapInArrow(read, SPARK_SCHEMA)
-    judged = facts.groupBy("run", "partition").applyInArrow(judge, SPARK_ROWS)
-    rows: list[dict[str, Any]] = judged.toArrow().to_pylist()
-    rows.sort(key=lambda row: (row["run"], row["partition"], row["nth"]))
-    return rows
+    return session.range(0, len(bins), 1, len(bins)).mapInArrow(read, SPARK_SCHEMA)
 
 
 def _partitions(session: SparkSession, size: int) -> int:

@@ -6,7 +6,7 @@ invocation, a second completion, a clock that goes back: each is a sentence, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 
 import msgspec
@@ -100,7 +100,7 @@ _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL
 _NO_TIME: Final = -1
 
 
-class _Reader:
+class Reader:
     """Joins lines into operations and collects the rows of the tables."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
@@ -149,7 +149,11 @@ class _Reader:
 
     def read(self) -> None:
         """Take every line of the file, a block at a time if all is well with it."""
-        for first, text in self.source.blocks():
+        self.take_blocks(self.source.blocks())
+
+    def take_blocks(self, blocks: Iterable[tuple[int, bytes]]) -> None:
+        """Take lines in blocks, each with the number of its first line."""
+        for first, text in blocks:
             try:
                 ops = _strict_lines(text)
             except UNREADABLE:
@@ -187,12 +191,9 @@ class _Reader:
             )
             return
         invoked = self.open.pop(op.op, None)
-        if invoked is None:
-            if not self.lines_lost:
-                self.problem(
-                    "orphan", f"line {number}: operation {op.op} ends but was never invoked."
-                )
-        elif (invoked.process, invoked.f) != (op.process, op.f):
+        if invoked is None and self.is_awaited(number, op):
+            return
+        if invoked is not None and (invoked.process, invoked.f) != (op.process, op.f):
             self.problem(
                 "other",
                 f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
@@ -200,6 +201,12 @@ class _Reader:
             )
         self.completed.add(op.op)
         self.add(invoked, op)
+
+    def is_awaited(self, number: int, op: Op) -> bool:
+        """Whether the invocation of this completion may still come; if not, that is a problem."""
+        if not self.lines_lost:
+            self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
+        return False
 
     def add(self, invoked: Op | None, done: Op | None) -> None:
         """The rows of one operation, complete or not."""
@@ -279,7 +286,7 @@ def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
 
 def read_history(source: Source, into: Ingested) -> None:
     """Read a history into `into`: tables ops, sends and reads, and their facts."""
-    reader = _Reader(source, into)
+    reader = Reader(source, into)
     try:
         reader.read()
     except OSError as error:
@@ -289,14 +296,13 @@ def read_history(source: Source, into: Ingested) -> None:
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
-    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops} if into.counts else {}
     struck = strikes_of(source.folder, into.meta) if into.counts else []
+    wanted = {"ops"} if into.counts else set()
     if into.whole_tables or struck:
-        made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+        wanted.add("sends")
     if into.whole_tables:
-        rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
-        made["reads"] = ((*row, flag) for row, flag in rebalanced)
-        made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
+        wanted |= {"reads", "assigns"}
+    made = rows_of(reader, certain, wanted)
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
     counted = {name: whole(into.tables[name]) for name in made}
@@ -304,7 +310,22 @@ def read_history(source: Source, into: Ingested) -> None:
     into.facts.extend(_facts(source.run, reader, certain))
 
 
-def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    reader: Reader, certain: Set[int], wanted: Set[str]
+) -> dict[str, Iterable[tuple[Any, ...]]]:
+    """The rows of the tables of a history, without the name of its run."""
+    made: dict[str, Iterable[tuple[Any, ...]]] = {
+        "ops": reader.ops,
+        "sends": ((*row, row[0] in certain) for row in reader.sends),
+        "reads": (
+            (*row, flag) for row, flag in zip(reader.reads, reader.rebalanced, strict=True)
+        ),
+        "assigns": ((*row[:5], *map(bool, row[5:])) for row in reader.resets()),
+    }
+    return {name: rows for name, rows in made.items() if name in wanted}
+
+
+def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
     """The same rows as facts."""
     seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
@@ -349,7 +370,7 @@ def _codes(outcomes: tuple[str, ...]) -> list[int]:
     return [_OUTCOMES[o] for o in outcomes]
 
 
-def _proved(reader: _Reader) -> set[int]:
+def _proved(reader: Reader) -> set[int]:
     """Operations of unknown outcome that a read of any of their partitions proves."""
     if not reader.unknown:
         return set()

@@ -72,7 +72,7 @@ def _pieces(path: Path) -> Iterator[tuple[int, int]]:
 def read_piece(source: Source, into: Ingested) -> None:
     """Read one piece of one table into `into`: facts only, for the table is there already."""
     seen: set[str] = set()
-    flags = COMPLETE
+    flags = COMPLETE if into.meta.history_whole else 0
     counts: dict[str, list[pa.Table]] = {}
     struck = strikes_of(source.folder, into.meta)
     try:

@@ -59,7 +59,8 @@ class Source:
     @property
     def name(self) -> str:
         """The file as a person calls it: relative to the run folder."""
-        return str(self.path.relative_to(self.folder))
+        inside = self.path.is_relative_to(self.folder)
+        return str(self.path.relative_to(self.folder)) if inside else self.path.name
 
     def has(self, name: str) -> bool:
         """Whether the run has this file."""

@@ -196,6 +196,8 @@ def _configuration(settings: JvmSettings, app_name: str, cores: int) -> dict[str
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.catalogImplementation": "in-memory",
+        # Facts are compressed before Spark gets them (`checker.parcel`).
+        "spark.shuffle.compress": "false",
         **_SQL_SETTINGS,
     }
     if settings.is_local:

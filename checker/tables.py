@@ -208,6 +208,8 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
     target = folder / f"{name}.parquet"
     if part:
         target = target / f"{part}.parquet"
+    elif target.is_dir():
+        shutil.rmtree(target)  # An earlier check made it in parts.
     target.parent.mkdir(parents=True, exist_ok=True)
     # Dot files are invisible to Spark and pyarrow, and the process makes the name its own.
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -221,6 +223,15 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
 
 def clear_counts(folder: Path) -> None:
     """Remove the counts of an earlier check, whose pieces may have been others. Raises OSError."""
-    for name in ("tallies", "acks"):
+    clear(folder, ("tallies", "acks"))
+
+
+def clear(folder: Path, names: Iterable[str]) -> None:
+    """Remove tables, be they one file or a folder of parts. Raises OSError."""
+    for name in names:
+        target = folder / f"{name}.parquet"
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(folder / f"{name}.parquet")
+            if target.is_dir():
+                shutil.rmtree(target)
+            else:
+                target.unlink()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from checker import tables
 from checker.facts import I64
 from checker.piece import Table
-from checker.sorting import any_order_of
+from checker.sorting import alike, any_order_of
 from checker.strikes import Strike
 
 PRECISION_BITS: Final = 7
@@ -103,28 +103,21 @@ class _Piece:
         times: I64 | None = None, rows: I64 | None = None,
     ) -> pa.Table:  # fmt: skip
         """How many rows (all, or those given) are alike, and how many records they have."""
-        rows = np.arange(self.table.num_rows) if rows is None else rows
         who, whose = self.named(name)
         second = _NO_SECOND if second is None else second
         seconds = np.full(len(who), second) if isinstance(second, int) else second
-        times = np.ones(len(who), np.int64) if times is None else times
-        columns = tuple(
-            c[rows] for c in (who, seconds, self.f[0], self.outcome[0], self.us)
-        )  # fmt: skip
-        order = any_order_of(columns) if len(rows) else rows
-        new = np.ones(len(rows), bool)
-        new[1:] = False
-        for column in columns:
-            new[1:] |= np.diff(column[order]) != 0
-        starts = np.flatnonzero(new)
-        who, seconds, f, outcome, us = (c[order[starts]] for c in columns)
+        columns = (who, seconds, self.f[0], self.outcome[0], self.us)
+        sums = (np.ones(len(who), np.int64) if times is None else times, records)
+        if rows is not None:
+            columns = tuple(column[rows] for column in columns)  # type: ignore[assignment]
+            sums = (sums[0][rows], sums[1][rows])
+        (who, seconds, f, outcome, us), (times, records) = alike(columns, sums)
         return _table(
             "tallies",
             {
                 "run": self.run, "by": by, "name": (who, whose), "second": seconds,
                 "f": (f, self.f[1]), "outcome": (outcome, self.outcome[1]), "us": us,
-                "times": _sums(times[rows][order], starts),
-                "records": _sums(records[rows][order], starts),
+                "times": times, "records": records,
             },
         )  # fmt: skip
 
@@ -172,11 +165,6 @@ class _Piece:
                 "stretch": stretch[starts], "first_us": done[starts], "last_us": done[ends],
             },
         )  # fmt: skip
-
-
-def _sums(column: I64, starts: I64) -> I64:
-    """The sums of the stretches of a column that begin at `starts`."""
-    return np.add.reduceat(column, starts) if len(starts) else column
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> pa.Table:

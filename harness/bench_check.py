@@ -18,6 +18,7 @@ from harness.judge import SparkOptions, SparkSoon
 from harness.planting import PLANTS, Planted
 from harness.progress import Progress
 from harness.synthetic import Made, Size, make_history
+from harness.synthetic_lines import write_lines
 from node.errors import FloodmarkError, UsageError
 
 SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -39,6 +40,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     planted: int
     missed: tuple[Planted, ...]
     invented: tuple[Planted, ...]
+    # from history.jsonl instead of tables: how large it is, how long it took, in how much memory
+    lines_bytes: int = 0
+    lines_s: float = 0.0
+    lines_peak_bytes: int = 0
 
 
 class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +56,7 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     plant: bool = True
     repeat: int = 1
+    lines: bool = False
     folder: Path | None = None
 
 
@@ -72,8 +78,27 @@ def run_check_bench(
             for _ in range(settings.repeat):
                 progress.phase(f"judging {ops:,} operations")
                 found.append(_judged(session, folder, made, settings, make_s))
+            if settings.lines:
+                progress.phase(f"reading {ops:,} operations from lines")
+                found[-1] = _from_lines(session, folder, found[-1])
             shutil.rmtree(folder)
     return found
+
+
+def _from_lines(session: SparkSoon, folder: Path, known: Checked) -> Checked:
+    """Judge the same history, which first must be read from its lines into tables."""
+    target = folder.with_name(f"{folder.name}-lines")
+    size = write_lines(folder, target)
+    with Footprint() as memory:
+        began = time.monotonic()
+        (result,) = session.check([target])
+        seconds = time.monotonic() - began
+    shutil.rmtree(target)
+    if result.verdict != known.verdict:
+        raise FloodmarkError(f"its lines were judged otherwise: {result.sentence}")
+    return msgspec.structs.replace(
+        known, lines_bytes=size, lines_s=round(seconds, 2), lines_peak_bytes=memory.peak_bytes
+    )
 
 
 def _size(settings: CheckBench, ops: int) -> Size:
@@ -128,6 +153,12 @@ def check_table(found: Sequence[Checked]) -> str:
         for each in found
     ]
     for each in found:
+        if each.lines_s:
+            lines.append(
+                f"{each.ops:,} operations from history.jsonl ({each.lines_bytes >> 20:,} MB): "
+                f"{each.lines_s:.1f} s, {each.ops / each.lines_s:,.0f} operations/s, peak "
+                f"{each.lines_peak_bytes >> 20:,} MB"
+            )
         lines += [f"missed: {missed}" for missed in each.missed]
         lines += [f"invented: {invented}" for invented in each.invented]
     return "\n".join(lines)

@@ -315,6 +315,7 @@ def bench_check(
     seed: Annotated[int, typer.Option(help="Decides the history.")] = 1,
     valid: Annotated[bool, typer.Option("--valid", help="Plant no anomalies.")] = False,
     repeat: Annotated[int, typer.Option(help="How often each is judged.")] = 1,
+    lines: Annotated[bool, typer.Option("--lines", help="Also from history.jsonl.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Where histories are made.")] = None,
     master: Master = None,
     memory: Memory = "",
@@ -330,7 +331,7 @@ def bench_check(
 
     settings = CheckBench(
         ops=tuple(map(int, ops or SIZES)), keys=keys, poll_records=poll_records, hot=hot,
-        seed=seed, plant=not valid, repeat=repeat, folder=folder,
+        seed=seed, plant=not valid, repeat=repeat, lines=lines, folder=folder,
     )  # fmt: skip
     with Progress(quiet=quiet) as progress:
         found = run_check_bench(settings, SparkOptions(master, memory), progress)

@@ -87,7 +87,7 @@ class TableWriter:
         order = np.argsort(op)
         columns = {
             "run": self._run, "op": op, "seq": 0, "partition": (sends.key, self._keys),
-            "process": sends.process, "client": _clients("p", sends.process),
+            "process": sends.process, "client": _clients(sends.process, False),
             "invoke_us": sends.t0, "complete_us": sends.t1,
             "outcome": (sends.outcome, _OUTCOMES), "acks": -1, "value": sends.value, "count": 1,
             "offset": sends.told, "proved": False,
@@ -114,7 +114,7 @@ class TableWriter:
         columns = {
             "run": self._run, "op": per_record["op"], "seq": 0, "idx": idx,
             "partition": (key, self._keys), "process": per_record["process"],
-            "client": _clients("c", per_record["process"]), "node": (key % len(_NODES), _NODES),
+            "client": _clients(per_record["process"], True), "node": (key % len(_NODES), _NODES),
             "final": final, "outcome": "ok", "invoke_us": per_record["t0"],
             "complete_us": per_record["t1"], "start": per_record["start"],
             "hw": per_record["hw"], "offset": offset, "value": value, "count": 1, "epoch": -1,
@@ -138,7 +138,7 @@ class TableWriter:
         columns = {
             "run": self._run, "op": op,
             "invoke_us": np.concatenate([x.t0 for x in every]),
-            "complete_us": complete, "process": process, "client": _clients("x", process),
+            "complete_us": complete, "process": process, "client": _clients(process, is_poll > 0),
             "f": (is_poll, _OPERATIONS), "outcome": (outcome, _OUTCOMES), "final": final,
             "error": "", "sent": 1 - is_poll, "polled": np.concatenate([zeros, *polled]),
             "step": -1,
@@ -148,7 +148,8 @@ class TableWriter:
         self._wrote["polls"] += len(op) - sent
 
 
-def _clients(letter: str, process: I64) -> tuple[I64, list[str]]:
-    """A client for each process, as codes and names."""
-    known, codes = np.unique(process, return_inverse=True)
-    return codes, [f"{letter}{p}" for p in known.tolist()]
+def _clients(process: I64, polls: npt.NDArray[np.bool_] | bool) -> tuple[I64, list[str]]:
+    """A client for each process, as codes and names: p12 sends, c1012 polls."""
+    known, first, codes = np.unique(process, return_index=True, return_inverse=True)
+    letters = np.where(np.broadcast_to(polls, process.shape)[first], "c", "p")
+    return codes, [f"{c}{p}" for c, p in zip(letters.tolist(), known.tolist(), strict=True)]

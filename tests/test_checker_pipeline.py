@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +17,12 @@ from checker.ingest import ingest, sources
 from checker.inprocess import check_run, judge_facts
 from checker.kept import own_name
 from checker.lines import Problems
+from checker.parcel import Parcel, packed
 from checker.pipeline import check
+from checker.source import Source
 from checker.verdict import Verdict
+from harness.planting import PLANTS
+from harness.synthetic import Size, make_history
 from tests.checker.story import NODES, Story, against
 
 # One worker runs all tests that need Spark, so that they share one JVM.
@@ -99,16 +104,45 @@ def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_pat
         assert pq.read_table(by_spark / "tables" / table.name) == pq.read_table(table), table.name
 
 
-def test_the_result_does_not_depend_on_how_the_work_is_spread(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(3))
+def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    folder = badly().write(tmp_path)
-    expected = check_run(folder)
-    for tasks, partitions in ((1, 1), (9, 3)):
-        monkeypatch.setattr(pipeline, "_TASKS_PER_CORE", tasks)
-        monkeypatch.setattr(pipeline, "_TASK_BYTES", 1 << 40)
-        monkeypatch.setattr(pipeline, "_partitions", lambda *_, n=partitions: n)
-        assert check([folder], session=spark) == [expected]
+    """Sources go to any number of tasks in any order, as if some were read late; what was read
+    arrives in any order at any number of partitions; rows of tables are in any order."""
+    make_history(Size(ops=2_000, plants=tuple(PLANTS)), tmp_path / "made")
+    folders = [badly().write(tmp_path / "told"), shuffled(tmp_path / "made", tmp_path / "b", seed)]
+    random = Random(seed)
+
+    def scattered(work: Sequence[Source], _: int) -> list[list[Source]]:
+        bins: list[list[Source]] = [[] for _ in range(random.choice((1, 5, 11)))]
+        for source in random.sample(work, len(work)):
+            random.choice(bins).append(source)
+        return bins
+
+    def arriving(found: Iterable[Parcel], part: int = -1) -> Iterator[pa.RecordBatch]:
+        rows = list(packed(found, part))
+        return iter(Random(len(rows) + seed).sample(rows, len(rows)))
+
+    monkeypatch.setattr("checker.read_tables.ROWS_OF_A_PIECE", 400)
+    monkeypatch.setattr(pipeline, "_bins", scattered)
+    monkeypatch.setattr(pipeline, "packed", arriving)
+    monkeypatch.setattr(pipeline, "_partitions", lambda *_: 2 * seed + 1)
+    told, made = check(folders, session=spark)
+    assert told == check_run(folders[0])
+    assert made.anomalies == check_run(tmp_path / "made").anomalies
+
+
+def shuffled(folder: Path, target: Path, seed: int) -> Path:
+    """The same run with the rows of its tables in another order, in small groups."""
+    (target / "tables").mkdir(parents=True)
+    (target / "run.json").write_bytes((folder / "run.json").read_bytes())
+    for path in folder.glob("tables/*.parquet"):
+        rows = pq.read_table(path)
+        order = Random(seed).sample(range(rows.num_rows), rows.num_rows)
+        pq.write_table(rows.take(pa.array(order)), target / "tables" / path.name,
+                       row_group_size=150)  # fmt: skip
+    return target
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -117,11 +151,10 @@ def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: 
     about = meta.load(folder, Problems())
     found = [ingest(source, None) for source in sources(0, folder)]
     blocks = [block for made in found for block in made.facts]
-    shuffled = random.Random(seed)
     pieces = [
         block.take(pa.array([row])) for block in blocks for row in range(block.num_rows)
     ]
-    shuffled.shuffle(pieces)
+    Random(seed).shuffle(pieces)
     assert judge_facts(about, pieces).findings == judge_facts(about, blocks).findings
 
 

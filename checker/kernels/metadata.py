@@ -30,6 +30,8 @@ def judge(group: Group) -> Finding:
 
 def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
     """Epochs that more than one node claims, each with the first row of each node."""
+    if not len(facts):
+        return []
     keys = np.stack((facts.epoch, facts.node))
     _, first = np.unique(keys, axis=1, return_index=True)
     claims: dict[int, list[int]] = {}

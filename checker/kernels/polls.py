@@ -13,7 +13,7 @@ import numpy as np
 
 from checker.catalogue import OFFSETS, WITNESS_CAP
 from checker.evidence import Evidence, evidence, first_of
-from checker.facts import I64, REBALANCED, Kind, Outcome
+from checker.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
 from checker.findings import Finding, anomaly, plural, read_witness, who
 from checker.group import Facts, Group, Mask
 from checker.verdict import Anomaly
@@ -31,6 +31,7 @@ class _Polls:
     op: I64
     process: I64
     ok: Mask
+    follows: Mask
     first: I64
     last: I64
 
@@ -48,7 +49,8 @@ def judge(group: Group) -> Finding:
         *_inside(group, known, reads, first, last),
         *_between(group, known, reads, _polls(reads, first, last)),
     ]
-    return Finding(property=OFFSETS, examined=len(reads), anomalies=tuple(found))
+    examined = int((known.reads.count > 0).sum()) + known.left_out
+    return Finding(property=OFFSETS, examined=examined, anomalies=tuple(found))
 
 
 def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
@@ -57,7 +59,8 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
     ends = np.concatenate((starts[1:], [len(reads)])) - 1
     return _Polls(
         first_row=starts, last_row=ends, op=reads.op[starts], process=reads.process[starts],
-        ok=reads.outcome[starts] == Outcome.OK, first=first[starts], last=last[ends],
+        ok=reads.outcome[starts] == Outcome.OK, follows=(reads.flags[starts] & FOLLOWS) != 0,
+        first=first[starts], last=last[ends],
     )  # fmt: skip
 
 
@@ -98,7 +101,8 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
     resets, subscribed = _resets(group.of(Kind.RESET), polls)
     latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
     baseline = np.concatenate(([-1], latest_ok[:-1]))
-    usable = baseline >= 0
+    # Where sound polls before it were left out, it followed the last of them soundly.
+    usable = (baseline >= 0) & ~polls.follows
     usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)
     delta = polls.first[rows] - polls.last[baseline[rows]]

@@ -22,7 +22,8 @@ def judge(group: Group) -> Finding:
     known = evidence(group)
     reads = known.reads.take(known.reads.outcome == Outcome.OK)
     found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
-    return Finding(property=READS, examined=int((reads.count > 0).sum()), anomalies=tuple(found))
+    examined = int((reads.count > 0).sum()) + known.left_out
+    return Finding(property=READS, examined=examined, anomalies=tuple(found))
 
 
 def _beyond(group: Group, reads: Facts) -> list[Anomaly]:

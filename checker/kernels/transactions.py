@@ -64,8 +64,8 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _future(group: Group, known: Evidence) -> list[Anomaly]:
     """Records whose first ok read was over before their send was invoked."""
-    read = known.read_records.take(known.read_records.t_us < NEVER)
-    writer = known.writer(read.value)
+    timed = known.read_records.t_us < NEVER
+    read, writer = known.read_records.take(timed), known.writer_of_read[timed]
     rows = np.flatnonzero(writer >= 0)
     rows = rows[known.sends.t0[writer[rows]] > read.t_us[rows]]
     if not len(rows):
