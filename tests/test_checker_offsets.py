@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.trace import METADATA_PARTITION
 from tests.checker.story import Story, against, one
 
 
@@ -183,3 +184,22 @@ def test_values_that_are_not_unique_make_the_property_unknown(tmp_path: Path) ->
     s.send(12, at=3)
     result = s.check(tmp_path)
     assert "two sends to log-0 claim the same value 12" in result.properties[2].reason
+
+
+def test_two_sends_that_claim_one_value_among_others(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 3, at=0)
+    s.send(12, 2, at=3)
+    s.send(20, 2, at=5)
+    s.poll((0, 10, 3), (3, 12, 2), (5, 20, 2))
+    result = s.check(tmp_path)
+    assert against(result) == {}, "the history is at fault, not the system"
+    order = next(p for p in result.properties if p.property == "offsets-and-order")
+    assert "claim the same value 12" in order.reason
+
+
+def test_the_log_of_the_controllers_holds_no_values_of_clients(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.log("n1", (777, 1), partition=METADATA_PARTITION)
+    assert against(s.check(tmp_path)) == {}
