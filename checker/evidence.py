@@ -261,7 +261,7 @@ class Evidence:
     def sure_offsets(self) -> I64:
         """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
         record is."""
-        sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
+        sure: I64 = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
         return sure[first_of(sure)]
 
     def dense(self, offsets: I64) -> I64:
@@ -288,9 +288,7 @@ class Evidence:
             np.concatenate((acked, np.full(len(read), -1))),
             np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
-        return moments.take(
-            order_of((moments.t_us, moments.offset, moments.send, moments.value))
-        )
+        return moments.take(order_of((moments.t_us, moments.offset, moments.send, moments.value)))
 
     @cached_property
     def values(self) -> Values:

@@ -26,6 +26,7 @@ def test_two_values_read_at_one_offset(tmp_path: Path) -> None:
     found = one(s.check(tmp_path), "inconsistent-offsets")
     assert (found.offset, found.count) == (0, 1)
     assert "offset 0 holds 10 and 20" in found.message
+    assert [(w.offset, w.value) for w in found.witnesses] == [(0, 10), (0, 20)]
 
 
 def test_two_values_acknowledged_at_one_offset(tmp_path: Path) -> None:
@@ -203,3 +204,13 @@ def test_the_log_of_the_controllers_holds_no_values_of_clients(tmp_path: Path) -
     s.send(10, at=0)
     s.log("n1", (777, 1), partition=METADATA_PARTITION)
     assert against(s.check(tmp_path)) == {}
+
+
+def test_of_several_duplicates_that_of_the_lowest_offset_is_told(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((0, 10), (1, 20), (5, 20), (9, 10))
+    found = one(s.check(tmp_path), "duplicate")
+    assert (found.offset, found.count) == (0, 2)
+    assert [(w.offset, w.value) for w in found.witnesses] == [(0, 10), (9, 10), (1, 20), (5, 20)]

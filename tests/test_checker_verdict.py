@@ -98,7 +98,7 @@ def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> Non
         (kind.name, kind.property, kind.needs.name.lower().replace("_", " ")) for kind in CATALOGUE
     ]
     for (name, _, definition, example, source, _), kind in zip(rows, CATALOGUE, strict=True):
-        assert definition and example and source, name
+        assert all((definition, example, source)), name
         assert source.startswith("Jepsen") == bool(kind.jepsen) or kind.name == "tail-lost"
     policy = text.partition("| needs |")[2].partition("A promise may add")[0]
     told = {line.split("|")[1].strip() for line in policy.splitlines()[2:] if "|" in line}
