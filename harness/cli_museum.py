@@ -26,6 +26,8 @@ from node.errors import UsageError
 
 EXIT_ALL: Final = 0
 EXIT_OPEN: Final = 1
+FIRST_SECONDS: Final = 20.0
+"""What the first round gives each search; most exhibits need less."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -77,14 +79,20 @@ def _wanted(wish: MuseumWish) -> list[Exhibited]:
 
 
 def _hunted(wish: MuseumWish, wanted: list[Exhibited], folder: Path) -> Iterator[Entry]:
-    """The searches that were not done yet, seed by seed, or were given less time than now."""
-    jobs = []
-    for seed in range(wish.seeds):
-        for exhibit in wanted:
-            before = _load(folder / _name(exhibit, seed), Entry)
-            if before is None or not (before.found or before.seconds >= wish.seconds):
-                jobs.append((exhibit, seed, wish.seconds))
-    yield from _spread(museum.hunt, jobs, wish.cores)
+    """Search for all that is not found yet, with little time at first and then with twice as much,
+    up to what is wished. A search goes on where it stopped; what was found stays."""
+    seconds = min(FIRST_SECONDS, wish.seconds)
+    while True:
+        jobs = []
+        for seed in range(wish.seeds):
+            for exhibit in wanted:
+                before = _load(folder / _name(exhibit, seed), Entry)
+                if before is None or museum.unfinished(before, seconds):
+                    jobs.append((exhibit, seed, seconds, before))
+        yield from _spread(museum.hunt_on, jobs, wish.cores)
+        if seconds >= wish.seconds:
+            return
+        seconds = min(2 * seconds, wish.seconds)
 
 
 def _guarded(wish: MuseumWish, folder: Path) -> Iterator[Guarded]:
@@ -146,7 +154,7 @@ def _tell(wish: MuseumWish, folder: Path) -> int:
     (folder / "museum.html").write_text(museum_table.as_html(made, guarded), encoding="utf-8")
     if wish.page is not None:
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-        page = museum_table.as_markdown(made, guarded, date=today, machine=_machine())
+        page = museum_table.as_markdown(made, guarded, date=today, machine=machine())
         wish.page.write_text(page, encoding="utf-8")
     print(msgspec.json.encode(told).decode() if wish.json
           else museum_table.as_text(made, guarded))  # fmt: skip
@@ -155,7 +163,7 @@ def _tell(wish: MuseumWish, folder: Path) -> int:
     return EXIT_OPEN if missing or any(g.findings for g in guarded) else EXIT_ALL
 
 
-def _machine() -> str:
+def machine() -> str:
     """The machine without its name."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "

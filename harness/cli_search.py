@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from checker.story import tell
 from harness.progress import Progress
 from harness.search import campaign
-from harness.search.attempt import attempt, place
-from harness.search.campaign import Budget, Campaign, Finding, Tally
+from harness.search.campaign import Budget, Campaign, Tally
 from harness.search.engines import Subject
-from harness.search.explain import counterfactuals
-from harness.search.steady import for_real
-from harness.sim.run import simulate
-from nemesis.schedule import Schedule
+from harness.search.explain import in_lines
+from harness.search.findings import Saved, save
 from node.core import protocol as protocols
 from node.core import switches
 
@@ -63,35 +58,16 @@ def search_command(wish: SearchWish) -> int:
             from harness.search.spread import run_spread
 
             tally = run_spread(wanted, wish.master)
-    folder = wish.store / "findings"
-    files = [save(finding, folder) for _, finding in campaign.buckets(tally)]
+        folder, saved = wish.store / "findings", []
+        for number, (_, finding) in enumerate(campaign.buckets(tally), start=1):
+            progress.phase(f"explaining finding {number} of {len(tally.findings)}")
+            saved.append(save(finding, folder))
     if wish.json:
-        print(msgspec.json.encode({"tally": tally, "files": [str(f) for f in files]}).decode())
+        files = [str(kept.folder) for kept in saved]
+        print(msgspec.json.encode({"tally": tally, "findings": files}).decode())
     else:
-        _print(tally, files)
+        _print(tally, saved)
     return EXIT_FOUND if tally.findings else EXIT_NOTHING
-
-
-def save(finding: Finding, folder: Path) -> Path:
-    """Write the smallest schedule of a finding as a file to replay. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{finding.smallest.name}-{finding.smallest.digest()}.json"
-    file.write_bytes(finding.smallest.to_pretty_json())
-    return file
-
-
-def save_for_real(finding: Finding, beside: Path) -> Path | None:
-    """Write the form that real processes can carry out, None if there is none. Raises OSError."""
-
-    def fails_alike(candidate: Schedule, seed: int) -> bool:
-        return finding.property in attempt(candidate, seed, stop_at="never").broken
-
-    found = for_real(finding.smallest, fails_alike)
-    if found is None:
-        return None
-    file = beside.with_name(f"{beside.stem}-real.json")
-    file.write_bytes(found.to_pretty_json())
-    return file
 
 
 def _status(tally: Tally) -> str:
@@ -103,36 +79,19 @@ def _status(tally: Tally) -> str:
     )
 
 
-def _print(tally: Tally, files: list[Path]) -> None:
+def _print(tally: Tally, saved: list[Saved]) -> None:
     print(f"{_status(tally)} in {tally.seconds:.1f} s")
     for problem in tally.problems[:5]:
         print(f"  problem: {problem}")
-    for (name, finding), file in zip(campaign.buckets(tally), files, strict=True):
+    for (name, finding), kept in zip(campaign.buckets(tally), saved, strict=True):
         print(f"\n{name}")
         print(f"  found after {finding.schedules_before:,} schedules of one worker, "
               f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
               f"{len(finding.smallest.faults)} faults")  # fmt: skip
-        print("\n".join(story(finding.smallest)))
-        for one in counterfactuals(finding.smallest, partial(_fails_as, name)):
-            print(f"  without {one.without}: {'still fails' if one.fails else 'does not fail'}")
-        print(f"  replay: floodmark replay {file}")
-        slow = save_for_real(finding, file)
-        if slow is not None:
-            print(f"  on real processes: floodmark replay {slow} --world real --times 10")
-
-
-def _fails_as(bucket: str, schedule: Schedule) -> bool:
-    return attempt(schedule).bucket == bucket
-
-
-def story(schedule: Schedule) -> list[str]:
-    """The smallest story of a failing schedule, in lines."""
-    result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-    partition, offset, _ = place(result)
-    lines = [f"  {result.sentence}"]
-    if partition and offset >= 0:
-        zero_us = result.info.phases.storm_us
-        for s in tell(result.trace, result.faults, partition=partition, offset=offset):
-            mark = "!" if s.breaks else " "
-            lines.append(f"  {mark} {(s.t_us - zero_us) / 1e6:7.3f} s  {s.text}")
-    return lines
+        for line in in_lines(kept.explanation):
+            print(f"  {line}")
+        print(f"  replay: floodmark replay {kept.folder}")
+        if kept.real is None:
+            print("  on real processes: no form of it fails there that this search knows to make")
+        else:
+            print(f"  on real processes: floodmark replay {kept.folder} --world real --times 10")

@@ -20,12 +20,14 @@ class Carrier(Generic[Load]):
     """Decides what becomes of messages of any form (`Load`). Times in microseconds.
 
     `peek` tells the header fields of a message; it is asked only when a rule of its link wants
-    them. `rng` draws percentages and jitter.
+    them. `rng` draws percentages and jitter. `spares`, when set, is asked about each message that
+    is to be dropped or held, by sender and receiver; True lets that one go on all the same.
     """
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
         self._peek = peek
         self._rng = rng
+        self.spares: Callable[[str, str, Load], bool] | None = None
         self.table = LinkTable()
         self.transit: Transit[Load] = Transit()
 
@@ -43,6 +45,8 @@ class Carrier(Generic[Load]):
             fields = self._peek(load)
         decision = self.table.decide(sender, receiver, fields, now_us, self._rng)
         kept = Kept(sender, receiver, load, size)
+        if not decision.times and self.spares is not None and self.spares(sender, receiver, load):
+            return 1
         if decision.held_by is not None:
             self.transit.hold(decision.held_by, kept)
         at_once = 0

@@ -3,7 +3,7 @@
 `build(run_dir)` writes `report.html`, `summary(run_dir)` returns a few lines for the terminal.
 """
 
-from reports.model import ReportError
+from reports.look import ReportError
 from reports.page import build
 from reports.summary import summary
 

@@ -14,10 +14,10 @@ from typing import Final
 from checker.verdict import Verdict
 from harness.history import show_value
 from reports import words
+from reports.look import EPOCH_COLOURS
 from reports.model import RunFolder
 from reports.operations import Focus, Seen
 from reports.replicas import Head, Held
-from reports.strip import EPOCH_COLOURS
 
 LONGEST_VALUE: Final = 6
 

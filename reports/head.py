@@ -9,7 +9,7 @@ import contextlib
 import datetime
 import shlex
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from checker.verdict import PropertyResult, Verdict
 from reports import words
@@ -18,9 +18,6 @@ from reports.model import SEVERITY, RunFolder
 from reports.operations import FAIL, INFO, OK
 
 Mood = Literal["good", "bad", "unsure", "plain"]
-MARKS: Final = {
-    Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_EXERCISED: "○",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

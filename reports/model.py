@@ -15,11 +15,12 @@ import msgspec
 from checker.verdict import Anomaly, RunResult, Story, Verdict
 from nemesis.schedule import Schedule
 from nemesis.schedule import parse as parse_schedule
-from node.errors import FloodmarkError, UsageError
+from node.errors import UsageError
 from reports import cluster, faults, operations, replicas, words
 from reports.cluster import ClusterStory, Exit
 from reports.faults import Executed
 from reports.files import Notes, json_file, json_lines
+from reports.look import ReportError
 from reports.operations import Focus, Operations
 from reports.replicas import Held, Replicas
 
@@ -33,10 +34,6 @@ SEVERITY: Final = (
 _PARTS: Final = (
     "run.json", "schedule.json", "results.json", "history.jsonl", "faults.jsonl", "trace", "logs",
 )  # fmt: skip
-
-
-class ReportError(FloodmarkError):
-    """A page could not be built from a run folder; nothing was written."""
 
 
 class Phases(msgspec.Struct, frozen=True):

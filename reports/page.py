@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +12,14 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from checker.verdict import Anomaly, Verdict, Witness
+from checker.verdict import Anomaly, Witness
 from harness.history import show_value
 from node.errors import FloodmarkError
-from reports import faults, grid, head, model, opsview, steps, timeline, words
-from reports.model import ReportError, RunFolder
+from reports import faults, grid, head, look, model, opsview, steps, timeline, words
+from reports.look import MOST_BYTES, ReportError
+from reports.model import RunFolder
 
 PAGE: Final = "report.html"
-MOST_BYTES: Final = 5_000_000
 MOST_ANOMALIES: Final = 60
 MOST_WITNESSES: Final = 32
 FINDINGS_IN_FULL: Final = 10
@@ -30,7 +27,6 @@ MOST_FAULT_ROWS: Final = 250
 FIRST_WITNESSES: Final = 6
 """Of the first finding, shown at once; the others unfold."""
 MOST_FILES: Final = 80
-TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def build(run_dir: Path) -> Path:
         raise ReportError(
             f"{run_dir}: the page could not be built ({type(error).__name__}: {error})"
         ) from error
-    return _write(run_dir / PAGE, text.encode("utf-8", "replace"))
+    return look.write(run_dir / PAGE, text.encode("utf-8", "replace"))
 
 
 def render(folder: RunFolder, *, lean: bool = False) -> str:
@@ -122,19 +118,19 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
     fault_rows = _fault_rows(folder)
     info = folder.info
     problems = [*info.problems, *(folder.result.problems if folder.result else ())]
-    script = _asset("page.js")
+    script = look.asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _template().render(
-        folder=folder, verdict=folder.verdict, mark=head.MARKS[folder.verdict],
+    return look.template("page.html.j2").render(
+        folder=folder, verdict=folder.verdict, mark=look.MARKS[folder.verdict],
         sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
         commands=head.commands(folder), properties=head.properties(folder), findings=findings,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         replays={key: _as_data(replay) for key, replay in replays.items()},
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
-        notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=head.MARKS,
+        notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=look.MARKS,
         FIRST_WITNESSES=FIRST_WITNESSES,
         more_files=max(0, len(folder.files) - MOST_FILES), environment=_environment(folder),
-        css=Markup(_asset("page.css")), script=Markup(script), script_hash=digest,
+        css=look.stylesheet("page.css"), script=Markup(script), script_hash=digest,
     )  # fmt: skip
 
 
@@ -221,49 +217,3 @@ def _plain(value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     return msgspec.json.encode(value).decode()
-
-
-def _size(count: int) -> str:
-    """A file size for a person."""
-    if count < 1_000:
-        return f"{count} B"
-    return f"{count / 1e3:.0f} kB" if count < 1_000_000 else f"{count / 1e6:.1f} MB"
-
-
-@lru_cache(maxsize=8)
-def _asset(name: str) -> str:
-    return (TEMPLATES / name).read_text("utf-8")
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    environment.filters["clip"] = words.clip
-    environment.filters["size"] = _size
-    environment.globals["Verdict"] = Verdict
-    return environment.get_template("page.html.j2")
-
-
-def _write(target: Path, content: bytes) -> Path:
-    """Write beside the target, then rename: a reader sees the old page or the new one."""
-    if len(content) > MOST_BYTES:
-        raise ReportError(
-            f"{target}: the page would be {_size(len(content))}, more than {_size(MOST_BYTES)}"
-        )
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise ReportError(f"{target}: the page cannot be written: {error.strerror}") from None
-    return target

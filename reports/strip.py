@@ -12,6 +12,7 @@ from reports import svg, words
 from reports.charts import Gap, gaps
 from reports.cluster import PartitionStory, Reign
 from reports.lanes import Row, Section
+from reports.look import EPOCH_COLOURS
 from reports.model import RunFolder
 
 REPLICA_HEIGHT: Final = 14
@@ -19,7 +20,6 @@ HW_HEIGHT: Final = 24
 MOST_PARTITIONS: Final = 6
 MOST_BOXES: Final = 120
 MOST_CUTS: Final = 40
-EPOCH_COLOURS: Final = 8
 SHORTEST_GAP_US: Final = 1_000_000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from checker.verdict import Verdict
-from reports import head, model, words
+from reports import head, look, model, words
 
 
 def summary(run_dir: Path) -> str:
@@ -17,7 +17,7 @@ def summary(run_dir: Path) -> str:
     facts = dict(head.facts(folder))
     badges = {badge.name: badge for badge in head.badges(folder)}
     lines = [
-        f"{head.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
+        f"{look.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
         f"  {head.sentence(folder)}",
         f"  run         {facts['protocol']}, switches {facts['switches']}, seed {facts['seed']}, "
         f"schedule {facts['schedule']}, {facts['duration']}",

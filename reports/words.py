@@ -74,6 +74,13 @@ def span(us: float) -> str:
     return f"{hours:,} h {minutes} min"
 
 
+def size(count: int) -> str:
+    """A file size for a person: `512 B`, `37 kB`, `1.2 MB`."""
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1e3:.0f} kB" if count < 1_000_000 else f"{count / 1e6:.1f} MB"
+
+
 def listing(items: Iterable[str], limit: int = 12) -> str:
     """`n1, n2 and n3`, or the first few and `17 more`."""
     names = list(items)

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from harness.cli_museum import MuseumWish, museum_command
-from harness.cli_search import save
 from harness.search import campaign, museum, museum_table
 from harness.search.attempt import attempt
 from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
 from harness.search.engines import ENGINES, Subject
+from harness.search.findings import save
 from harness.search.museum import Exhibited
 from nemesis.schedule import load
 from node.errors import UsageError
@@ -31,8 +31,12 @@ def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> No
     assert finding.property == "reads-below-hw"
     assert len(finding.smallest.faults) <= 1
 
-    schedule = load(save(finding, tmp_path))
+    kept = save(finding, tmp_path)
+    schedule = load(kept.folder)
     assert schedule == finding.smallest
+    assert load(kept.folder / "drawn.json") == finding.schedule
+    assert kept.real is not None
+    assert load(kept.folder / "real.json") == kept.real
     assert schedule.expectation.property == "reads-below-hw"
     outcome = attempt(schedule)
     assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)

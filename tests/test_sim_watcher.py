@@ -13,7 +13,7 @@ from checker.verdict import Verdict
 from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import library
-from nemesis.schedule import Kill, Link, PowerCut, Schedule
+from nemesis.schedule import Kill, Link, PowerCut, Reassign, Schedule
 
 # A follower stops hearing the leader, which acknowledges all the same (bug M18), and dies.
 DEAF_FOLLOWERS = (
@@ -54,6 +54,22 @@ def test_a_read_beyond_the_high_watermark_is_seen_at_the_read() -> None:
     assert result.breach is not None
     assert result.breach.invariant == "read-below-hw"
     assert result.breach.t_us == result.ops[-1].t_us
+
+
+def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
+    """n2 leads and is to go; the move ends when n1 is back in sync, and n1 leads at once."""
+    schedule = plan(
+        Kill(at_ms=1000, on="n1", for_ms=3000),
+        Reassign(at_ms=3500, partition="log-0", replicas="n1,n3"),
+        replication_factor=2, min_isr=2, duration_ms=6000,
+    )  # fmt: skip
+    result = simulate(schedule, seed=1)
+    assert result.breach is None, result.sentence
+    changes = [e for e in result.trace if e["event"] == "partition" and e["partition"] == "log-0"]
+    moved = next(e for e in changes if list(e["replicas"]) == ["n1", "n3"])
+    assert moved["leader"] == "n1"
+    before = changes[changes.index(moved) - 1]
+    assert "n1" not in (*before["isr"], *before["elr"])
 
 
 def test_the_election_of_any_replica_is_seen_when_it_is_committed() -> None:

@@ -11,113 +11,49 @@ in-sync set has changed. Nothing here knows any particular bug.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from harness.search.choosing import Chooser
+from harness.search.scene import Scene, When, later
 from nemesis.schedule import (
     After,
     Break,
     Bridge,
-    Cluster,
     Cut,
     ElectPreferred,
     ElectUnclean,
-    Fault,
     Isolate,
     Kill,
     Link,
     Pause,
     PowerCut,
     Reassign,
+    Release,
     SetMinIsr,
     Stop,
 )
+from node.trace import METADATA_PARTITION
 
-LAST_MOMENT_MS: Final = 1700
-"""No act is timed later; what follows an event may come later still."""
+Act = Callable[[Scene], None]
 
-When = dict[str, Any]
-Act = Callable[["Scene"], None]
-_ACTIONS: Final[tuple[Literal["drop", "delay", "hold", "duplicate"], ...]] = (
-    "hold", "drop", "delay", "duplicate",
+_ACTIONS: Final[tuple[Literal["drop", "delay", "duplicate", "hold"], ...]] = (
+    "hold", "hold", "drop", "delay", "duplicate",
 )  # fmt: skip
-_OF_COPYING: Final = (("fetched",), ("fetch",), ("epoch-ended",), ("epoch-end",))
-_OF_VOTING: Final = (("fetched",), ("fetch",), ("vote",), ("voted",), ("begin-epoch",))
-_TO_CONTROLLER: Final = (("alter",), ("heartbeat",), ("register",), ("fetch",), ("report-leader",))
-_FROM_CONTROLLER: Final = (("altered",), ("fetched",), ("beaten",), ("registered",))
-
-
-@dataclass
-class Scene:
-    """An experiment being drawn: what it is about, and how far it has come.
-
-    `partition` is where things happen; `felt` are the events by which the last act is felt;
-    `elections` counts the leaders that must have taken over so far; `preferred` is the replica that
-    is to lead when all is well.
-    """
-
-    choose: Chooser
-    cluster: Cluster
-    partition: str
-    votes: bool
-    now_ms: int = 0
-    elections: int = 0
-    preferred: str = "n1"
-    felt: list[After] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-
-    @property
-    def leader(self) -> str:
-        """The leader of the moment, as a target."""
-        return f"leader:{self.partition}"
-
-    def broker(self) -> str:
-        """One broker by name; seldom the first, which leads at the beginning as a rule."""
-        first = 1 if self.choose.chance(20) else min(2, self.cluster.brokers)
-        return f"n{self.choose.integer(first, self.cluster.brokers)}"
-
-    def when(self) -> When:
-        """The moment of the next act: felt from the last one, or some time after it."""
-        choose = self.choose
-        if self.felt and choose.chance(70):
-            after = choose.pick(self.felt)
-            delay_ms = choose.pick((0, 0, 0, 2, 10, 30, 70, 120, 250))
-            return {"after": After(
-                event=after.event, match=after.match, nth=after.nth, delay_ms=delay_ms
-            )}  # fmt: skip
-        if not self.faults and choose.chance(40):
-            return {"after": self._any_moment()}
-        self.now_ms += choose.pick((5, 30, 80, 150, 300, 450))
-        self.now_ms = min(self.now_ms, LAST_MOMENT_MS)
-        return {"at_ms": self.now_ms}
-
-    def _any_moment(self) -> After:
-        """When something is written, committed or acknowledged for the n-th time."""
-        choose = self.choose
-        event = choose.pick(("ack", "append", "hw"))
-        match: dict[str, Any] = {"partition": self.partition}
-        if event != "ack":
-            match["role"] = choose.pick(("leader", "follower"))
-        delay_ms = choose.pick((0, 0, 1, 5, 30))
-        return After(event=event, match=match, nth=choose.integer(1, 6), delay_ms=delay_ms)
-
-    def span_ms(self, *percents: int) -> int:
-        """How long, in percent of the time after which the cluster takes notice."""
-        timings = self.cluster.timings
-        timeout = self.choose.pick((timings.session_ms, min(timings.lag_ms, timings.session_ms)))
-        return max(1, timeout * self.choose.pick(percents) // 100)
-
-    def comes(self, event: str, nth: int = 1, **match: Any) -> After:
-        """An event that the act just drawn brings about."""
-        return After(event=event, match=match, nth=nth)
+_COPYING: Final = ("fetched", "fetched", "fetch", "epoch-ended", "epoch-end")
+_VOTING: Final = ("fetched", "fetched", "fetch", "vote", "voted", "begin-epoch")
+_UPWARDS: Final = ("alter", "alter", "heartbeat", "register", "report-leader")
+_DOWNWARDS: Final = ("altered", "fetched", "fetched", "beaten", "registered")
+_CRASH_AT: Final = ("ack", "append", "hw", "role", "isr", "truncated", "proposed")
 
 
 def bounce(scene: Scene) -> None:
     """A broker goes down and is soon back: felt when it starts, registers, has a role, cuts."""
     choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(2, 10, 30, 60, 130)
-    match choose.pick(("kill", "power", "stop")):
+    when, span = scene.when(), scene.span_ms(0, 2, 10, 30, 60, 130)
+    if scene.votes and choose.chance(40):
+        event, match = choose.pick((("vote", {}), ("role", {"role": "candidate"})))
+        match = {"node": on, "partition": scene.partition, **match}
+        when = {"after": After(event=event, match=match, nth=choose.integer(1, 2))}
+    match choose.pick(("kill", "power", "power", "stop")):
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
         case "power":
@@ -128,28 +64,33 @@ def bounce(scene: Scene) -> None:
     again: dict[str, Any] = {"node": on, "incarnation": {"at_least": 2}}
     there = {**again, "partition": scene.partition}
     scene.felt = [
-        scene.comes("truncated", **there),
-        scene.comes("role", role="follower", **there),
-        scene.comes("role", role="follower", nth=2, **there),
-        scene.comes("registered", **again),
-        scene.comes("started", **again),
-        scene.comes("append", role="follower", **there),
+        After(event="truncated", match=there),
+        After(event="role", match={"role": "follower", **there}),
+        After(event="role", match={"role": "follower", **there}, nth=2),
+        After(event="registered", match=again),
+        After(event="started", match=again),
+        After(event="append", match={"role": "follower", **there}),
     ]
 
 
 def strike(scene: Scene) -> None:
-    """The leader dies, freezes or is cut off, briefly or for longer than anybody waits: felt when
+    """The leader dies, freezes or is cut off, as a rule for longer than anybody waits: felt when
     the next one leads, writes or commits."""
-    choose, on, when = scene.choose, scene.leader, scene.when()
-    span = scene.span_ms(130, 130, 180, 250, 400, 20, 70)
+    _strike(scene, scene.when())
+
+
+def _strike(scene: Scene, when: When) -> None:
+    choose, on = scene.choose, scene.leader
+    span = scene.span_ms(130, 180, 250, 400, 800, 50)
     way = choose.pick((
-        "kill", "kill", "isolate", "isolate", "pause", "power", "zombie", "deaf", "stop", "break",
+        "kill", "kill", "kill", "isolate", "isolate", "isolate", "stop", "stop", "stop", "pause",
+        "power", "zombie", "deaf",
     ))  # fmt: skip
     match way:
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
         case "isolate":
-            scene.faults.append(Isolate(on=on, clients=choose.chance(30), for_ms=span, **when))
+            scene.faults.append(Isolate(on=on, clients=choose.chance(20), for_ms=span, **when))
         case "pause":
             scene.faults.append(Pause(on=on, for_ms=span, **when))
         case "power":
@@ -157,46 +98,61 @@ def strike(scene: Scene) -> None:
             scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case "stop":
             scene.faults.append(Stop(on=on, for_ms=span, **when))
-        case "break":
-            scene.faults.append(Break(
-                on=on, event=choose.pick(("append", "hw", "ack", "role", "isr")),
-                match={"partition": scene.partition}, nth=choose.integer(1, 2), for_ms=span,
-                before=choose.pick(("send", "commit")), **when,
-            ))  # fmt: skip
         case "zombie":
             two_way = choose.chance(50)
             scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
         case _:
             scene.faults.append(Cut(on="voters", to=on, two_way=False, for_ms=span, **when))
-    scene.elections += 1
-    _feel_election(scene)
+    scene.feel_election()
 
 
-def _feel_election(scene: Scene) -> None:
-    at, nth = scene.partition, scene.elections
-    scene.felt = [
-        scene.comes("role", partition=at, role="leader", nth=nth),
-        scene.comes("role", partition=at, role="leader", nth=nth),
-        scene.comes("partition", partition=at, nth=scene.choose.integer(1, 3)),
-        scene.comes("truncated", partition=at, nth=scene.choose.integer(1, 2)),
-        scene.comes("diverging", partition=at),
-    ]
+def strand(scene: Scene) -> None:
+    """The leader writes what not all get, or nobody, and is struck a little later: the next one
+    leads with another log than some of the others."""
+    choose, when = scene.choose, scene.when()
+    span = scene.span_ms(130, 250, 400, 800)
+    match choose.pick(("pair", "deaf", "apart", "lonely")):
+        case "pair":
+            scene.faults.append(Cut(on=scene.broker(), to=scene.leader, for_ms=span, **when))
+        case "apart":
+            scene.faults.append(Cut(on=scene.broker(), to="all", for_ms=span, **when))
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", scene.broker(), span, when))
+        case _:
+            scene.faults.append(
+                Cut(on=scene.leader, to="all", for_ms=span, **when) if choose.chance(50)
+                else _deaf(scene, scene.leader, "all", span, when)
+            )
+    _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
+
+
+def _deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
+    """What leaders answer does not come, or comes much later."""
+    return Link(
+        on=on, to=to, action=scene.choose.pick(("drop", "hold")), kinds=("fetched", "epoch-ended"),
+        match={"partition": scene.partition}, for_ms=span, **when,
+    )  # fmt: skip
 
 
 def lag(scene: Scene) -> None:
     """A follower gets nothing new, or nothing through, while others go on: felt when the in-sync
     set is to change, and when it has changed."""
     choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(30, 80, 130, 200, 300)
-    match choose.pick(("copying", "leader", "voters", "rest", "slow")):
-        case "copying":
+    when, span = scene.when(), scene.span_ms(130, 200, 300, 600, 1000, 60)
+    way = choose.pick(("deaf", "deaf", "mute", "pair", "pair", "brokers", "voters", "rest", "slow"))
+    match way:
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", on, span, when))
+        case "mute":
             scene.faults.append(Link(
-                on="rest", to=on, action="drop", kinds=("fetched",), for_ms=span, **when
+                on=on, to="rest", action="drop", kinds=("fetch", "epoch-end"), for_ms=span,
+                match={"partition": scene.partition}, **when,
             ))  # fmt: skip
-        case "leader":
-            others = [n for n in scene.cluster.broker_names() if n != on]
-            to = ",".join(others) or "rest"
-            scene.faults.append(Cut(on=on, to=to, two_way=True, for_ms=span, **when))
+        case "pair":
+            other = scene.broker(but=on)
+            scene.faults.append(Cut(on=on, to=other, two_way=True, for_ms=span, **when))
+        case "brokers":
+            scene.faults.append(Cut(on=on, to="all", two_way=True, for_ms=span, **when))
         case "voters":
             two_way = choose.chance(50)
             scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
@@ -204,107 +160,149 @@ def lag(scene: Scene) -> None:
             scene.faults.append(Isolate(on=on, for_ms=span, **when))
         case _:
             scene.faults.append(Pause(on=on, for_ms=span, **when))
-    at = scene.partition
-    scene.felt = [
-        scene.comes("proposed", partition=at, nth=choose.integer(1, 2)),
-        scene.comes("partition", partition=at, nth=choose.integer(1, 3)),
-        scene.comes("isr", partition=at, nth=choose.integer(1, 3)),
-    ]
+    scene.feel_isr()
 
 
 def hold(scene: Scene) -> None:
     """One kind of message is held, lost, late or doubled on some links, across what comes next."""
     choose = scene.choose
-    with_controller = choose.chance(40)
-    one = choose.pick((scene.leader, scene.broker(), "rest"))
-    if with_controller:
+    one = choose.pick((scene.broker(), scene.broker(), scene.leader))
+    match: dict[str, Any] = {}
+    if choose.chance(40):
         upwards = choose.chance(50)
         on, to = (one, "voters") if upwards else ("voters", one)
-        kinds = choose.pick(_TO_CONTROLLER if upwards else _FROM_CONTROLLER)
+        kind = choose.pick(_UPWARDS if upwards else _DOWNWARDS)
     else:
-        other = scene.broker() if one == "rest" else "rest"
-        on, to = (one, other) if choose.chance(50) else (other, one)
-        kinds = choose.pick(_OF_VOTING if scene.votes else _OF_COPYING)
+        kind = choose.pick(_VOTING if scene.votes else _COPYING)
+        answers = kind in ("fetched", "epoch-ended", "voted", "begin-epoch")
+        if one == scene.leader:
+            answers = not answers
+        on, to = ("rest", one) if answers else (one, "rest")
+        match = {"partition": scene.partition}
+        if kind == "fetched" and choose.chance(40):
+            match["diverging"] = True
     action = choose.pick(_ACTIONS)
-    match: dict[str, Any] = {}
-    if kinds == ("fetched",) and not with_controller and choose.chance(25):
-        match["diverging"] = True
-    late_ms = choose.pick((10, 50, 200, 500)) if action in ("delay", "duplicate") else 0
+    late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
+    name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
-        on=on, to=to, action=action, kinds=kinds, match=match, delay_ms=late_ms,
-        limit=choose.pick((None, 1, 2, 5)), for_ms=scene.span_ms(60, 130, 200, 300, 500),
-        **scene.when(),
+        name=name, on=on, to=to, action=action, kinds=(kind,), match=match, delay_ms=late_ms,
+        limit=choose.pick((None, 1, 1, 2)),
+        for_ms=scene.span_ms(60, 130, 200, 300, 500, 1000),
+        **scene.when(arming=True),
     ))  # fmt: skip
     # A rule is armed ahead of time: what was felt before may still set off the next act.
+    if name:
+        scene.held.append(name)
+
+
+def let_go(scene: Scene) -> None:
+    """What is held arrives."""
+    scene.faults.append(Release(of=scene.held.pop(0), **scene.when()))
 
 
 def blackout(scene: Scene) -> None:
-    """All brokers lose power at once, keep more or less, and come back one after the other."""
+    """Several brokers lose power or die at once, keep more or less, and come back in turn."""
     choose, when = scene.choose, scene.when()
+    kill, keep = choose.chance(30), choose.pick((0, None, 100))
     for name in scene.cluster.broker_names():
-        if choose.chance(85):
-            scene.faults.append(PowerCut(
-                on=name, keep_percent=choose.pick((0, None, 100)),
-                for_ms=scene.span_ms(5, 30, 60, 130, 200), **when,
-            ))  # fmt: skip
-    scene.elections += 1
-    _feel_election(scene)
+        if choose.chance(75):
+            span = scene.span_ms(5, 30, 60, 130, 200, 800)
+            scene.faults.append(
+                Kill(on=name, for_ms=span, **when) if kill
+                else PowerCut(on=name, keep_percent=keep, for_ms=span, **when)
+            )  # fmt: skip
+    scene.feel_election()
+
+
+def crash(scene: Scene) -> None:
+    """A process dies inside a turn: with nothing of it written, or nothing of it sent."""
+    choose, when = scene.choose, scene.when(arming=True)
+    on = choose.pick((scene.leader, scene.leader, scene.broker()))
+    events = (*_CRASH_AT, "vote", "vote") if scene.votes else _CRASH_AT
+    scene.faults.append(Break(
+        on=on, event=choose.pick(events), match={"partition": scene.partition},
+        nth=choose.integer(1, 4), before=choose.pick(("commit", "send")), **when,
+    ))  # fmt: skip
+    span = scene.span_ms(0, 5, 60, 130, 300)
+    stands: When = {"after": After(event="break")}
+    if choose.chance(70):
+        scene.faults.append(Kill(on=on, for_ms=span, **stands))
+    else:
+        keep = choose.pick((0, None))
+        scene.faults.append(PowerCut(on=on, keep_percent=keep, for_ms=span, **stands))
+    scene.feel_election()
 
 
 def split(scene: Scene) -> None:
     """Two halves that one broker joins, or a link that is cut one way."""
     choose, when, span = scene.choose, scene.when(), scene.span_ms(80, 130, 200, 400)
-    if scene.cluster.brokers >= 3 and choose.chance(50):
+    if scene.cluster.brokers >= 3 and choose.chance(30):
         scene.faults.append(Bridge(on=scene.broker(), for_ms=span, **when))
     else:
-        on, to = scene.broker(), choose.pick(("rest", "voters", scene.leader))
+        on, to = scene.broker(), choose.pick(("rest", "voters", "all", scene.leader))
         scene.faults.append(Cut(on=on, to=to, two_way=False, for_ms=span, **when))
-    scene.felt = []
 
 
 def hand_over(scene: Scene) -> None:
     """Another replica is preferred, and shall lead, while all are well: an election without any
-    failure. Several may follow each other closely."""
+    failure. Several may follow each other closely; the last may bring the first leader back."""
     choose = scene.choose
-    names = list(scene.cluster.broker_names()[: scene.cluster.replication_factor])
-    for _ in range(choose.pick((1, 1, 2))):
+    for _ in range(choose.pick((1, 2, 2))):
         when = scene.when()
+        names = list(scene.replicas)
         first = choose.pick([name for name in names if name != scene.preferred] or names)
         scene.preferred = first
         order = ",".join([first, *(name for name in names if name != first)])
         scene.faults.append(Reassign(partition=scene.partition, replicas=order, **when))
-        if "at_ms" in when:
-            later: When = {"at_ms": when["at_ms"] + choose.pick((5, 20, 60))}
-        else:
-            after = when["after"]
-            later = {"after": After(
-                event=after.event, match=after.match, nth=after.nth,
-                delay_ms=after.delay_ms + choose.pick((5, 20, 60)),
-            )}  # fmt: skip
-        scene.faults.append(ElectPreferred(partition=scene.partition, **later))
-        scene.elections += 1
-        _feel_election(scene)
+        scene.faults.append(
+            ElectPreferred(partition=scene.partition, **later(when, choose.pick((2, 5, 20))))
+        )
+        scene.feel_election()
 
 
 def govern(scene: Scene) -> None:
     """An operator moves the partition, elects uncleanly, or changes what must be in sync."""
     choose, when = scene.choose, scene.when()
-    match choose.pick(("move", "unclean", "min-isr")):
+    match choose.pick(("move", "move", "swap", "unclean", "min-isr")):
         case "move":
+            names = scene.cluster.broker_names()
+            count = choose.integer(1, len(names))
+            order: list[str] = []
+            while len(order) < count:
+                order.append(choose.pick([name for name in names if name not in order]))
+            scene.faults.append(
+                Reassign(partition=scene.partition, replicas=",".join(order), **when)
+            )
+        case "swap":
             scene.faults.append(Reassign(partition=scene.partition, replicas="rotate", **when))
         case "unclean":
             scene.faults.append(ElectUnclean(partition=scene.partition, **when))
         case _:
             most = scene.cluster.replication_factor
             scene.faults.append(SetMinIsr(min_isr=choose.integer(1, most), **when))
-    scene.felt = [
-        scene.comes("partition", partition=scene.partition, nth=choose.integer(1, 3)),
-        scene.comes("isr", partition=scene.partition, nth=choose.integer(1, 3)),
-    ]
+    scene.feel_isr()
 
 
-ACTS: Final[tuple[Act, ...]] = (
-    strike, bounce, lag, hold, hand_over, blackout, split, govern,
-)  # fmt: skip
-ACTS_OF_OPERATORS: Final = (hand_over, govern)
+def forget(scene: Scene) -> None:
+    """A broker hears no news of the cluster, and goes by what it knew; it is alive and well."""
+    choose, on = scene.choose, scene.broker()
+    action = choose.pick(_ACTIONS[1:3])
+    name = f"held-{len(scene.faults)}" if action == "hold" else ""
+    scene.faults.append(Link(
+        name=name, on="voters", to=on, action=action, kinds=("fetched",),
+        match={"partition": METADATA_PARTITION}, for_ms=scene.span_ms(60, 130, 300, 600, 1000),
+        **scene.when(arming=True),
+    ))  # fmt: skip
+    if name:
+        scene.held.append(name)
+
+
+ACTS: Final[dict[Act, int]] = {
+    strike: 50, strand: 50, lag: 50, hold: 50, bounce: 40, hand_over: 35,
+    forget: 25, blackout: 25, crash: 25, split: 15, govern: 20,
+}  # fmt: skip
+"""Each act, and in how many percent of the experiments it is used."""
+ACTS_WITH_A_CONTROLLER: Final = (hand_over, govern, forget)
 """Acts that ask the controller for something; where replicas vote, there is nothing to ask for."""
+
+__all__ = ["ACTS", "ACTS_WITH_A_CONTROLLER", "Act", "let_go", "strike"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from checker.catalogue import EXERCISE
 from checker.story import tell
 from checker.verdict import Verdict
+from harness.search.strikes import strikes
+from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
@@ -24,8 +27,9 @@ class Attempt:
     the cluster that was broken, "" if none: data could have been lost then. `broken` are
     the properties seen to be broken by the end of the run. `bucket` names the
     class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
-    offset or time, so that the same bug met elsewhere has the same name. `problem` is a sentence
-    when the harness could not make or judge the run.
+    offset or time, so that the same bug met elsewhere has the same name. `strikes` are the
+    `kind/role/phase` of its faults. `problem` is a sentence when the harness could not make or
+    judge the run.
     """
 
     failed: bool = False
@@ -35,6 +39,7 @@ class Attempt:
     broken: tuple[str, ...] = ()
     sentence: str = ""
     coverage: frozenset[str] = frozenset()
+    strikes: tuple[str, ...] = ()
     states: int = 0
     virtual_us: int = 0
     events: int = 0
@@ -43,16 +48,17 @@ class Attempt:
 
 
 def attempt(
-    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible"
-) -> Attempt:
+    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
+    spares: Callable[[Struck], bool] | None = None,
+) -> Attempt:  # fmt: skip
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too.
+    of the world too. `spares` is as in `simulate`.
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at=stop_at)
+        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
     visible = any(breach.visible for breach in result.breaches)
@@ -69,6 +75,7 @@ def attempt(
         broken=visibly_broken(result),
         sentence=result.sentence,
         coverage=frozenset("/".join(point) for point in result.coverage),
+        strikes=tuple(strikes(result.trace, result.faults).elements()),
         states=result.states,
         virtual_us=result.virtual_us,
         events=result.events,

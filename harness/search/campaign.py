@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from multiprocess import get_context
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
 from harness.search.shrink import Shrinking
+from harness.sim.run import many_runs
 from nemesis.schedule import Expectation, Schedule
 from node.errors import UsageError
 
@@ -28,6 +30,10 @@ SEEDS_APART: Final = 1024
 """Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
 """Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
+INNER: Final = "inner-invariant"
+"""Stands for the property where only an invariant inside the cluster is broken."""
+_COUNTED: Final = ("buckets", "strikes")
+"""What workers count by name."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +60,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tally(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
-    distinct states of the cluster in the run that had most."""
+    distinct states of the cluster in the run that had most. `buckets` counts failures by bucket,
+    `strikes` faults by `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -65,6 +72,8 @@ class Tally(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     findings: list[Finding] = []
     problems: list[str] = []
+    buckets: dict[str, int] = {}
+    strikes: dict[str, int] = {}
 
     @property
     def schedules_per_s(self) -> float:
@@ -73,7 +82,9 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched, how, and for how long."""
+    """What is searched, how, and for how long. Failures of the buckets `known` are counted and not
+    shrunk again. With `inner` an invariant broken inside the cluster is a failure too, whether a
+    client, a trace or a log shows it or not."""
 
     subject: Subject
     engine: str = "random"
@@ -81,6 +92,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     cores: int = 1
     shrink_tries: int = 1500
+    known: tuple[str, ...] = ()
+    inner: bool = False
 
     def shares(self, parts: int) -> list[Campaign]:
         """The campaign as so many campaigns of one core, each with a seed of its own."""
@@ -176,6 +189,8 @@ def _take(tally: Tally, covered: set[str], said: dict[str, Any]) -> None:
         if finding.bucket not in known:
             tally.findings.append(finding)
     tally.problems += [p for p in said["problems"] if p not in tally.problems]
+    for name in _COUNTED:
+        _add(getattr(tally, name), said[name])
 
 
 class _Worker:
@@ -191,7 +206,7 @@ class _Worker:
         self._seed = mine[0].seed if mine else 0
         self._done = 0
         self._began_s = self._said_s = time.monotonic()
-        self._buckets: set[str] = set()
+        self._buckets = set(campaign.known)
         self._covered: set[str] = set()
         self._unsaid = _nothing()
 
@@ -200,7 +215,8 @@ class _Worker:
         if self._idle:
             return
         engine = ENGINES[self._campaign.engine]
-        engine(self._campaign.subject, self._seed, self._judge, self._enough)
+        with many_runs():
+            engine(self._campaign.subject, self._seed, self._judge, self._enough)
         self._say()
 
     def _enough(self) -> bool:
@@ -220,24 +236,32 @@ class _Worker:
         unsaid["states"] = max(unsaid["states"], outcome.states)
         if outcome.problem and len(unsaid["problems"]) < MAX_BUCKETS:
             unsaid["problems"].append(outcome.problem)
-        if outcome.failed:
+        unsaid["strikes"].update(outcome.strikes)
+        if bucket := self._bucket(outcome):
             unsaid["failures"] += 1
-            if outcome.bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
-                self._buckets.add(outcome.bucket)
-                self._found(schedule, outcome)
+            unsaid["buckets"][bucket] += 1
+            if bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
+                self._buckets.add(bucket)
+                self._found(schedule, bucket)
         return outcome
 
-    def _found(self, schedule: Schedule, outcome: Attempt) -> None:
+    def _bucket(self, outcome: Attempt) -> str:
+        """The class of a failure, "" where there is none."""
+        if outcome.failed or not self._campaign.inner or not outcome.precursor:
+            return outcome.bucket
+        return f"{INNER}: {outcome.precursor}"
+
+    def _found(self, schedule: Schedule, bucket: str) -> None:
         """Shrink a failure and say what became of it."""
         seconds = time.monotonic() - self._began_s
         shrinking = Shrinking(
-            schedule, lambda candidate: attempt(candidate).bucket == outcome.bucket,
+            schedule, lambda candidate: self._bucket(attempt(candidate)) == bucket,
             max_tries=self._campaign.shrink_tries,
         )  # fmt: skip
         smallest = shrinking.run()
         shrunk = attempt(smallest)
         finding = Finding(
-            bucket=outcome.bucket, property=shrunk.property, sentence=shrunk.sentence,
+            bucket=bucket, property=shrunk.property or INNER, sentence=shrunk.sentence,
             schedule=schedule, smallest=as_file(smallest, shrunk),
             schedules_before=self._done, seconds_before=seconds, shrink_tries=shrinking.tries,
         )  # fmt: skip
@@ -291,7 +315,14 @@ def merge(tallies: Iterable[Tally]) -> Tally:
         known = {finding.bucket for finding in whole.findings}
         whole.findings += [f for f in tally.findings if f.bucket not in known]
         whole.problems += [p for p in tally.problems if p not in whole.problems]
+        for name in _COUNTED:
+            _add(getattr(whole, name), getattr(tally, name))
     return whole
+
+
+def _add(counts: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
@@ -299,15 +330,15 @@ def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
     longer `drawn`: each of its faults must take effect."""
     return msgspec.structs.replace(
         smallest,
-        name=f"{smallest.cluster.protocol}-{outcome.property}",
-        expectation=Expectation(verdict="invalid", property=outcome.property),
+        name=f"{smallest.cluster.protocol}-{outcome.property or INNER}",
+        expectation=Expectation(verdict="invalid", property=outcome.property or None),
     )
 
 
 def _nothing() -> dict[str, Any]:
     return {
         "schedules": 0, "failures": 0, "virtual_us": 0, "events": 0, "coverage": [], "states": 0,
-        "findings": [], "problems": [],
+        "findings": [], "problems": [], **{name: Counter[str]() for name in _COUNTED},
     }  # fmt: skip
 
 

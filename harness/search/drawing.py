@@ -11,20 +11,35 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.search.acts import ACTS, ACTS_OF_OPERATORS, Act, Scene, strike
+from harness.search.acts import ACTS, ACTS_WITH_A_CONTROLLER, Act, let_go, strike
 from harness.search.choosing import Chooser
+from harness.search.scene import Scene
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
+DRAWING: Final = 2
+"""The generation of this routine: with another one the same seed gives another schedule."""
 MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 12
 TIMINGS: Final = Timings(
-    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=60, fetch_timeout_ms=150,
-    retry_ms=20, election_min_ms=80, election_max_ms=160, hw_checkpoint_ms=100,
+    heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=120,
+    retry_ms=20, election_min_ms=170, election_max_ms=260, hw_checkpoint_ms=100,
     idle_wait_ms=60, leader_timeout_ms=250,
 )  # fmt: skip
 """Every timeout about a sixth of a storm's: two virtual seconds hold many elections."""
+TEMPERS: Final = (
+    TIMINGS,
+    # Whoever lags keeps its place: an election finds it in the in-sync set.
+    replace(TIMINGS, lag_ms=2000),
+    # Leaders change before anybody is found to lag.
+    replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, leader_timeout_ms=120),
+    # The in-sync set changes before anybody is found to be dead.
+    replace(TIMINGS, session_ms=600, lag_ms=120),
+    # Candidates stand at the same moment, and nothing is soon written down.
+    replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
+)  # fmt: skip
+"""How clusters differ in what they notice first."""
 
 
 def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()) -> Schedule:
@@ -37,46 +52,48 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
     )  # fmt: skip
     acts = _mask(choose, votes=scene.votes)
     for number in range(MAX_ACTS):
-        if number and not choose.chance(83):
+        if number > 1 and not choose.chance(80):
             break
         choose.pick(acts)(scene)
+        if scene.held and choose.chance(40):
+            let_go(scene)
     workload = Workload(
         seed=seed,
-        clients=choose.pick((1, 1, 2)),
+        clients=choose.pick((2, 1, 3)),
         consumers=choose.integer(0, 1),
-        rate=choose.pick((10.0, 20.0, 5.0)),
+        rate=choose.pick((20.0, 40.0, 10.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
-        acks=choose.pick((-1, -1, -1, 1)),
-        timeout_ms=600,
-        duration_ms=min(2000, scene.now_ms + choose.pick((500, 900, 1300))),
+        acks=-1 if choose.chance(92) else 1,
+        timeout_ms=choose.pick((200, 100, 600)),
+        duration_ms=min(2000, scene.now_ms + choose.pick((300, 500, 800))),
     )
     faults = tuple(scene.faults[:MAX_FAULTS_DRAWN])
     return Schedule(cluster=cluster, workload=workload, faults=faults)
 
 
 def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
-    brokers = choose.pick((3, 2, 3, 3, 4))
-    factor = min(brokers, choose.pick((3, 2, 3)))
+    brokers = choose.pick((3, 3, 3, 2, 3, 4))
+    factor = min(brokers, choose.pick((3, 3, 3, 2)))
+    if choose.chance(6):
+        factor = 1
     return Cluster(
         protocol=protocol,
         switches=switches,
         brokers=brokers,
         voters=1,
-        partitions=choose.pick((1, 1, 1, 1, 2)),
+        partitions=2 if choose.chance(10) else 1,
         replication_factor=factor,
-        min_isr=min(factor, choose.pick((2, 1, 1))),
+        min_isr=min(factor, choose.pick((2, 1))),
         flush=choose.pick(("sync", "sync", "async")),
-        flush_interval_ms=choose.pick((200, 1000)),
-        unclean_election=choose.chance(12),
-        timings=replace(TIMINGS, lag_ms=choose.pick((TIMINGS.lag_ms, TIMINGS.lag_ms, 2000))),
+        flush_interval_ms=choose.pick((1000, 200)),
+        unclean_election=choose.chance(8),
+        timings=choose.pick(TEMPERS),
     )
 
 
 def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    possible = [act for act in ACTS if not (votes and act in ACTS_OF_OPERATORS)]
-    chosen = [act for act in possible if choose.chance(35)]
-    if strike not in chosen and choose.chance(70):
-        chosen.append(strike)
+    possible = {a: p for a, p in ACTS.items() if not (votes and a in ACTS_WITH_A_CONTROLLER)}
+    chosen = [act for act, percent in possible.items() if choose.chance(percent)]
     return chosen or [strike]

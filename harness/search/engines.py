@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from harness.search.choosing import HypothesisChooser, RandomChooser
 from harness.search.drawing import MAX_FAULTS_DRAWN, draw_schedule
+from harness.search.pursue import judged
 from nemesis.schedule import Fault, Schedule, check
 from node.errors import UsageError
 
@@ -31,6 +32,11 @@ class Outcome(Protocol):
     @property
     def failed(self) -> bool:
         """Whether a property broke."""
+        ...
+
+    @property
+    def precursor(self) -> str:
+        """The first invariant inside the cluster that broke, "" if none."""
         ...
 
     @property
@@ -65,8 +71,17 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
-        judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.switches))
+        _judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.switches), judge, enough)
         number += 1
+
+
+def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> Outcome:
+    """What the schedule's own run came to; what may follow from it is judged too."""
+    runs = judged(schedule, judge)
+    _, first = next(runs)
+    while not enough() and next(runs, None) is not None:
+        pass
+    return first
 
 
 def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
@@ -82,7 +97,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
             schedule = draw_schedule(RandomChooser(rng), subject.protocol, subject.switches)
         else:
             schedule = mutate(rng.choice(corpus), rng)
-        covered = set(judge(schedule).coverage)
+        covered = set(_judge(schedule, judge, enough).coverage)
         if not covered <= seen:
             seen |= covered
             corpus.append(schedule)
@@ -152,7 +167,7 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
         if enough():
             raise _Found
         schedule = draw_schedule(HypothesisChooser(data), subject.protocol, subject.switches)
-        outcome = judge(schedule)
+        outcome = _judge(schedule, judge, enough)
         hypothesis.target(float(len(outcome.coverage)))
         if outcome.failed:
             raise _Found

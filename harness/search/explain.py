@@ -1,38 +1,169 @@
-"""Why a shrunk schedule fails: what happens when each of its faults is left out in turn."""
+"""Why a shrunk schedule fails: its story in sentences, and what happens when one thing is left out.
+
+Two kinds of things are left out, one at a time: a fault of the schedule, and a message that its
+link faults dropped or held. Where several messages of one kind on one link were struck, all of
+them are let through together too. What still fails without a thing does not hang on it.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.schedule import Link, Schedule
+from checker.story import tell
+from checker.verdict import Sentence
+from harness.search.attempt import Attempt, attempt, bucket, place, property_of
+from harness.sim.network import Struck
+from harness.sim.run import SimResult, simulate
+from nemesis.schedule import Schedule
+from reports import words
+
+EXPLANATION: Final = "explain.json"
+MOST_MESSAGES: Final = 30
+"""So many messages of a run are let through one by one; each costs a run."""
 
 
 class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to the schedule, in words, and whether it still fails in the same way."""
+    """One thing left out, in words, and whether the schedule still fails in the same way.
 
+    `kind`: a "fault" (its index is `fault`), a "message" (struck at `t_us`), or all "messages" of
+    one kind on one link. `instead` is the class of another failure that came instead, "" if none.
+    """
+
+    kind: Literal["fault", "message", "messages"]
     without: str
     fails: bool
+    instead: str = ""
+    fault: int = -1
+    t_us: int = -1
+    sender: str = ""
+    receiver: str = ""
+    message: str = ""
 
 
-def counterfactuals(
-    schedule: Schedule, fails_alike: Callable[[Schedule], bool]
-) -> list[Counterfactual]:
-    """Each fault left out, and each link rule with one message less to act on."""
-    return [
-        Counterfactual(without=words, fails=fails_alike(changed))
-        for words, changed in _changes(schedule)
-    ]
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """`explain.json`: why a schedule fails in the simulated world.
+
+    `schedule` is its digest, `bucket` the class of the failure. `sentences` tell the life of
+    `offset` in `partition` (both absent when no record is concerned); times are virtual, the storm
+    began at `storm_us`. `untried` messages were struck too, but not let through one by one.
+    """
+
+    schedule: str
+    bucket: str
+    property: str
+    sentence: str
+    storm_us: int
+    partition: str = ""
+    offset: int = -1
+    sentences: tuple[Sentence, ...] = ()
+    counterfactuals: tuple[Counterfactual, ...] = ()
+    untried: int = 0
+    format: int = 1
 
 
-def _changes(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+def explain(schedule: Schedule) -> Explanation:
+    """Run a failing schedule, and once more for each thing that is left out. Deterministic."""
+    struck: list[Struck] = []
+
+    def listen(message: Struck) -> bool:
+        struck.append(message)
+        return False
+
+    result = simulate(
+        schedule, seed=schedule.workload.seed, stop_at="visible", spares=listen
+    )
+    named = bucket(result)
+    changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
+    changes += _messages(schedule, named, struck, result.info.phases.storm_us)
+    partition, offset, _ = place(result)
+    return Explanation(
+        schedule=schedule.digest(), bucket=named, property=property_of(result),
+        sentence=result.sentence, storm_us=result.info.phases.storm_us,
+        partition=partition, offset=offset, sentences=tuple(_story(result, partition, offset)),
+        counterfactuals=tuple(changes), untried=max(0, len(struck) - MOST_MESSAGES),
+    )  # fmt: skip
+
+
+def write(explanation: Explanation, file: Path) -> None:
+    """Keep an explanation. Raises OSError."""
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n")
+
+
+def in_lines(explanation: Explanation) -> Iterator[str]:
+    """An explanation as a terminal shows it."""
+    yield explanation.sentence
+    for s in explanation.sentences:
+        mark = "!" if s.breaks else " "
+        yield f"{mark} {(s.t_us - explanation.storm_us) / 1e6:7.3f} s  {s.text}"
+    for one in explanation.counterfactuals:
+        if one.kind == "message" and one.fails:
+            continue
+        fate = "still fails" if one.fails else "does not fail"
+        if one.instead:
+            fate = f"fails in another way ({one.instead})"
+        yield f"without {one.without}: {fate}"
+
+
+def _story(result: SimResult, partition: str, offset: int) -> list[Sentence]:
+    if not partition or offset < 0:
+        return []
+    return tell(result.trace, result.faults, partition=partition, offset=offset)
+
+
+def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
     for index, fault in enumerate(schedule.faults):
-        what = f"fault {index} ({fault.__struct_config__.tag})"
         rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
-        yield what, replace(schedule, faults=rest)
-        if isinstance(fault, Link) and fault.limit is not None and fault.limit > 1:
-            weaker = replace(fault, limit=fault.limit - 1)
-            faults = (*schedule.faults[:index], weaker, *schedule.faults[index + 1 :])
-            yield f"the last message of {what}", replace(schedule, faults=faults)
+        outcome = attempt(replace(schedule, faults=rest))
+        yield Counterfactual(
+            kind="fault", fault=index, without=f"fault {index} ({words.intent(fault)})",
+            fails=outcome.bucket == named, instead=_instead(outcome, named),
+        )  # fmt: skip
+
+
+def _groups(schedule: Schedule, named: str, struck: list[Struck]) -> Iterator[Counterfactual]:
+    """All messages of one kind on one link let through, where there were several."""
+    links = Counter(message[1:] for message in struck)
+    for (sender, receiver, kind), count in links.items():
+        if count < 2:
+            continue
+
+        def spares(message: Struck, group: tuple[str, ...] = (sender, receiver, kind)) -> bool:
+            return message[1:] == group
+
+        outcome = attempt(schedule, spares=spares)
+        yield Counterfactual(
+            kind="messages",
+            without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
+            fails=outcome.bucket == named, instead=_instead(outcome, named),
+            sender=sender, receiver=receiver, message=kind,
+        )  # fmt: skip
+
+
+def _messages(
+    schedule: Schedule, named: str, struck: list[Struck], storm_us: int
+) -> Iterator[Counterfactual]:
+    """Each message let through by itself."""
+    for number, (t_us, sender, receiver, kind) in enumerate(struck[:MOST_MESSAGES]):
+        outcome = attempt(schedule, spares=_only(number))
+        at = f"{(t_us - storm_us) / 1e6:.3f} s"
+        yield Counterfactual(
+            kind="message", without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
+            fails=outcome.bucket == named, instead=_instead(outcome, named), t_us=t_us,
+            sender=sender, receiver=receiver, message=kind,
+        )  # fmt: skip
+
+
+def _only(number: int) -> Callable[[Struck], bool]:
+    """Spares the `number`-th message that is struck: up to there the run is the same."""
+    met = iter(range(1 << 62))
+    return lambda message: next(met) == number
+
+
+def _instead(outcome: Attempt, named: str) -> str:
+    return outcome.bucket if outcome.bucket != named else ""

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from harness.search.attempt import Attempt, attempt
 from harness.search.choosing import RandomChooser
-from harness.search.drawing import draw_schedule
+from harness.search.drawing import DRAWING, draw_schedule
+from harness.search.pursue import judged
 from harness.search.shrink import Shrinking
 from harness.search.steady import JITTERS, steadiness, steady
 from harness.sim.run import simulate
@@ -55,7 +56,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What one search for one exhibit came to. Times are seconds of one core.
 
     `others` counts failures that did not break the property named (or break it without the bug
-    too). `steady` is in how many of 20 moods of the network the shrunk schedule still fails.
+    too). `drawing` is the generation of what drew the schedules. `steady` is
+    in how many of 20 moods of the network the shrunk schedule still fails.
     `schedule` is the shrunk schedule; None when nothing was found.
     """
 
@@ -64,6 +66,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     found: bool
     schedules: int
     seconds: float
+    drawing: int = 0
     others: int = 0
     bucket: str = ""
     sentence: str = ""
@@ -136,41 +139,69 @@ def shows(exhibit: Exhibited, schedule: Schedule) -> Attempt | None:
     return outcome
 
 
-def hunt(exhibit: Exhibited, seed: int, seconds: float) -> Entry:
-    """Search for an exhibit, at most `seconds` of this core; shrink what is found."""
-    began_s = time.process_time()
-    others = number = 0
+def unfinished(entry: Entry, seconds: float) -> bool:
+    """Whether a search has not found its exhibit, and may go on for `seconds` in all."""
+    return not entry.found and (entry.drawing != DRAWING or entry.seconds < seconds)
+
+
+def hunt_on(exhibit: Exhibited, seed: int, seconds: float, before: Entry | None) -> Entry:
+    """`hunt` on from `before`, as one piece of work."""
+    return hunt(exhibit, seed, seconds, before=before)
+
+
+def hunt(
+    exhibit: Exhibited, seed: int, seconds: float, *, shrink: bool = True,
+    before: Entry | None = None,
+) -> Entry:  # fmt: skip
+    """Search for an exhibit, at most `seconds` of this core; shrink what is found, if asked to.
+
+    `before` is how far an earlier search came: this one goes on there, and its seconds count. Where
+    what is drawn has changed since, it begins anew. Unshrunk, the entry's schedule is the one that
+    was drawn, and nothing is known of its steadiness.
+    """
+    goes_on = before is not None and before.drawing == DRAWING
+    number, spent_s, others = (
+        (before.schedules, before.seconds, before.others) if goes_on and before else (0, 0.0, 0)
+    )
+    began_s = time.process_time() - spent_s
     while time.process_time() - began_s < seconds:
-        schedule = drawn(exhibit, seed, number)
+        first = drawn(exhibit, seed, number)
         number += 1
-        # Most runs show nothing; one that does is looked at to its end.
-        if not attempt(schedule).failed:
-            continue
-        outcome = shows(exhibit, schedule)
-        if outcome is None:
-            others += 1
-            continue
-        spent_s = time.process_time() - began_s
-        return _reduced(exhibit, seed, schedule, outcome, number, spent_s, others)
-    spent_s = time.process_time() - began_s
+        for schedule, quick in judged(first, attempt):
+            # Most runs show nothing; one that does is looked at to its end.
+            if not quick.failed:
+                continue
+            outcome = shows(exhibit, schedule)
+            if outcome is None:
+                others += 1
+                continue
+            found = _entry(exhibit, seed, number, time.process_time() - began_s, others)
+            found = replace(
+                found, found=True, bucket=outcome.bucket, sentence=outcome.sentence,
+                faults_drawn=len(schedule.faults), faults=len(schedule.faults), schedule=schedule,
+            )  # fmt: skip
+            return _reduced(found) if shrink else found
+    return _entry(exhibit, seed, number, time.process_time() - began_s, others)
+
+
+def _entry(exhibit: Exhibited, seed: int, schedules: int, seconds: float, others: int) -> Entry:
     return Entry(
-        exhibit=exhibit, seed=seed, found=False, schedules=number, seconds=round(spent_s, 1),
-        others=others,
+        exhibit=exhibit, seed=seed, found=False, schedules=schedules, seconds=round(seconds, 1),
+        others=others, drawing=DRAWING,
     )  # fmt: skip
 
 
-def _reduced(
-    exhibit: Exhibited, seed: int, schedule: Schedule, outcome: Attempt, number: int,
-    seconds: float, others: int,
-) -> Entry:  # fmt: skip
+def _reduced(found: Entry) -> Entry:
     """Shrink a finding and say how steady it is."""
     began_s = time.process_time()
+    exhibit, schedule = found.exhibit, found.schedule
+    assert schedule is not None
 
     def alike(candidate: Schedule, world: int | None = None) -> bool:
         if world not in (None, candidate.workload.seed):
             return exhibit.breaks in attempt(candidate, world, stop_at="never").broken
         shown = shows(exhibit, candidate)
-        return shown is not None and shown.bucket == outcome.bucket
+        return shown is not None and shown.bucket == found.bucket
 
     shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES)
     smallest = shrinking.run()
@@ -183,12 +214,9 @@ def _reduced(
         smallest, name=f"{exhibit.code}-{exhibit.breaks}".lower(),
         expectation=Expectation(verdict="invalid", property=exhibit.breaks),
     )  # fmt: skip
-    return Entry(
-        exhibit=exhibit, seed=seed, found=True, schedules=number, seconds=round(seconds, 1),
-        others=others, bucket=outcome.bucket, sentence=attempt(smallest).sentence,
-        faults_drawn=len(schedule.faults), faults=len(smallest.faults),
-        shrink_tries=shrinking.tries,
-        shrink_seconds=round(time.process_time() - began_s, 1),
+    return replace(
+        found, sentence=attempt(smallest).sentence, faults=len(smallest.faults),
+        shrink_tries=shrinking.tries, shrink_seconds=round(time.process_time() - began_s, 1),
         steady=sure, schedule=smallest,
     )  # fmt: skip
 

@@ -169,6 +169,7 @@ class SimCluster:
         )
         due = (*schedule.faults, *schedule.workload.operations)
         self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
+        self._started = False
         self._told = 0
 
     # -- what it is
@@ -237,6 +238,7 @@ class SimCluster:
             for end in self.exits:
                 if not end.expected:
                     raise FloodmarkError(f"{end.node} ended with code {end.code} at its start")
+        self._started = True
 
     def clients(self) -> SimClients:
         """The clients of the workload, silent until `go`."""
@@ -273,7 +275,8 @@ class SimCluster:
     def _seen(self, node: SimNode, events: list[TraceEvent]) -> None:
         self.trace += events
         self._heed(node, events)
-        if self._awaited:
+        # Before that nothing is due; and with one fault more, all before it stays as it was.
+        if self._started and self._awaited:
             for event in events:
                 if event["event"] in self._awaited:
                     self.agenda.stopping = True

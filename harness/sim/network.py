@@ -7,7 +7,8 @@ is under way a message costs one entry in the agenda.
 from __future__ import annotations
 
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from harness.sim.agenda import Act, Agenda
 from nemesis.carrier import Carrier
@@ -21,6 +22,15 @@ LATENCY_US: Final = 300
 
 Parcel = tuple[str, str, AnyMessage, bytes | None]
 """Receiver, sender, message, body."""
+
+
+class Struck(NamedTuple):
+    """A message that a link rule is about to drop or to hold, at virtual time `t_us`."""
+
+    t_us: int
+    sender: str
+    receiver: str
+    kind: str
 
 
 class Network:
@@ -41,11 +51,20 @@ class Network:
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
         """Put a message on its way."""
         self.messages += 1
-        parcel = (receiver, sender, message, body)
         if self._ruled:
-            self._under_rules(parcel)
-        else:
-            self._forward(parcel)
+            self._under_rules((receiver, sender, message, body))
+        elif (arrive := self._arrive.get(receiver)) is not None:
+            agenda = self._agenda
+            agenda.at(agenda.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
+
+    def spare(self, spares: Callable[[Struck], bool]) -> None:
+        """From now on the messages for which `spares` says so pass all rules."""
+
+        def asked(sender: str, receiver: str, parcel: Parcel) -> bool:
+            kind = str(parcel[2].__struct_config__.tag)
+            return spares(Struck(self._agenda.now_us, sender, receiver, kind))
+
+        self._carrier.spares = asked
 
     def add_rule(self, rule: LinkRule) -> int:
         """Put a link rule in force."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.sim import folder, waiting
 from harness.sim.breach import Breach
 from harness.sim.cluster import SimCluster
 from harness.sim.coverage import Coverage, Point
+from harness.sim.network import Struck
 from harness.sim.node import SimNode
 from harness.sim.watcher import Watcher
 from harness.storm import Storm
@@ -35,6 +37,8 @@ from node.core.protocol import protocol
 from node.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
+RUNS_A_COLLECTION: Final = 20
+_runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -99,17 +103,21 @@ class SimResult:
 
 def simulate(
     schedule: Schedule, *, seed: int, watch: bool = True, keep: Path | None = None,
-    stop_at: StopAt = "any",
+    stop_at: StopAt = "any", spares: Callable[[Struck], bool] | None = None,
 ) -> SimResult:  # fmt: skip
     """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
 
     With `watch` the invariants are checked at every step, and the run ends at the first breach:
     of any of them, only of one that the checker should see too ("visible"), or goes on to its end
-    in any case ("never"). With `keep` a run folder is written there, as a real run leaves one.
+    in any case ("never"). Messages that `spares` picks pass the faults on links; it hears of each
+    one that is to be dropped or held. With `keep` a run folder is written there, as a real run
+    leaves one.
     Raises FloodmarkError when the cluster does not come up, or the folder cannot be written.
     """
     with _no_collections():
         run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at)
+        if spares is not None:
+            run.cluster.network.spare(spares)
         run.execute()
         return run.result(keep)
 
@@ -123,6 +131,25 @@ def _no_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        if enabled:
+            gc.enable()
+        elif next(_runs) % RUNS_A_COLLECTION == 0:
+            gc.collect()
+
+
+@contextlib.contextmanager
+def many_runs() -> Iterator[None]:
+    """For who makes many runs: garbage is collected after every few of them, and what was there
+    before is not looked through again. A run leaves some thousand objects in cycles, so that
+    memory stays bounded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
 

@@ -73,9 +73,9 @@ class Watcher:
         self._registered: dict[str, int] = {}
         self._votes: dict[tuple[str, str, int], str] = {}
         self._looks = {
-            trace.HW: self._on_hw, trace.ROLE: self._on_role, trace.TRUNCATED: self._on_truncated,
-            trace.PARTITION: self._on_partition, trace.ISR: self._on_isr, trace.ACK: self._on_ack,
-            trace.VOTE: self._on_vote,
+            trace.HW: self._on_hw, trace.ROLE: self._on_role, trace.APPEND: self._on_append,
+            trace.TRUNCATED: self._on_truncated, trace.PARTITION: self._on_partition,
+            trace.ISR: self._on_isr, trace.ACK: self._on_ack, trace.VOTE: self._on_vote,
         }  # fmt: skip
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
@@ -132,6 +132,11 @@ class Watcher:
                 f"what it has below is not what was committed there",
                 [_witness("high watermark", event)],
             )  # fmt: skip
+
+    def _on_append(self, node: str, event: TraceEvent) -> None:
+        p = self._of(event["partition"])
+        if event["base_offset"] < p.hw and event["role"] == "follower" and self.committed_stays:
+            self._candidate(event["partition"], p, node)
 
     def _on_truncated(self, node: str, event: TraceEvent) -> None:
         p = self._of(event["partition"])
@@ -256,7 +261,12 @@ class Watcher:
         if event["leader_epoch"] <= before["leader_epoch"]:
             return
         may_lead = {*before["isr"], *before["elr"]} or {*before["last_known_elr"]}
-        if elected not in may_lead and elected not in before["adding"]:
+        # So may one it keeps, where the record that ends it takes the leader away.
+        completed = (
+            before["leader"] in before["removing"] and not event["removing"]
+            and elected in event["isr"]
+        )  # fmt: skip
+        if elected not in may_lead and elected not in before["adding"] and not completed:
             self._tell(
                 "clean-election", event["partition"],
                 f"{elected} was elected leader of {event['partition']} in epoch "

@@ -1,0 +1,41 @@
+"""Where data could be lost and nobody was harmed, the run is made again with what was missing."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from sim_schedules import plan
+
+from harness.search.attempt import attempt
+from harness.search.pursue import judged, pursued
+from harness.sim.run import simulate
+from nemesis.schedule import After, Cut, Kill
+
+LONELY = plan(
+    Cut(at_ms=1000, on="leader:log-0", to="all", for_ms=3000),
+    min_isr=2, switches=("hw-ignores-min-isr",),
+)  # fmt: skip
+"""The leader goes on alone, and commits what the eligible replicas lack (bug M6): then all heals
+and nothing comes of it."""
+
+
+def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
+    first, *follows = list(judged(LONELY, attempt))
+    assert (first[1].failed, first[1].precursor) == (False, "candidate-completeness")
+    harmed = [schedule for schedule, outcome in follows if outcome.failed]
+    assert harmed
+    assert all(len(schedule.faults) > len(LONELY.faults) for schedule in harmed)
+    # The same faults harm nobody where the bug is off.
+    for schedule in harmed:
+        correct = replace(schedule.cluster, switches=())
+        assert not attempt(replace(schedule, cluster=correct)).failed
+
+
+def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:
+    correct = replace(LONELY, cluster=replace(LONELY.cluster, switches=()))
+    assert list(pursued(correct)) == []
+
+
+def test_a_run_with_one_fault_more_is_the_same_run_until_that_strikes() -> None:
+    never = Kill(on="n1", after=After(event="role", match={"node": "n1"}, nth=1000))
+    more = replace(LONELY, faults=(*LONELY.faults, never))
+    assert simulate(LONELY, seed=3).trace == simulate(more, seed=3).trace
