@@ -311,9 +311,7 @@ class Evidence:
             np.concatenate((acked, np.full(len(read), -1))),
             np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
         )
-        return moments.take(
-            order_of((moments.t_us, moments.offset, moments.send, moments.value))
-        )
+        return moments.take(order_of((moments.t_us, moments.offset, moments.send, moments.value)))
 
     @cached_property
     def values(self) -> Values:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from tests.checker.story import NODES, Story, against, one
 
 
@@ -213,3 +215,46 @@ def test_a_replica_that_had_no_time_to_mend_its_log_is_not_blamed(tmp_path: Path
     s = _lost_with_all_disks(differ=True)
     del s.run["phases"]["in_sync_us"]
     assert against(s.check(tmp_path)) == {}
+
+
+def test_a_log_that_begins_later_misses_no_batch_before_its_start(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.agree((10, 2), (20, 1))
+    head, _, last = s.logs["n3"]
+    s.logs["n3"] = [msgspec.structs.replace(head, offset=2, epochs=((0, 2),)), last]
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_batches_without_a_prefix_hash_contradict_nothing(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.agree((10, 2))
+    s.logs["n3"] = [msgspec.structs.replace(line, hash="") for line in s.logs["n3"]]
+    s.hw("n1", (10, 2))
+    s.event("n2", "hw", hw=1, leo=2, leader_epoch=0, role="leader", batch_end=1, hash="")
+    s.phase("heal")
+    s.phase("in_sync")
+    s.phase("end")
+    assert against(s.check(tmp_path)) == {}
+
+
+def role(s: Story, leo: int, *, role: str = "leader", epoch: int = 2, ms: float = 2) -> None:
+    """n2 begins in a role with a log that ends at `leo`."""
+    s.event("n2", "role", role=role, leader_epoch=epoch, leo=leo, hw=0, ms=ms)
+
+
+def test_who_must_begin_with_all_that_was_committed(tmp_path: Path) -> None:
+    """A leader whose log is known to end below the HW of an earlier epoch, established before."""
+    s = Story()
+    s.hw("n1", (10, 2), epoch=1, ms=1)
+    role(s, 0, role="follower")
+    role(s, -1)
+    role(s, 0, epoch=1, ms=3)
+    role(s, 0, ms=1)
+    role(s, 0, epoch=3, ms=0.5)
+    role(s, 2, epoch=4)
+    assert against(s.check(tmp_path / "none of these")) == {}
+    role(s, 0, epoch=5, ms=4)
+    assert against(s.check(tmp_path / "this one")) == {"incomplete-leader": 1}

@@ -233,3 +233,84 @@ def test_vanished_from_where_it_was_read_not_from_where_it_was_acknowledged(
     s.final((0, 20), (1, 20), (3, 20))
     found = one(s.check(tmp_path), "vanished")
     assert (found.offset, found.witnesses[0].op) == (2, read)
+
+
+def test_what_is_passed_over_is_lost_once_wherever_the_logs_end(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((1, 20))
+    s.agree()
+    assert against(s.check(tmp_path)) == {"lost": 1, "vanished": 1}
+
+
+def test_an_unknown_send_of_which_a_part_was_read_is_not_undelivered(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, outcome="info")
+    s.final((0, 10))
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_a_record_is_lost_only_below_every_place_it_is_known_at(tmp_path: Path) -> None:
+    """It may yet be read at the highest; and a reader passed it only from its lowest place on."""
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=5)
+    s.poll((9, 10), outcome="info", process=8)
+    s.poll((5, 20))
+    assert against(s.check(tmp_path / "higher")) == {"duplicate": 1}
+    s = Story()
+    s.send(20, at=2)
+    s.send(10, at=5)
+    s.poll((2, 20), process=8)
+    s.poll((9, 20))
+    assert against(s.check(tmp_path / "lower")) == {"duplicate": 1}
+
+
+Final = tuple[int, int, int | None]
+
+
+@pytest.mark.parametrize(
+    ("finals", "again", "vanished"),
+    [
+        # Each final read: where it began, the HW it stated, the offset of the record it got.
+        ([(2, -1, 3)], None, {2}),
+        ([(0, -1, 3), (2, -1, 4)], None, {0, 1, 2}),
+        ([(-1, -1, 3)], None, {0, 1, 2}),
+        ([(2, -1, 3)], (1, 3), {2}),
+        ([(0, -1, 3)], (2, 9), {0, 1, 2}),
+        ([(0, 3, None)], None, {3, 4, 5}),
+        ([(0, 3, None), (0, -1, None)], None, {3, 4, 5}),
+        ([(0, 3, None), (0, 5, None)], None, {5}),
+        ([(0, 0, None)], None, {0, 1, 2, 3, 4, 5}),
+        ([(0, 3, None)], (2, 9), {3, 4, 5}),
+    ],
+)
+def test_which_records_final_readers_should_have_got_again(
+    tmp_path: Path, finals: list[Final], again: tuple[int, int] | None, vanished: set[int]
+) -> None:
+    """Six records were read, one of them perhaps at two offsets, and not all are there later."""
+
+    def told() -> Story:
+        s = Story()
+        s.run["promise"]["contiguous_offsets"] = False
+        s.send(10, 6, at=0)
+        s.poll((0, 10, 6), process=8)
+        if again is not None:
+            s.poll((again[1], 10 + again[0]), process=9)
+        for n, (start, hw, at) in enumerate(finals):
+            records = [] if at is None else [(at, 10 + at)]
+            s.poll(*records, start=start, hw=hw if at is None else -1, process=90 + n, final=True)
+        return s
+
+    found = one(told().check(tmp_path / "whole"), "vanished")
+    assert found.count == len(vanished)
+    assert found.offset == min(vanished)
+    assert [w.offset for w in found.witnesses] == sorted(vanished)
+    s = told()
+    s.run["history_whole"] = False
+    assert "vanished" not in against(s.check(tmp_path / "with holes"))
+    s = told()
+    s.log("n1", (10, 6))
+    dumped = {a.name for a in s.check(tmp_path / "dumped").anomalies}
+    assert ("vanished" in dumped) == (finals[0][2] is not None), "a log holds what is above the HW"

@@ -39,9 +39,7 @@ def check_corrupted(made: Corruption, world: World) -> None:
 
 @slow_but_sure
 @given(st.randoms(use_true_random=False), STEPS, st.booleans())
-def test_a_correct_log_has_no_anomaly(
-    rng: random.Random, steps: int, transactions: bool
-) -> None:
+def test_a_correct_log_has_no_anomaly(rng: random.Random, steps: int, transactions: bool) -> None:
     assert judged(Model(rng, steps, transactions=transactions).world) == {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.trace import METADATA_PARTITION
 from tests.checker.story import Story, against, one
 
 
@@ -25,6 +26,7 @@ def test_two_values_read_at_one_offset(tmp_path: Path) -> None:
     found = one(s.check(tmp_path), "inconsistent-offsets")
     assert (found.offset, found.count) == (0, 1)
     assert "offset 0 holds 10 and 20" in found.message
+    assert [(w.offset, w.value) for w in found.witnesses] == [(0, 10), (0, 20)]
 
 
 def test_two_values_acknowledged_at_one_offset(tmp_path: Path) -> None:
@@ -183,3 +185,32 @@ def test_values_that_are_not_unique_make_the_property_unknown(tmp_path: Path) ->
     s.send(12, at=3)
     result = s.check(tmp_path)
     assert "two sends to log-0 claim the same value 12" in result.properties[2].reason
+
+
+def test_two_sends_that_claim_one_value_among_others(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 3, at=0)
+    s.send(12, 2, at=3)
+    s.send(20, 2, at=5)
+    s.poll((0, 10, 3), (3, 12, 2), (5, 20, 2))
+    result = s.check(tmp_path)
+    assert against(result) == {}, "the history is at fault, not the system"
+    order = next(p for p in result.properties if p.property == "offsets-and-order")
+    assert "claim the same value 12" in order.reason
+
+
+def test_the_log_of_the_controllers_holds_no_values_of_clients(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.log("n1", (777, 1), partition=METADATA_PARTITION)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_of_several_duplicates_that_of_the_lowest_offset_is_told(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((0, 10), (1, 20), (5, 20), (9, 10))
+    found = one(s.check(tmp_path), "duplicate")
+    assert (found.offset, found.count) == (0, 2)
+    assert [(w.offset, w.value) for w in found.witnesses] == [(0, 10), (9, 10), (1, 20), (5, 20)]

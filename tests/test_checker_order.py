@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.history import OpType
 from tests.checker.story import P, Story, against, one
 
 
@@ -229,3 +230,58 @@ def test_real_time_order_of_an_unknown_append_whose_second_record_was_read(
     s.send(20, 2, at=0, outcome="info", process=2, begin=6, end=9)
     s.poll((1, 21), (3, 10))
     assert "realtime-order" in against(s.check(tmp_path))
+
+
+def test_when_a_consumer_counts_as_subscribed(tmp_path: Path) -> None:
+    """From its subscription on until it is assigned; what was only weakly acknowledged besides
+    does not excuse a skip twice."""
+    s = three()
+    s.send(13, at=3, acks=1)
+    for f in ("", "subscribe", "assign"):
+        if f:
+            s.op(f, "ok", process=9, partitions=(P,))  # type: ignore[arg-type]
+        s.poll((0, 10), (1, 11), (2, 12))
+        s.poll((4, 14))
+        s.poll((0, 10))
+        s.poll((2, 12))
+        s.poll((4, 14))
+    anomalies = s.check(tmp_path).anomalies
+    told = [(a.name, a.count, a.allowed.partition(" ")[0]) for a in anomalies]
+    assert sorted(t for t in told if t[0].endswith("poll") or t[0].endswith("skip")) == [
+        ("int-poll-skip", 1, "it"), ("nonmonotonic-poll", 2, "a"), ("nonmonotonic-poll", 3, ""),
+        ("poll-skip", 2, ""), ("poll-skip", 3, "a"), ("poll-skip", 4, "it"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("outcome", "counted"), [("ok", 1), ("info", 0)])
+def test_a_refused_send_has_a_place_only_where_it_was_read(
+    tmp_path: Path, outcome: OpType, counted: int
+) -> None:
+    s = Story()
+    s.send(5, at=2)
+    s.send(10, 2, outcome="fail")
+    s.poll((0, 11), (1, 10), outcome=outcome)
+    found = against(s.check(tmp_path))
+    assert found.pop("aborted-read") == 2
+    assert found.get("int-nonmonotonic-send", 0) == counted
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, -1), (-1, 1), (1, 1), (-1, -1)])
+def test_weak_acknowledgements_promise_no_place(tmp_path: Path, first: int, second: int) -> None:
+    s = Story()
+    s.send(10, at=5, acks=first, begin=0, end=9)
+    s.send(20, at=4, acks=second, begin=1, end=9)
+    weak = (first, second) != (-1, -1)
+    assert against(s.check(tmp_path)) == ({} if weak else {"nonmonotonic-send": 1})
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_weakly_acknowledged_record_that_was_read_has_its_place(
+    tmp_path: Path, read: bool
+) -> None:
+    s = Story()
+    s.send(10, at=1, begin=0, end=5)
+    s.send(20, at=0, acks=1, process=2, begin=6, end=9)
+    if read:
+        s.poll((0, 20))
+    assert against(s.check(tmp_path)) == ({"realtime-order": 1} if read else {})

@@ -130,3 +130,11 @@ def test_without_any_watermark_nothing_may_be_read(tmp_path: Path) -> None:
     s = traced()
     s.poll((0, 10, 2), begin=3, end=4)
     assert against(s.check(tmp_path)) == {"read-beyond-hw": 2}
+
+
+def test_records_without_a_watermark_do_not_say_where_the_log_ends(tmp_path: Path) -> None:
+    s = Story()
+    s.run["promise"]["staleness_ms"] = 10
+    s.send(10, at=0, begin=0, end=5)
+    s.poll((0, 10), start=0, begin=16, end=17)
+    assert against(s.check(tmp_path)) == {}

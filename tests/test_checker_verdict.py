@@ -89,5 +89,17 @@ def test_what_a_promise_excuses(promise: Promise, excused: set[Needs]) -> None:
 
 def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> None:
     text = (ROOT / "docs" / "checks.md").read_text()
-    rows = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| `")]
-    assert rows == [kind.name for kind in CATALOGUE]
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+    assert [(name, of, needs) for name, of, _, _, _, needs in rows] == [
+        (kind.name, kind.property, kind.needs.name.lower().replace("_", " ")) for kind in CATALOGUE
+    ]
+    for (name, _, definition, example, source, _), kind in zip(rows, CATALOGUE, strict=True):
+        assert all((definition, example, source)), name
+        assert source.startswith("Jepsen") == bool(kind.jepsen) or kind.name == "tail-lost"
+    policy = text.partition("| needs |")[2].partition("A promise may add")[0]
+    told = {line.split("|")[1].strip() for line in policy.splitlines()[2:] if "|" in line}
+    assert told == {needs.name.lower().replace("_", " ") for needs in Needs}

@@ -57,8 +57,6 @@ def _inconsistent(group: Group, known: Evidence) -> list[Anomaly]:
 def _with_two_values(records: Records) -> I64:
     """Offsets, in order, at which the records have two values."""
     starts = first_of(records.offset)
-    if not len(starts):
-        return starts
     lowest = np.minimum.reduceat(records.value, starts)
     highest = np.maximum.reduceat(records.value, starts)
     found: I64 = records.offset[starts][lowest != highest]

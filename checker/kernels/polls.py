@@ -64,9 +64,7 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
     )  # fmt: skip
 
 
-def _inside(
-    group: Group, known: Evidence, reads: Facts, first: I64, last: I64
-) -> list[Anomaly]:
+def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
     """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
     settled = (reads.flags & REBALANCED) == 0
     later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & settled[1:]) + 1

@@ -50,9 +50,9 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
         for r in rows[: WITNESS_CAP - 1]
     ]  # fmt: skip
     events = group.of(Kind.HW)
-    later = np.flatnonzero((events.t1 > reads.t1[first]) & (events.hw > offset))
-    if len(later):
-        row = int(later[0])
+    then = np.flatnonzero((events.t1 > reads.t1[first]) & (events.hw > offset))
+    if len(then):
+        row = int(then[0])
         witnesses.append(node_witness(events, row, Kind.HW, offset=int(events.hw[row])))
     mark = int(limit[first])
     source = (
@@ -127,8 +127,6 @@ def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
     """A client saw the HW go back: a new leader may begin with an older one."""
     reads = known.reads_by_process
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
-    if len(reads) < 2:
-        return []
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
     rows = np.flatnonzero(back) + 1
     if not len(rows):

@@ -29,8 +29,8 @@ class Logs:
 
 NO_LOGS = Logs()
 EXCUSED = (
-    "lost", "tail-lost", "unseen", "inconsistent-offsets", "int-poll-skip", "poll-skip", "nonmonotonic-poll",
-    "nonmonotonic-send", "realtime-order",
+    "lost", "tail-lost", "unseen", "inconsistent-offsets", "int-poll-skip", "poll-skip",
+    "nonmonotonic-poll", "nonmonotonic-send", "realtime-order",
 )  # fmt: skip
 
 
@@ -350,7 +350,7 @@ class OnePartition:
         return {"inconsistent-offsets": sum(n > 1 >= certain[o] for o, n in every.items())}
 
     def polls_excused(self) -> Counter[str]:
-        """Those of subscribed consumers, and skips of what nobody but a weak acknowledgement knows."""
+        """Those of subscribed consumers, and skips of what only a weak acknowledgement tells of."""
         found = self.polls(subscribed_only=True)
         for name in ("int-poll-skip", "poll-skip"):
             sure = self.polls(without_weak=True)[name]

@@ -82,7 +82,7 @@ class Known:
     due: Counter[str]
     groups: list[Group]
     excused: Counter[str] | None = None
-    """How many are allowed for reasons of their own, where that is known: of those by definition."""
+    """How many are allowed for reasons of their own; None for what is told by hand."""
 
     def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
         """Anomalies by name; lack of exercise only where it is told by hand or by definition."""

@@ -82,13 +82,16 @@ _ends = (HEAL_MS, 49, 50, 51, CATCH_UP_MS + 39, CATCH_UP_MS + 40, CATCH_UP_MS + 
 phases = st.fixed_dictionaries(
     {
         "heal": st.sampled_from([0, HEAL_MS, HEAL_MS, HEAL_MS]), "in_sync": _maybe(35, 50, 60),
-        "stop_writing": _maybe(40, 49, 50), "final": _maybe(45, 50), "storm": st.sampled_from([0, 1, 1, 1]),
+        "stop_writing": _maybe(40, 49, 50), "final": _maybe(45, 50),
+        "storm": st.sampled_from([0, 1, 1, 1]),
         "end": st.sampled_from([0, *_ends]),
     }
 )  # fmt: skip
 sends = st.builds(
-    Sent, st.sampled_from([P, P, Q]), st.sampled_from([-5, 0, 9, 10, 11, 19, 20, 29, 30, 31, 45, 51]),
-    st.sampled_from([0, 1, 1, 5, 10, 19, 20, 21]), st.sampled_from(["ok", "ok", "info", "fail", None]),
+    Sent, st.sampled_from([P, P, Q]),
+    st.sampled_from([-5, 0, 9, 10, 11, 19, 20, 29, 30, 31, 45, 51]),
+    st.sampled_from([0, 1, 1, 5, 10, 19, 20, 21]),
+    st.sampled_from(["ok", "ok", "info", "fail", None]),
     st.integers(-1, 1),
 )  # fmt: skip
 struck = st.builds(
@@ -98,7 +101,8 @@ struck = st.builds(
 )  # fmt: skip
 lives = st.builds(
     Life, phases, st.sampled_from(["finished", "finished", "interrupted"]),
-    st.sampled_from([-1, -1, 1, 0]), st.one_of(st.lists(sends, max_size=3), st.lists(sends, max_size=12)),
+    st.sampled_from([-1, -1, 1, 0]),
+    st.one_of(st.lists(sends, max_size=3), st.lists(sends, max_size=12)),
     st.lists(st.tuples(st.sampled_from([P, Q]), st.sampled_from(["ok", "info"])), max_size=2),
     st.lists(st.sampled_from([2, 2, 1, None]), min_size=3, max_size=3),
     st.lists(st.booleans(), max_size=3), st.integers(0, 3), st.booleans(),

@@ -65,7 +65,7 @@ class LogDefinitions:
         heal_us, in_sync_us = phases.get("heal_us", 0), phases.get("in_sync_us", 0)
         limit_us = heal_us + story.run["recovery_limit_ms"] * 1000
         due_us = min(limit_us, in_sync_us or limit_us)
-        return bool(0 < heal_us and phases.get("end_us", 0) >= due_us)
+        return bool(heal_us > 0 and phases.get("end_us", 0) >= due_us)
 
     def counts(self) -> Counter[str]:
         found: Counter[str] = Counter()

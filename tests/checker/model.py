@@ -168,11 +168,12 @@ class Model:
             log.append((send.value, send.count, self.epoch))
             end = base + send.count
             common = {"leader_epoch": self.epoch, "role": "leader", "leo": end, "ms": self.now_ms}
+            appended = {"base_offset": base, "hash": "", **common}
+            committed = {"hw": end, "batch_end": end, "of": len(log), **common}
             self.world.events += [
-                (self.leader, "append", send.partition, {"base_offset": base, "hash": "", **common}),
-                (self.leader, "hw", send.partition, {"hw": end, "batch_end": end,
-                                                     "of": len(log), **common}),
-            ]  # fmt: skip
+                (self.leader, "append", send.partition, appended),
+                (self.leader, "hw", send.partition, committed),
+            ]
 
     def _poll(self, did: Did, actor: Actor, partition: str) -> None:
         """Reads on from where the client is; only an ok poll moves it."""

@@ -46,7 +46,7 @@ WORDING = (
 WORDS = {
     "message", "messages", "witnesses", "witness", "told", "words", "opening", "came", "ends",
     "source", "text", "sides", "parties", "order", "nodes", "seen", "sent", "place", "where",
-    "agreed", "when", "same", "first", "at", "waited", "which", "now", "then",
+    "agreed", "when", "same", "first", "at", "at_offset", "waited", "which", "now", "then",
 }  # fmt: skip
 
 BORDER = {
@@ -98,6 +98,11 @@ class _Mutator(ast.NodeTransformer):
         if names and names <= WORDS:
             return node
         return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         # A finding's count and offset matter, the rest of it is words.
