@@ -8,6 +8,7 @@ from typing import Any
 
 from checker import cycles, policy, strangers
 from checker.catalogue import LOST_WRITES, OFFSETS, PROPERTIES, RANK
+from checker.curves import Curves
 from checker.findings import Finding, plural
 from checker.meta import RunMeta
 from checker.strangers import Home
@@ -23,6 +24,7 @@ class Collected:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     faults: int = 0
+    curves: dict[str, Curves] = field(default_factory=dict)
 
     def unclaimed(self) -> list[int]:
         """All values, of any partition, that nobody sent to where they were found.

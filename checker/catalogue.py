@@ -70,7 +70,7 @@ CATALOGUE: Final = (
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
     AnomalyKind("duplicate", OFFSETS, Needs.NOTHING, "duplicate"),
     AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
-    AnomalyKind("int-poll-skip", OFFSETS, Needs.NOTHING, "int-poll-skip"),
+    AnomalyKind("int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip"),
     AnomalyKind("nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS, "nonmonotonic-poll"),
     AnomalyKind("poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip"),
     AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime"),

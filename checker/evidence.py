@@ -257,6 +257,13 @@ class Evidence:
         """The distinct offsets anybody knows of; a place in here is a dense index."""
         return self.placed.offset[first_of(self.placed.offset)]
 
+    @cached_property
+    def sure_offsets(self) -> I64:
+        """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
+        record is."""
+        sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
+        return sure[first_of(sure)]
+
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset."""
         return np.searchsorted(self.offsets, offsets)

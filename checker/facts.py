@@ -20,6 +20,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
+| TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch |    | leo |
 | ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
 | PARTITION  | line |      |     |        | t_us     |        | partition epoch | | leader epoch | |
 | CONTROLLER | line |      |     |        | t_us     |        |       |       | term  |    |     |
@@ -69,6 +70,7 @@ class Kind(IntEnum):
     FAULT = 17
     EXIT = 18
     HISTORY = 19
+    TRUNCATED = 20
 
 
 class Outcome(IntEnum):

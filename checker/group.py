@@ -111,6 +111,7 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.TRACE_FILE: ("node",),
     Kind.HW: _BY_TIME,
     Kind.APPEND: _BY_TIME,
+    Kind.TRUNCATED: _BY_TIME,
     Kind.ROLE: _BY_TIME,
     Kind.PARTITION: _BY_TIME,
     Kind.CONTROLLER: _BY_TIME,
@@ -217,8 +218,13 @@ def groups_of(blocks: Iterable[pa.RecordBatch]) -> list[Group]:
     for block in blocks:
         if block.num_rows:
             by_kind.setdefault(Kind(block.column("kind")[0].as_py()), []).append(block)
+    return groups_in(_columns(by_kind, shared=True))
+
+
+def groups_in(shared: Mapping[Kind, Columns]) -> list[Group]:
+    """The groups of a run whose facts of each kind are these, in order of partition."""
     found: dict[str, dict[Kind, tuple[Columns, I64 | None]]] = {}
-    for kind, columns in _columns(by_kind, shared=True).items():
+    for kind, columns in shared.items():
         codes, partitions = columns.partitions()
         for code, partition in enumerate(partitions):
             rows = np.flatnonzero(codes == code) if len(partitions) > 1 else None

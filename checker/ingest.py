@@ -6,7 +6,7 @@ pipeline spreads them over Spark's tasks, the in-process checker reads them one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,15 +15,18 @@ import pyarrow as pa
 
 from checker import meta, tables
 from checker.facts import Kind, block
-from checker.lines import Problems
+from checker.lines import Files, Problems
 from checker.read_head import read_head
 from checker.read_history import read_history
 from checker.read_log import read_log
 from checker.read_tables import HISTORY_TABLES, read_piece, table_sources
 from checker.read_trace import read_trace
+from checker.rows import Rows, rows
 from checker.source import Ingested, Source
 from node.trace import METADATA_PARTITION
 
+IN_MEMORY: Final = "in-memory"
+"""The name of a run that is not in a folder, unless its run.json gives another."""
 _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "head": read_head,
     "history": read_history,
@@ -52,14 +55,28 @@ def sources(run: int, folder: Path) -> list[Source]:
     return found
 
 
+def sources_in_memory(files: Files) -> list[Source]:
+    """The same of a run whose files are in memory, by name."""
+    folder = Path(IN_MEMORY)
+    found = [Source(0, folder, "head", folder / "run.json", files=files)]
+    if "history.jsonl" in files:
+        found.append(Source(0, folder, "history", folder / "history.jsonl", files=files))
+    for kind, where in (("trace", "trace/"), ("log", "logs/")):
+        found.extend(
+            Source(0, folder, kind, folder / name, files=files)
+            for name in sorted(files) if name.startswith(where)
+        )  # fmt: skip
+    return found
+
+
 def work_bytes(folders: Sequence[Path]) -> int:
     """About how many bytes there are to read in all of these run folders."""
     return sum(source.size for folder in folders for source in sources(0, folder))
 
 
 def ingest(
-    source: Source, tables_folder: Path | None, known: meta.RunMeta | None = None
-) -> Ingested:
+    source: Source, tables_folder: Path | None, known: meta.RunMeta | None = None,
+) -> Ingested:  # fmt: skip
     """Read one source and write its tables; all facts of it are in the result.
 
     Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
@@ -69,11 +86,14 @@ def ingest(
     problems = Problems()
     # Only the head tells what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":
-        known = meta.load(source.folder, problems)
+        known = meta.load(source.folder, problems, source.files)
+    in_memory = source.files is not None
     into = Ingested(
         known,
         problems=problems if source.kind == "head" else Problems(),
         whole_tables=tables_folder is not None,
+        counts=not in_memory,
+        make=rows if in_memory else block,
     )
     _READERS[source.kind](source, into)
     if tables_folder is not None:
@@ -83,17 +103,25 @@ def ingest(
         except OSError as error:
             into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
     if source.kind != "head":
-        into.facts.extend(_meta_of_strangers(source.run, known, into.facts))
+        into.facts.extend(_meta_of_strangers(source.run, known, into))
     into.facts.extend(into.told(source))
     return into
 
 
 def _meta_of_strangers(
-    run: int, known: meta.RunMeta, facts: Sequence[pa.RecordBatch]
+    run: int, known: meta.RunMeta, into: Ingested
 ) -> list[pa.RecordBatch]:
     """The run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}
-    seen = {p for batch in facts for p in batch.column("partition").unique().to_pylist()}
+    seen = set[str]().union(*map(_partitions, into.facts))
     if strangers := sorted(seen - named):
-        return [block(run, Kind.META, strangers, text=msgspec.json.encode(known).decode())]
+        return [into.make(run, Kind.META, strangers, text=msgspec.json.encode(known).decode())]
     return []
+
+
+def _partitions(facts: pa.RecordBatch | Rows) -> Collection[str]:
+    """The partitions that some facts are about."""
+    if isinstance(facts, Rows):
+        return facts.partitions
+    found: list[str] = facts.column("partition").unique().to_pylist()
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,15 +11,19 @@ import pyarrow as pa
 
 from checker import measures, meta, tables
 from checker.assemble import Collected, assemble
-from checker.facts import Kind
+from checker.curves import Curves
+from checker.facts import Kind, block
 from checker.findings import Finding
-from checker.group import groups_of
-from checker.ingest import ingest, sources
-from checker.judge import findings, sentences
+from checker.group import Group, groups_of
+from checker.ingest import IN_MEMORY, ingest, sources, sources_in_memory
+from checker.judge import drawn_curves, findings, sentences
 from checker.kept import Place
-from checker.lines import Problems
+from checker.lines import Files, Problems
 from checker.results import write_results
+from checker.rows import Rows, groups_of_rows
+from checker.run_tables import conclude
 from checker.strangers import Home, homes, wrote
+from checker.strikes import strikes_of
 from checker.tallies import joined
 from checker.verdict import RunResult
 
@@ -66,23 +70,47 @@ def _check(path: Path, folder: Path | None) -> RunResult:
         facts.extend(made.facts)
         for name, parts in counts.items():
             parts.extend(t for n, t in made.tables.items() if n == name)
-    run = judge_facts(about, facts)
-    known = measures.measure(*(joined(counts[name], name) for name in ("tallies", "acks")))
-    summary = measures.summary(run.meta, known, run.faults)
-    result = assemble(run, _homes(run, facts), summary)
+    run = judge_facts(about, facts, measured=True)
+    struck = strikes_of(path, about)
+    tallies, acks = (joined(counts[name], name) for name in ("tallies", "acks"))
+    counted = measures.measure(tallies, acks, struck)
+    concluded = conclude(run, _homes(run, facts), counted, struck)
     if folder is not None:
-        for name, table in measures.measure_tables(run.meta, known).items():
-            tables.write(folder, name, "", table)
-    return result
+        concluded.write(folder)
+    return concluded.result
 
 
-def judge_facts(about: meta.RunMeta, facts: Sequence[pa.RecordBatch]) -> Collected:
-    """Judge all groups of one run's facts, in order of partition."""
+def check_files(files: Files) -> RunResult:
+    """Judge a run whose files are in memory, by their names in a run folder: the same readers and
+    checks as for a folder. Measures are not taken, but for the number of faults.
+    """
+    about = meta.load(Path(IN_MEMORY), Problems(), files)
+    facts: list[Rows] = []
+    for source in sources_in_memory(files):
+        facts.extend(ingest(source, None, about).facts)
+    run = judge_groups(about, groups_of_rows(facts))
+    sent = (block(0, f.kind, f.partition, **f.columns) for f in facts if f.kind is Kind.SEND)
+    return assemble(run, _homes(run, sent), {"faults": run.faults})
+
+
+def judge_facts(
+    about: meta.RunMeta, facts: Sequence[pa.RecordBatch], *, measured: bool = False
+) -> Collected:
+    """Judge all groups of one run's facts, in order of partition; `measured` draws curves too."""
+    return judge_groups(about, groups_of(facts), measured=measured)
+
+
+def judge_groups(
+    about: meta.RunMeta, groups: Iterable[Group], *, measured: bool = False
+) -> Collected:
+    """Judge the groups of one run."""
     run = Collected(about)
-    for group in groups_of(facts):
+    for group in groups:
         run.findings += [(group.partition, found) for found in findings(group)]
         for what, text in sentences(group):
             _told(run, what, text)
+        if measured and (drawn := drawn_curves(group)) is not None:
+            run.curves[group.partition] = drawn
     return run
 
 
@@ -90,6 +118,8 @@ def collect(run: Collected, partition: str, what: str, body: str) -> None:
     """Take one row of `checker.judge.ROWS` into what is known of a run."""
     if what == "finding":
         run.findings.append((partition, msgspec.json.decode(body, type=Finding)))
+    elif what == "curves":
+        run.curves[partition] = msgspec.json.decode(body, type=Curves)
     else:
         _told(run, what, body)
 
@@ -103,17 +133,17 @@ def _told(run: Collected, what: str, text: str) -> None:
         run.notes.append(text)
 
 
-def _homes(run: Collected, facts: Sequence[pa.RecordBatch]) -> Mapping[int, Home]:
+def _homes(run: Collected, facts: Iterable[pa.RecordBatch]) -> Mapping[int, Home]:
     """Where the unclaimed values of a run were really sent."""
     wanted = run.unclaimed()
     if not wanted:
         return {}
     names = ("partition", "op", "process", "client", "t0", "value", "count")
     found: dict[int, Home] = {}
-    for block in facts:
-        if block.column("kind")[0].as_py() == Kind.SEND:
-            rows = wrote(wanted, block.column("value").to_numpy(), block.column("count").to_numpy())
-            hits = block.select(names).take(pa.array(rows)).to_pydict()
+    for part in facts:
+        if part.column("kind")[0].as_py() == Kind.SEND:
+            rows = wrote(wanted, part.column("value").to_numpy(), part.column("count").to_numpy())
+            hits = part.select(names).take(pa.array(rows)).to_pydict()
             about = [Home(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
             found |= homes(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
     return found

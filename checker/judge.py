@@ -5,6 +5,7 @@ The same function judges a group in process and inside a Spark task.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ from checker.catalogue import (
     OFFSETS,
     READS,
 )
+from checker.curves import Curves, curves
 from checker.facts import FaultAction, Kind
 from checker.findings import Finding, Kernel
 from checker.group import Facts, Group
@@ -39,6 +41,7 @@ from checker.kernels import (
     transactions,
     values,
 )
+from node.trace import METADATA_PARTITION
 
 PARTITION_KERNELS: Final = (
     Kernel(LOST_WRITES, lost.judge),
@@ -59,8 +62,8 @@ RUN_KERNELS: Final = (
     Kernel(EXERCISE, exercise.judge_run),
 )
 
-# What a group comes to, as rows: `what` is "finding", "problem", "note" or "faults" (how many
-# faults of the schedule were injected).
+# What a group comes to, as rows: `what` is "finding", "problem", "note", "faults" (how many faults
+# of the schedule were injected) or "curves".
 ROWS: Final = pa.schema(
     [
         ("run", pa.int32()),
@@ -110,6 +113,8 @@ def judge_group(run: int, group: Group) -> pa.Table:
     """Judge one group of facts: one row a finding, problem or note."""
     told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
     told += sentences(group)
+    if (drawn := drawn_curves(group)) is not None:
+        told.append(("curves", msgspec.json.encode(drawn).decode()))
     columns = list(zip(*told, strict=True)) or [(), ()]
     return pa.table(
         [
@@ -121,6 +126,15 @@ def judge_group(run: int, group: Group) -> pa.Table:
         ],
         schema=ROWS,
     )
+
+
+def drawn_curves(group: Group) -> Curves | None:
+    """The curves of a partition; no measure is worth a verdict, so one that fails is left out."""
+    if not group.partition or group.partition == METADATA_PARTITION:
+        return None
+    with contextlib.suppress(Exception):
+        return curves(group)
+    return None
 
 
 def sentences(group: Group) -> list[tuple[str, str]]:

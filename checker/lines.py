@@ -7,13 +7,19 @@ the file is read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _TOLD_IN_FULL: Final = 5
 _BLOCK_BYTES: Final = 1 << 20
+
+
+Block = tuple[int, bytes]
+"""The number of the first of some whole lines, and the lines."""
+Files = Mapping[str, bytes]
+"""What is in the files of a run folder, by their names in it."""
 
 
 class Line(NamedTuple):
@@ -62,8 +68,8 @@ class Problems:
         return bool(self._told)
 
 
-def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """A file in blocks of whole lines, each with the number of its first line. Raises OSError."""
+def read_blocks(path: Path) -> Iterator[Block]:
+    """A file in blocks of whole lines. Raises OSError."""
     number = 1
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():

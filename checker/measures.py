@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from checker import tables
 from checker.facts import I64
 from checker.meta import RunMeta
 from checker.sorting import order_of
-from checker.tallies import CLIENT, PARTITION, RUN
+from checker.strikes import Strike
+from checker.tallies import AFTER, CLIENT, PARTITION, RUN
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _DIGITS: Final = 3
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 class Counted(NamedTuple):
@@ -54,12 +58,23 @@ class Gap(NamedTuple):
     from_us: int
 
 
+class Around(NamedTuple):
+    """Acknowledgements of a partition (of all: "") around the `nth` strike of a fault: the first
+    after its end, and the longest gap that has a part in it; microseconds, -1 for none."""
+
+    nth: int
+    name: str
+    first_us: int
+    gap_us: int
+
+
 @dataclass(frozen=True)
 class Measured:
     """All that was counted of one run."""
 
     counted: Sequence[Counted] = ()
     gaps: Sequence[Gap] = ()
+    around: Sequence[Around] = ()
     by_name: dict[str, Gap] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +100,7 @@ def rounded(milliseconds: float) -> float:
     return round(float(milliseconds), _DIGITS)
 
 
-def measure(tallies: pa.Table, acks: pa.Table) -> Measured:
+def measure(tallies: pa.Table, acks: pa.Table, strikes: Sequence[Strike] = ()) -> Measured:
     """What `checker.measures_sql` finds for many runs, for one."""
     counted = []
     columns = _Columns(tallies)
@@ -98,10 +113,27 @@ def measure(tallies: pa.Table, acks: pa.Table) -> Measured:
             counted.append(columns.counted(rows, by, name, None, f))
     gaps = []
     stretches = _Columns(acks)
+    first_us, last_us = stretches.number("first_us"), stretches.number("last_us")
+    nth = stretches.number("stretch")
+    gap_us: dict[tuple[int, str], int] = {}
+    after_us: dict[tuple[int, str], int] = {}
     for (by, name), rows in stretches.groups(("by", "name")):
-        gaps.append(_gap(by, name, stretches.number("first_us")[rows],
-                         stretches.number("last_us")[rows]))  # fmt: skip
-    return Measured(counted, gaps)
+        if by == AFTER:
+            for row in rows.tolist():
+                key = int(nth[row]), name
+                after_us[key] = min(after_us.get(key, _NEVER), int(first_us[row]))
+            continue
+        begin_us, end_us = _quiet(first_us[rows], last_us[rows])
+        gaps.append(_gap(by, name, first_us[rows], last_us[rows]))
+        for strike in strikes:
+            part = (begin_us < strike.end_us) & (end_us > strike.begin_us)
+            if part.any():
+                gap_us[strike.nth, name] = int((end_us - begin_us)[part].max())
+    around = [
+        Around(*key, after_us.get(key, -1), gap_us.get(key, -1))
+        for key in sorted({*gap_us, *after_us})
+    ]
+    return Measured(counted, gaps, around)
 
 
 class _Columns:
@@ -109,10 +141,16 @@ class _Columns:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
+        self._numbers: dict[str, I64] = {}
 
     def number(self, name: str) -> I64:
-        numbers: I64 = self._table.column(name).to_numpy().astype(np.int64)
-        return numbers
+        if name not in self._numbers:
+            self._numbers[name] = self._table.column(name).to_numpy().astype(np.int64)
+        return self._numbers[name]
+
+    @cached_property
+    def _failed(self) -> npt.NDArray[np.bool_]:
+        return np.array([o == "fail" for o in self._table.column("outcome").to_pylist()], bool)
 
     def groups(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], I64]]:
         """The rows of each combination of keys."""
@@ -124,8 +162,7 @@ class _Columns:
 
     def counted(self, rows: I64, by: str, name: str, second: int | None, f: str) -> Counted:
         us, times, records = (self.number(c)[rows] for c in ("us", "times", "records"))
-        outcome = np.array(self._table.column("outcome").to_pylist(), dtype=object)[rows]
-        ok, fail = us >= 0, outcome == "fail"
+        ok, fail = us >= 0, self._failed[rows]
         return Counted(
             by, name, second, f, int(times[ok].sum()), int(times[fail].sum()),
             int(times[~ok & ~fail].sum()), int(records[ok].sum()), *_quantiles(us[ok], times[ok]),
@@ -149,23 +186,34 @@ def _quantiles(us: I64, times: I64) -> tuple[Any, ...]:
 
 def _gap(by: str, name: str, first_us: I64, last_us: I64) -> Gap:
     """The longest time between two stretches that have acknowledgements; the earliest of equals."""
-    order = order_of((first_us,))
-    first_us, last_us = first_us[order], np.maximum.accumulate(last_us[order])
-    gaps = np.append(first_us[1:] - last_us[:-1], 0)
+    begin_us, end_us = _quiet(first_us, last_us)
+    gaps = np.append(end_us - begin_us, 0)
     at = int(np.argmax(gaps))
     known = gaps[at] > 0
     return Gap(
-        by, name, int(first_us[0]), int(last_us[-1]), int(gaps[at]) if known else 0,
-        int(last_us[at]) if known else -1,
+        by, name, int(first_us.min()), int(last_us.max()), int(gaps[at]) if known else 0,
+        int(begin_us[at]) if known else -1,
     )  # fmt: skip
+
+
+def _quiet(first_us: I64, last_us: I64) -> tuple[I64, I64]:
+    """The times between stretches that have acknowledgements: from, to."""
+    order = order_of((first_us,))
+    return np.maximum.accumulate(last_us[order])[:-1], first_us[order][1:]
 
 
 def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
     """The tables of measures that reports draw from."""
     run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
+    whole_s = _writing_us(meta, known.gap()) / 1e6
+
+    def counts(c: Counted, seconds: float) -> tuple[Any, ...]:
+        rates = (round(n / seconds, 1) if seconds > 0 else None for n in (c.ok, c.records))
+        return (c.f, c.ok, c.fail, c.info, c.records, *rates, *c[8:])
+
     rows: dict[str, list[tuple[Any, ...]]] = {
-        "per_second": [(run, c.second, *c[3:]) for c in known.of(RUN)],
-        "per_client": [(run, c.name, *c[3:]) for c in known.of(CLIENT)],
+        "per_second": [(run, c.second, *counts(c, 1.0)) for c in known.of(RUN)],
+        "per_client": [(run, c.name, *counts(c, whole_s)) for c in known.of(CLIENT)],
         "per_partition": [],
     }
     for c in known.of(PARTITION):
@@ -173,7 +221,7 @@ def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
         told = (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6)) if (
             gap and gap.from_us >= 0
         ) else (None, None)
-        rows["per_partition"].append((run, c.name, *c[3:], *told))
+        rows["per_partition"].append((run, c.name, *counts(c, whole_s), *told))
     return {name: tables.from_rows(name, found) for name, found in rows.items()}
 
 

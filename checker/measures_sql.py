@@ -12,7 +12,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from checker.measures import Counted, Gap, Measured, rounded
+from checker.measures import Around, Counted, Gap, Measured, rounded
+from checker.strikes import Strike
 from checker.tables import spark_schema
 
 _COUNTED = """
@@ -33,17 +34,39 @@ FROM (SELECT number, by, name, first_us, last_us,
              max(last_us) OVER (PARTITION BY number, by, name ORDER BY first_us
                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_us
       FROM (SELECT number, by, name, min(first_us) AS first_us, max(last_us) AS last_us
-            FROM {acks} GROUP BY number, by, name, stretch))
+            FROM {acks} WHERE by != 'after' GROUP BY number, by, name, stretch))
 GROUP BY number, by, name
+"""
+_AROUND = """
+SELECT coalesce(q.number, a.number) AS number, coalesce(q.nth, a.nth) AS nth,
+       coalesce(q.name, a.name) AS name, coalesce(a.first_us, -1) AS first_us,
+       coalesce(q.gap_us, -1) AS gap_us
+FROM (SELECT g.number, s.nth, g.name, max(g.first_us - g.before_us) AS gap_us
+      FROM (SELECT number, by, name, first_us,
+                   max(last_us) OVER (PARTITION BY number, by, name ORDER BY first_us
+                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_us
+            FROM (SELECT number, by, name, min(first_us) AS first_us, max(last_us) AS last_us
+                  FROM {acks} WHERE by != 'after' GROUP BY number, by, name, stretch)) g
+      JOIN {strikes} s
+      ON g.number = s.number AND g.before_us < s.end_us AND g.first_us > s.begin_us
+      GROUP BY g.number, s.nth, g.name) q
+FULL OUTER JOIN
+     (SELECT number, cast(stretch AS int) AS nth, name, min(first_us) AS first_us
+      FROM {acks} WHERE by = 'after' GROUP BY number, stretch, name) a
+ON q.number = a.number AND q.nth = a.nth AND q.name = a.name
 """
 
 
 def measure(
-    session: SparkSession, tallies: Mapping[Path, int], acks: Mapping[Path, int]
+    session: SparkSession,
+    tallies: Mapping[Path, int],
+    acks: Mapping[Path, int],
+    strikes: Mapping[int, Sequence[Strike]],
 ) -> dict[int, Measured]:
     """What was counted, by number of run; a run without operations is not in the result."""
     counted: dict[int, list[Counted]] = defaultdict(list)
     gaps: dict[int, list[Gap]] = defaultdict(list)
+    around: dict[int, list[Around]] = defaultdict(list)
     if tallies:
         frame = read_tables(session, "tallies", tallies)
         for row in session.sql(_COUNTED, tallies=frame).collect():
@@ -52,7 +75,17 @@ def measure(
         frame = read_tables(session, "acks", acks)
         for row in session.sql(_GAPS, acks=frame).collect():
             gaps[row.number].append(_gap(row))
-    return {number: Measured(found, gaps[number]) for number, found in counted.items()}
+        struck = [(n, s.nth, s.begin_us, s.end_us) for n, found in strikes.items() for s in found]
+        if struck:
+            windows = session.createDataFrame(
+                struck, "number int, nth int, begin_us bigint, end_us bigint"
+            )
+            for row in session.sql(_AROUND, acks=frame, strikes=windows).collect():
+                around[row.number].append(Around(row.nth, row.name, row.first_us, row.gap_us))
+    return {
+        number: Measured(found, gaps[number], sorted(around[number]))
+        for number, found in counted.items()
+    }
 
 
 def read_tables(session: SparkSession, name: str, tables: Mapping[Path, int]) -> DataFrame:

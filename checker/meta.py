@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.lines import Problems
+from checker.lines import Files, Problems
 
 RECOVERY_LIMIT_MS: Final = 7500
 
@@ -104,15 +104,18 @@ _FORMS: Final = {
 }
 
 
-def load(folder: Path, problems: Problems) -> RunMeta:
-    """Read what a run says about itself; whatever is wrong is added to `problems`."""
-    known = _object(folder / "run.json", problems)
+def load(
+    folder: Path, problems: Problems, files: Files | None = None
+) -> RunMeta:
+    """Read what a run says about itself, from `files` where they are in memory; whatever is wrong
+    is added to `problems`."""
+    known = _object(folder / "run.json", problems, files)
     if known is None:
         problems.add(
             "run.json", "run.json is missing or unreadable: promise and phases are unknown."
         )
         known = {}
-    schedule = _object(folder / "schedule.json", problems) or {}
+    schedule = _object(folder / "schedule.json", problems, files) or {}
     fields: dict[str, Any] = {"run": str(known.get("run") or folder.name)}
     for name, form in _FORMS.items():
         if name in known:
@@ -139,11 +142,14 @@ def load(folder: Path, problems: Problems) -> RunMeta:
     return RunMeta(**fields)
 
 
-def _object(path: Path, problems: Problems) -> dict[str, Any] | None:
+def _object(
+    path: Path, problems: Problems, files: Files | None
+) -> dict[str, Any] | None:
     """A JSON object from a file, None if it is not there or not one."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
+        text = path.read_bytes() if files is None else files[path.name]
+        found = msgspec.json.decode(text)
+    except (FileNotFoundError, KeyError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problems.add(path.name, f"{path.name} cannot be read: {error}.")

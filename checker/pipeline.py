@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from checker import measures, meta, tables
-from checker.assemble import Collected, assemble
+from checker.assemble import Collected
 from checker.errors import CheckerError, gist
 from checker.group import group_of
 from checker.ingest import ingest, sources
@@ -30,8 +30,10 @@ from checker.kept import Place
 from checker.lines import Problems
 from checker.measures_sql import measure, read_tables
 from checker.parcel import SPARK_SCHEMA, packed, parcels, unpacked
+from checker.run_tables import conclude
 from checker.source import Source
 from checker.strangers import Home
+from checker.strikes import Strike, strikes_of
 from checker.verdict import RunResult
 
 _TASK_BYTES: Final = 64 << 20
@@ -85,21 +87,22 @@ def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
     for row in _judged(session, runs, work):
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
     homes = _homes(session, found, runs)
-    measured = _measured(session, runs)
+    struck = {n: strikes_of(run.folder, found[n].meta) for n, run in enumerate(runs)}
+    measured = _measured(session, runs, struck)
     results = []
     for number, (run, known) in enumerate(zip(runs, found, strict=True)):
         counted = measured.get(number, measures.Measured())
-        summary = measures.summary(known.meta, counted, known.faults)
-        result = assemble(known, homes.get(number, {}), summary)
-        results.append(result)
+        made = conclude(known, homes.get(number, {}), counted, struck[number])
+        results.append(made.result)
         if run.written is not None:
-            for name, table in measures.measure_tables(known.meta, counted).items():
-                tables.write(run.written, name, "", table)
-        run.finish(result)
+            made.write(run.written)
+        run.finish(made.result)
     return results
 
 
-def _measured(session: SparkSession, runs: Sequence[Place]) -> dict[int, measures.Measured]:
+def _measured(
+    session: SparkSession, runs: Sequence[Place], struck: Mapping[int, Sequence[Strike]]
+) -> dict[int, measures.Measured]:
     """What was counted, by number of run. For a few small runs no query is worth its start."""
     tallies, acks = _counts(runs, "tallies"), _counts(runs, "acks")
     size = sum(part.stat().st_size for path in (*tallies, *acks) for part in path.iterdir())
@@ -108,10 +111,10 @@ def _measured(session: SparkSession, runs: Sequence[Place]) -> dict[int, measure
         for path, number in tallies.items():
             beside = path.with_name("acks.parquet")
             known = pq.read_table(beside) if beside in acks else tables.ACKS.empty_table()
-            found[number] = measures.measure(pq.read_table(path), known)
+            found[number] = measures.measure(pq.read_table(path), known, struck[number])
         return found
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
-    return measure(session, tallies, acks)
+    return measure(session, tallies, acks, struck)
 
 
 def _counts(runs: Sequence[Place], name: str) -> dict[Path, int]:

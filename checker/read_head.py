@@ -5,16 +5,14 @@ Also says which files a run should have left behind and did not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from checker import tables
-from checker.facts import EXPECTED, FaultAction, Kind, block
-from checker.lines import read_lines
+from checker.facts import EXPECTED, FaultAction, Kind
 from checker.source import UNREADABLE, Ingested, Number, Source, Time, why
 from node.trace import METADATA_PARTITION
 
@@ -64,7 +62,8 @@ def read_head(source: Source, into: Ingested) -> None:
     """Read what concerns a whole run into `into`: tables faults and exits, and their facts."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
-    into.facts.append(block(run, Kind.META, partitions, text=msgspec.json.encode(meta).decode()))
+    told = msgspec.json.encode(meta).decode()
+    into.facts.append(into.make(run, Kind.META, partitions, text=told))
     for problem in meta.problems:
         # Of a foreign history they are about its lines, and speak for themselves.
         if meta.source:
@@ -73,9 +72,19 @@ def read_head(source: Source, into: Ingested) -> None:
             into.problems.add("harness", f"The harness had trouble: {problem}")
     if meta.state == "running":
         into.problems.add("state", "The run never finished: its harness was killed.")
-    _missing_files(source.folder, into)
-    faults = list(_lines(source.folder, "faults.jsonl", FaultLine, into))
-    exits = list(_lines(source.folder, "exits.jsonl", ExitLine, into))
+    _missing_files(source, into)
+    faults = list(_lines(source, "faults.jsonl", FaultLine, into))
+    exits = list(_lines(source, "exits.jsonl", ExitLine, into))
+    if into.counts:
+        _tables(into, faults, exits)
+    into.facts.extend(_facts(run, faults, exits, into.make))
+
+
+def _tables(
+    into: Ingested, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, ExitLine]]
+) -> None:
+    """The tables faults and exits."""
+    meta = into.meta
     into.tables["faults"] = tables.from_rows(
         "faults",
         (
@@ -88,17 +97,16 @@ def read_head(source: Source, into: Ingested) -> None:
         "exits",
         ((meta.run, e.node, e.incarnation, e.t_us, e.code, e.by, e.expected) for _, e in exits),
     )
-    into.facts.extend(_facts(run, faults, exits))
 
 
-def _missing_files(folder: Path, into: Ingested) -> None:
+def _missing_files(source: Source, into: Ingested) -> None:
     """A sentence for each file that a finished run should have and has not."""
-    meta = into.meta
-    if not folder.is_dir():
+    meta, folder = into.meta, source.folder
+    if source.files is None and not folder.is_dir():
         into.problems.add("folder", f"There is no run folder '{folder.name}'.")
         return
-    kept = (folder / "tables" / "ops.parquet").exists()
-    if not kept and not (folder / "history.jsonl").is_file():
+    kept = source.files is None and (folder / "tables" / "ops.parquet").exists()
+    if not kept and not source.has("history.jsonl"):
         into.problems.add("history", "history.jsonl is missing: there is nothing to judge.")
     for capability, where, nodes in (
         ("trace", "trace", meta.nodes()),
@@ -106,20 +114,19 @@ def _missing_files(folder: Path, into: Ingested) -> None:
     ):
         if capability in meta.capabilities:
             for node in nodes:
-                if not (folder / where / f"{node}.jsonl").is_file():
+                if not source.has(f"{where}/{node}.jsonl"):
                     into.problems.add(where, f"{where}/{node}.jsonl is missing.")
 
 
 def _lines(
-    folder: Path, name: str, form: type[_Form], into: Ingested
+    source: Source, name: str, form: type[_Form], into: Ingested
 ) -> Iterator[tuple[int, _Form]]:
     """The lines of a small file that can be understood, with their numbers."""
     decoder = msgspec.json.Decoder(form)
-    path = folder / name
-    if not path.is_file():
+    if not source.has(name):
         return
     try:
-        for line in read_lines(path):
+        for line in source.lines(name):
             try:
                 yield line.number, decoder.decode(line.data)
             except UNREADABLE as error:
@@ -131,11 +138,12 @@ def _lines(
 
 
 def _facts(
-    run: int, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, ExitLine]]
-) -> Iterator[pa.RecordBatch]:
+    run: int, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, ExitLine]],
+    make: Callable[..., Any],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Facts of faults and exits."""
     if faults:
-        yield block(
+        yield make(
             run, Kind.FAULT, "",
             op=[f.fault for _, f in faults], seq=[number for number, _ in faults],
             t0=[f.t_us for _, f in faults], t1=[f.done_us or f.t_us for _, f in faults],
@@ -145,7 +153,7 @@ def _facts(
             text=[f"{f.what} {f.detail}".strip() for _, f in faults],
         )  # fmt: skip
     if exits:
-        yield block(
+        yield make(
             run, Kind.EXIT, "",
             op=[number for number, _ in exits], t1=[e.t_us for _, e in exits],
             seq=[e.incarnation for _, e in exits],

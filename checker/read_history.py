@@ -24,9 +24,8 @@ from checker.facts import (
     TRANSACTIONS,
     Kind,
     Outcome,
-    block,
 )
-from checker.lines import Line, lines_of, read_blocks
+from checker.lines import Line, lines_of
 from checker.piece import whole
 from checker.proofs import proved
 from checker.source import (
@@ -41,6 +40,7 @@ from checker.source import (
     Value,
     why,
 )
+from checker.strikes import strikes_of
 from checker.tallies import tallied
 from checker.thinning import thin_ops
 from harness.history import Op, Read, Run, Send
@@ -149,7 +149,7 @@ class _Reader:
 
     def read(self) -> None:
         """Take every line of the file, a block at a time if all is well with it."""
-        for first, text in read_blocks(self.source.path):
+        for first, text in self.source.blocks():
             try:
                 ops = _strict_lines(text)
             except UNREADABLE:
@@ -289,15 +289,18 @@ def read_history(source: Source, into: Ingested) -> None:
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
-    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops}
-    if into.whole_tables:
+    made: dict[str, Iterable[tuple[Any, ...]]] = {"ops": reader.ops} if into.counts else {}
+    struck = strikes_of(source.folder, into.meta) if into.counts else []
+    if into.whole_tables or struck:
         made["sends"] = ((*row, row[0] in certain) for row in reader.sends)
+    if into.whole_tables:
         rebalanced = zip(reader.reads, reader.rebalanced, strict=True)
         made["reads"] = ((*row, flag) for row, flag in rebalanced)
         made["assigns"] = ((*row[:5], *map(bool, row[5:])) for row in reader.resets())
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
-    into.tables |= tallied(run, {name: whole(into.tables[name]) for name in made})
+    counted = {name: whole(into.tables[name]) for name in made}
+    into.tables |= tallied(run, counted, struck)
     into.facts.extend(_facts(source.run, reader, certain))
 
 
@@ -307,20 +310,21 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
     partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
     whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
     several = TRANSACTIONS if reader.transactions else 0
-    yield block(run, Kind.HISTORY, partitions, flags=whole | several)
+    make = reader.into.make
+    yield make(run, Kind.HISTORY, partitions, flags=whole | several)
     if reader.ops:
         _, t0, t1, _, _, f, outcome, *_, step, _ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
         yield from thin_ops(
             run, reader.into.meta.phases, invoke_us=np.array(t0), complete_us=np.array(t1),
             kind=np.array([code.get(x, 0) for x in f]), outcome=np.array(_codes(outcome)),
-            step=np.array(step),
+            step=np.array(step), make=make,
         )  # fmt: skip
     if reader.sends:
         op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
             *reader.sends, strict=True
         )
-        yield block(
+        yield make(
             run, Kind.SEND, partition, op=op, seq=seq, idx=acks, process=process, client=client,
             t0=t0, t1=t1, outcome=_codes(outcome), value=value, count=count, offset=offset,
             flags=[PROVED if number in certain else 0 for number in op] if certain else 0,
@@ -328,14 +332,14 @@ def _facts(run: int, reader: _Reader, certain: set[int]) -> Iterator[pa.RecordBa
     if reader.reads:
         (op, seq, idx, partition, process, client, node, final, outcome, t0, t1, start, hw,
          offset, value, count, epoch) = zip(*reader.reads, strict=True)  # fmt: skip
-        yield block(
+        yield make(
             run, Kind.READ, partition, op=op, seq=seq, idx=idx, process=process, client=client,
             node=node, flags=_flags(final, reader.rebalanced), outcome=_codes(outcome), t0=t0,
             t1=t1, leo=start, hw=hw, offset=offset, value=value, count=count, epoch=epoch,
         )  # fmt: skip
     if resets := list(reader.resets()):
         op, partition, process, t0, t1, subscribed, named = zip(*resets, strict=True)
-        yield block(
+        yield make(
             run, Kind.RESET, partition, op=op, process=process, t0=t0, t1=t1, value=subscribed,
             count=named,
         )  # fmt: skip

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from checker import tables
-from checker.facts import COMPLETE, Kind, block, hash_number
-from checker.lines import Line, read_lines
+from checker.facts import COMPLETE, Kind, hash_number
+from checker.lines import Line, lines_of
 from checker.source import UNREADABLE, Count, Ingested, Number, Offset, Source, Value, why
 from harness.history import LogRun, Run
 
@@ -37,6 +37,7 @@ class _LogRun(LogRun, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(_LogRun)
+_decode_lines = _decoder.decode_lines
 
 
 class _Reader:
@@ -55,8 +56,22 @@ class _Reader:
         self.broken = True
         self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
 
-    def read(self, line: Line) -> None:
-        """One line: the head of a partition, a batch, or the end of the dump."""
+    def read(self, first: int, text: bytes) -> None:
+        """A block of lines, all at once if all is well with them."""
+        try:
+            entries = _decode_lines(text)
+            for entry in entries:
+                hash_number(entry.hash)
+                hash_number(entry.stored_hash)
+        except (*UNREADABLE, ValueError):
+            for line in lines_of(first, text):
+                self.read_line(line)
+            return
+        for entry in entries:
+            self.take(entry)
+
+    def read_line(self, line: Line) -> None:
+        """One line."""
         try:
             entry = _decoder.decode(line.data)
             hash_number(entry.hash)
@@ -64,6 +79,10 @@ class _Reader:
         except (*UNREADABLE, ValueError) as error:
             self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
             return
+        self.take(entry)
+
+    def take(self, entry: _LogRun) -> None:
+        """The head of a partition, a batch, or the end of the dump."""
         if entry.partition == "":
             self.ended = True
         elif entry.count == 0:
@@ -76,18 +95,20 @@ def read_log(source: Source, into: Ingested) -> None:
     """Read one node's dump into `into`: its parts of the tables, and the facts."""
     reader = _Reader(source, into)
     try:
-        for line in read_lines(source.path):
-            reader.read(line)
+        for first, text in source.blocks():
+            reader.read(first, text)
     except OSError as error:
         reader.problem("file", f"cannot be read to its end: {error.strerror}.")
     if not reader.ended:
         reader.problem("end", "lacks its last line: the dump was not finished.")
     run, node, complete = into.meta.run, reader.node, not reader.broken
-    into.tables["replicas"] = tables.from_rows(
-        "replicas",
-        ((run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs) for h in reader.heads),
-    )
-    into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader.batches))
+    if into.whole_tables:
+        heads = (
+            (run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs)
+            for h in reader.heads
+        )
+        into.tables["replicas"] = tables.from_rows("replicas", heads)
+        into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader.batches))
     into.facts.extend(_facts(source.run, reader, complete))
 
 
@@ -104,9 +125,9 @@ def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any,
 
 def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch]:
     """Facts of heads, epoch caches, batches and runs of records."""
-    heads, batches, node = reader.heads, reader.batches, reader.node
+    heads, batches, node, make = reader.heads, reader.batches, reader.node, reader.into.make
     if heads:
-        yield block(
+        yield make(
             run, Kind.LOG_HEAD, [h.partition for h in heads], node=node,
             offset=[h.offset for h in heads], hw=[h.hw for h in heads],
             leo=[h.leo for h in heads], flags=COMPLETE if complete else 0,
@@ -114,10 +135,10 @@ def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch
         entries = [(h.partition, n, e, s) for h in heads for n, (e, s) in enumerate(h.epochs)]
         if entries:
             partition, nth, epoch, start = zip(*entries, strict=True)
-            yield block(run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start)
+            yield make(run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start)
     if not batches:
         return
-    yield block(
+    yield make(
         run, Kind.LOG, [b.partition for b in batches], node=node,
         offset=[b.offset for b in batches], count=[b.count for b in batches],
         value=[sum(r.count for r in b.records) for b in batches],
@@ -129,7 +150,7 @@ def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch
     ]
     if records:
         partition, offset, value, count, epoch = zip(*records, strict=True)
-        yield block(
+        yield make(
             run, Kind.LOG_REC, partition, node=node, offset=offset, value=value, count=count,
             epoch=epoch,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from checker.facts import (
 )
 from checker.piece import SILENT, Table
 from checker.source import Ingested, Source, why
+from checker.strikes import strikes_of
 from checker.tallies import joined, tallied
 from checker.thinning import thin_ops
 from node.trace import METADATA_PARTITION
@@ -73,9 +74,11 @@ def read_piece(source: Source, into: Ingested) -> None:
     seen: set[str] = set()
     flags = COMPLETE
     counts: dict[str, list[pa.Table]] = {}
+    struck = strikes_of(source.folder, into.meta)
     try:
         for table in _read(source):
-            for name, counted in tallied(into.meta.run, {source.kind: table}).items():
+            found = tallied(into.meta.run, {source.kind: table}, struck)
+            for name, counted in found.items():
                 counts.setdefault(name, []).append(counted)
             facts, more = _MAKERS[source.kind](source.run, table, into)
             flags |= more

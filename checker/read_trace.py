@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 
 from checker import tables
-from checker.facts import COMPLETE, LEADER, Kind, block, hash_number
-from checker.lines import Line, read_lines
+from checker.facts import COMPLETE, LEADER, Kind, hash_number
+from checker.lines import Line, lines_of
 from checker.source import UNREADABLE, Ingested, Number, Offset, Source, Time, why
 from node import trace
 
@@ -62,6 +62,7 @@ class _Membership(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Event)
+_decode_lines = _decoder.decode_lines
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 _Row = tuple[int, _Event]
 
@@ -83,7 +84,22 @@ class _Reader:
         self.whole = False
         self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
 
-    def read(self, line: Line) -> None:
+    def read(self, first: int, text: bytes) -> None:
+        """A block of lines: all at once where all is well with them, and the lines themselves are
+        not wanted for a table."""
+        if not self.into.whole_tables and text.endswith(b"\n"):
+            try:
+                events = _decode_lines(text)
+            except UNREADABLE:
+                events = []
+            if len(events) == text.count(b"\n"):
+                for number, event in enumerate(events, first):
+                    self.take(number, event, b"")
+                return
+        for line in lines_of(first, text):
+            self.read_line(line)
+
+    def read_line(self, line: Line) -> None:
         """One line, which may be half of one with a whole one behind it."""
         try:
             event, text = _decoder.decode(line.data), line.data
@@ -98,19 +114,23 @@ class _Reader:
                 return
             self.torn = line.number
             event, text = found
+        self.take(line.number, event, text)
+
+    def take(self, number: int, event: _Event, text: bytes) -> None:
+        """An event and the line it was on."""
         self.settle(event)
         if event.t_us < self.last_us:
             self.problem(
-                "time", f"line {line.number}: time goes back by {self.last_us - event.t_us} us."
+                "time", f"line {number}: time goes back by {self.last_us - event.t_us} us."
             )
         self.last_us = event.t_us
         try:
             hash_number(event.hash)
         except ValueError as error:
-            self.problem("line", f"line {line.number}: {why(error)}.")
+            self.problem("line", f"line {number}: {why(error)}.")
             return
         kept = None if event.event in _IN_BULK else text.decode(errors="replace")
-        self.rows.append((line.number, self._with_fenced(event), kept))
+        self.rows.append((number, self._with_fenced(event), kept))
 
     def _with_fenced(self, event: _Event) -> _Event:
         """A committed change of a partition, with the brokers that were fenced then.
@@ -155,11 +175,18 @@ def read_trace(source: Source, into: Ingested) -> None:
     """Read one node's trace into `into`: its part of the table, and facts of the events."""
     reader = _Reader(source, into)
     try:
-        for line in read_lines(source.path):
-            reader.read(line)
+        for first, text in source.blocks():
+            reader.read(first, text)
     except OSError as error:
         reader.problem("file", f"cannot be read to its end: {error.strerror}.")
     reader.settle(None, at_end=True)
+    if into.whole_tables:
+        _table(into, reader)
+    into.facts.extend(_facts(source.run, reader))
+
+
+def _table(into: Ingested, reader: _Reader) -> None:
+    """One node's part of the trace table."""
     run, node = into.meta.run, reader.node
     into.tables["trace"] = tables.from_rows(
         "trace",
@@ -170,7 +197,6 @@ def read_trace(source: Source, into: Ingested) -> None:
             for number, e, text in reader.rows
         ),
     )  # fmt: skip
-    into.facts.extend(_facts(source.run, reader))
 
 
 def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
@@ -180,11 +206,11 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         by_event.setdefault(event.event, []).append((number, event))
     partitions = {*reader.into.meta.partitions, ""}
     partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
-    flag = COMPLETE if reader.whole else 0
-    yield block(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
+    flag, make = COMPLETE if reader.whole else 0, reader.into.make
+    yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
     for name, (kind, columns) in _EVENTS.items():
         if rows := by_event.get(name):
-            yield block(
+            yield make(
                 run,
                 kind,
                 [e.partition or "" for _, e in rows],
@@ -223,6 +249,7 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
             "flags": lambda e: LEADER if e.role == "leader" else 0,
         },
     ),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": lambda e: e.leo}),
     trace.ROLE: (
         Kind.ROLE,
         {

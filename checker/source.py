@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from checker.facts import Kind, block
-from checker.lines import Problems
+from checker.lines import Block, Files, Line, Problems, lines_of, read_blocks
 from checker.meta import RunMeta
 
 # Offsets plus counts must fit into 64 bits; counts are expanded by record, so they are bounded.
@@ -39,6 +40,8 @@ class Source:
     # of a Parquet file the row groups from .. to, and their size in memory
     groups: tuple[int, int] = (0, 0)
     bytes: int = 0
+    # the files of the run by name, where it is in memory and `folder` is on no disk
+    files: Files | None = None
 
     @property
     def size(self) -> int:
@@ -58,12 +61,33 @@ class Source:
         """The file as a person calls it: relative to the run folder."""
         return str(self.path.relative_to(self.folder))
 
+    def has(self, name: str) -> bool:
+        """Whether the run has this file."""
+        if self.files is not None:
+            return name in self.files
+        return (self.folder / name).is_file()
+
+    def blocks(self, name: str | None = None) -> Iterator[Block]:
+        """This file, or another of the run, in blocks of whole lines, each with the number of its
+        first line. Raises OSError."""
+        if self.files is not None:
+            yield 1, self.files[name or self.name]
+        else:
+            yield from read_blocks(self.folder / name if name else self.path)
+
+    def lines(self, name: str | None = None) -> Iterator[Line]:
+        """The same, line by line; blank ones are left out. Raises OSError."""
+        for number, text in self.blocks(name):
+            yield from lines_of(number, text)
+
 
 @dataclass
 class Ingested:
     """What one source came to: rows of tables, facts, and sentences.
 
-    Where no tables are to be written, only those need be made that measures are taken of (ops).
+    Where no tables are to be written, only those need be made that measures are taken of (ops);
+    and none at all where nobody `counts`. `make` gives facts their form: batches of Arrow unless
+    told otherwise (`checker.rows`).
     """
 
     meta: RunMeta
@@ -71,6 +95,8 @@ class Ingested:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     whole_tables: bool = True
+    counts: bool = True
+    make: Callable[..., Any] = block
 
     def told(self, source: Source) -> list[pa.RecordBatch]:
         """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
@@ -81,7 +107,7 @@ class Ingested:
         ):
             if texts:
                 made.append(
-                    block(
+                    self.make(
                         source.run, kind, "", text=texts, seq=list(range(len(texts))),
                         idx=KINDS.index(source.kind), node=source.path.stem,
                     )

@@ -111,6 +111,7 @@ ACKS: Final = pa.schema(
 )  # fmt: skip
 _COUNTS: Final = [
     ("f", _TEXT), ("ok", _I64), ("fail", _I64), ("info", _I64), ("records", _I64),
+    ("ok_per_s", pa.float64()), ("records_per_s", pa.float64()),
     ("p50_ms", pa.float64()), ("p95_ms", pa.float64()), ("p99_ms", pa.float64()),
     ("max_ms", pa.float64()),
 ]  # fmt: skip
@@ -124,10 +125,63 @@ PER_PARTITION: Final = pa.schema(
     ]
 )  # fmt: skip
 
+_AT: Final = [("at_us", _I64), ("at_s", pa.float64())]
+UNSEEN: Final = pa.schema(
+    [("run", _TEXT), ("partition", _TEXT), *_AT, ("acked", _I64), ("unseen", _I64)]
+)
+LAG: Final = pa.schema(
+    [
+        ("run", _TEXT), ("partition", _TEXT), ("node", _TEXT), ("leader", _TEXT), *_AT,
+        ("lag", _I64), ("highest", _I64),
+    ]
+)  # fmt: skip
+STALENESS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("partition", _TEXT), *_AT, ("answers", _I64), ("stale", _I64),
+        ("mean_ms", pa.float64()), ("max_ms", pa.float64()),
+    ]
+)  # fmt: skip
+AROUND_FAULTS: Final = pa.schema(
+    [
+        ("run", _TEXT), ("nth", _I32), ("fault", _I64), ("what", _TEXT), ("on", _TEXT),
+        ("begin_us", _I64), ("end_us", _I64), ("partition", _TEXT),
+        *(
+            (f"{window}_{name}", kind)
+            for window in ("before", "during", "after")
+            for name, kind in (
+                ("ok", _I64), ("fail", _I64), ("info", _I64), ("p50_ms", pa.float64()),
+                ("p99_ms", pa.float64()), ("max_ms", pa.float64()),
+            )
+        ),
+        ("first_ack_ms", pa.float64()), ("longest_gap_ms", pa.float64()),
+    ]
+)  # fmt: skip
+_WITNESS: Final = pa.struct(
+    [
+        ("what", _TEXT), ("op", _I64), ("process", _I64), ("client", _TEXT), ("node", _TEXT),
+        ("t_us", _I64), ("offset", _I64), ("value", _I64), ("epoch", _I64), ("hash", _TEXT),
+    ]
+)  # fmt: skip
+ANOMALIES: Final = pa.schema(
+    [
+        ("run", _TEXT), ("property", _TEXT), ("name", _TEXT), ("jepsen", _TEXT),
+        ("partition", _TEXT), ("verdict", _TEXT), ("allowed", _TEXT), ("count", _I64),
+        ("offset", _I64), ("t_us", _I64), ("message", _TEXT), ("witnesses", pa.list_(_WITNESS)),
+    ]
+)  # fmt: skip
+PROPERTIES: Final = pa.schema(
+    [
+        ("run", _TEXT), ("property", _TEXT), ("verdict", _TEXT), ("examined", _I64),
+        ("reason", _TEXT),
+    ]
+)  # fmt: skip
+
 SCHEMAS: Final = {
     "ops": OPS, "sends": SENDS, "reads": READS, "assigns": ASSIGNS, "replicas": REPLICAS,
     "log": LOG, "trace": TRACE, "faults": FAULTS, "exits": EXITS, "tallies": TALLIES, "acks": ACKS,
     "per_second": PER_SECOND, "per_client": PER_CLIENT, "per_partition": PER_PARTITION,
+    "unseen": UNSEEN, "lag": LAG, "staleness": STALENESS, "around_faults": AROUND_FAULTS,
+    "anomalies": ANOMALIES, "properties": PROPERTIES,
 }  # fmt: skip
 _SPARK_TYPES: Final = {"int64": "bigint", "int32": "int", "string": "string", "bool": "boolean"}
 

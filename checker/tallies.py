@@ -3,12 +3,12 @@
 `tallies` counts operations that are alike: of the same second, client or partition, kind and
 outcome, and of latencies that differ by less than one in 128. `acks` says for each stretch of time
 in which anything was acknowledged when that was first and last: the longest time without an
-acknowledgement lies between two of them.
+acknowledgement lies between two of them. Sends around faults are counted apart (`checker.strikes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +18,10 @@ from checker import tables
 from checker.facts import I64
 from checker.piece import Table
 from checker.sorting import any_order_of
+from checker.strikes import Strike
 
 PRECISION_BITS: Final = 7
-RUN, CLIENT, PARTITION = "run", "client", "partition"
+RUN, CLIENT, PARTITION, AFTER = "run", "client", "partition", "after"
 # Stretches of acknowledgements: of the whole run, and of each of its partitions.
 STRETCH_US: Final = {RUN: 1_000, PARTITION: 100_000}
 _NO_SECOND: Final = -1
@@ -34,8 +35,14 @@ def coarse(latency_us: I64) -> I64:
     return made
 
 
-def tallied(run: str, source: Mapping[str, Table]) -> dict[str, pa.Table]:
-    """The tables `tallies` and `acks` of a piece of the tables `ops`, `sends` and `reads`."""
+def tallied(
+    run: str, source: Mapping[str, Table], strikes: Sequence[Strike] = ()
+) -> dict[str, pa.Table]:
+    """The tables `tallies` and `acks` of a piece of the tables `ops`, `sends` and `reads`.
+
+    Sends are also counted around each of `strikes`: `by` is then the window, `second` the strike's
+    number; and in `acks` the first acknowledgement of each partition after its end.
+    """
     counted, acks = [], []
     for name, table in source.items():
         if not table.num_rows:
@@ -51,6 +58,10 @@ def tallied(run: str, source: Mapping[str, Table]) -> dict[str, pa.Table]:
             piece = _Piece(run, table, "send")
             counted.append(piece.count(PARTITION, "partition", None, table.numbers("count")))
             acks.append(piece.acks(PARTITION, "partition"))
+            for strike in strikes:
+                acks.append(piece.first_after(strike))
+                for window, begin_us, end_us in strike.windows():
+                    counted += piece.inside(window, strike.nth, begin_us, end_us)
         elif name == "reads":
             piece = _Piece(run, table, "poll")
             # A read of many runs of records is one answer.
@@ -79,6 +90,7 @@ class _Piece:
         ok = codes == words.index("ok") if "ok" in words else np.zeros(rows, bool)
         # An ok operation of which both times are not known has no latency, and counts as info.
         self.ok = ok & (self.complete_us >= 0) & (invoke_us >= 0)
+        self.invoke_us = invoke_us
         self.us = np.where(self.ok, coarse(self.complete_us - invoke_us), -1)
 
     def named(self, name: str | None) -> _Words:
@@ -87,29 +99,55 @@ class _Piece:
         return self.table.words(name)
 
     def count(
-        self, by: str, name: str | None, second: I64 | None, records: I64, times: I64 | None = None
-    ) -> pa.Table:
-        """How many rows are alike, and how many records they have."""
-        rows = self.table.num_rows
+        self, by: str, name: str | None, second: I64 | int | None, records: I64,
+        times: I64 | None = None, rows: I64 | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """How many rows (all, or those given) are alike, and how many records they have."""
+        rows = np.arange(self.table.num_rows) if rows is None else rows
         who, whose = self.named(name)
-        second = np.full(rows, _NO_SECOND) if second is None else second
-        columns = (who, second, self.f[0], self.outcome[0], self.us)
-        order = any_order_of(columns)
-        new = np.zeros(rows, bool)
-        new[0] = True
+        second = _NO_SECOND if second is None else second
+        seconds = np.full(len(who), second) if isinstance(second, int) else second
+        times = np.ones(len(who), np.int64) if times is None else times
+        columns = tuple(
+            c[rows] for c in (who, seconds, self.f[0], self.outcome[0], self.us)
+        )  # fmt: skip
+        order = any_order_of(columns) if len(rows) else rows
+        new = np.ones(len(rows), bool)
+        new[1:] = False
         for column in columns:
             new[1:] |= np.diff(column[order]) != 0
         starts = np.flatnonzero(new)
-        first = order[starts]
-        times = np.ones(rows, np.int64) if times is None else times
+        who, seconds, f, outcome, us = (c[order[starts]] for c in columns)
         return _table(
             "tallies",
             {
-                "run": self.run, "by": by, "name": (who[first], whose), "second": second[first],
-                "f": (self.f[0][first], self.f[1]),
-                "outcome": (self.outcome[0][first], self.outcome[1]), "us": self.us[first],
-                "times": np.add.reduceat(times[order], starts),
-                "records": np.add.reduceat(records[order], starts),
+                "run": self.run, "by": by, "name": (who, whose), "second": seconds,
+                "f": (f, self.f[1]), "outcome": (outcome, self.outcome[1]), "us": us,
+                "times": _sums(times[rows][order], starts),
+                "records": _sums(records[rows][order], starts),
+            },
+        )  # fmt: skip
+
+    def inside(self, window: str, nth: int, begin_us: int, end_us: int) -> Iterator[pa.Table]:
+        """Sends that were invoked in a window of time, of each partition and of all."""
+        rows = np.flatnonzero((self.invoke_us >= begin_us) & (self.invoke_us < end_us))
+        if len(rows):
+            records = self.table.numbers("count")
+            for name in ("partition", None):
+                yield self.count(window, name, nth, records, rows=rows)
+
+    def first_after(self, strike: Strike) -> pa.Table:
+        """The first acknowledgement of each partition after a fault ended."""
+        rows = np.flatnonzero(self.ok & (self.complete_us > strike.end_us))
+        who, whose = self.named("partition")
+        order = rows[any_order_of((who[rows], self.complete_us[rows]))] if len(rows) else rows
+        first = order[np.diff(who[order], prepend=-1) != 0]
+        done = self.complete_us[first]
+        return _table(
+            "acks",
+            {
+                "run": self.run, "by": AFTER, "name": (who[first], whose),
+                "stretch": np.full(len(first), strike.nth), "first_us": done, "last_us": done,
             },
         )  # fmt: skip
 
@@ -134,6 +172,11 @@ class _Piece:
                 "stretch": stretch[starts], "first_us": done[starts], "last_us": done[ends],
             },
         )  # fmt: skip
+
+
+def _sums(column: I64, starts: I64) -> I64:
+    """The sums of the stretches of a column that begin at `starts`."""
+    return np.add.reduceat(column, starts) if len(starts) else column
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> pa.Table:

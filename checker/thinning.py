@@ -9,7 +9,8 @@ acknowledgement. `count` says how many operations a row stands for.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +30,12 @@ def thin_ops(
     kind: I64,
     outcome: I64,
     step: I64 | None = None,
+    make: Callable[..., Any] = block,
 ) -> list[pa.RecordBatch]:
     """The OP facts of these operations; few, whatever their number.
 
     `step` is the number of the schedule's own operation that each is, -1 for drawn ones: the
-    schedule's own are all kept.
+    schedule's own are all kept. `make` is how facts are made.
     """
     if not len(invoke_us):
         return []
@@ -52,7 +54,7 @@ def thin_ops(
         elif total:
             count[same[0]] += total - len(same)
     return [
-        block(
+        make(
             run, Kind.OP, "", op=kept, t0=invoke_us[kept], t1=complete_us[kept],
             value=kind[kept], outcome=outcome[kept], count=count, idx=steps[kept],
         )

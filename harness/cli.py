@@ -14,6 +14,8 @@ from typing import Annotated, Final
 import typer
 
 from checker.verdict import EXIT_CODES, RunResult, worst
+from harness.cli_nightly import nightly
+from harness.cli_serve import serve
 from harness.interrupts import StopNow
 from harness.options import Wishes
 from node.errors import FloodmarkError
@@ -242,6 +244,10 @@ def museum(
             json=json,
         )
     )  # fmt: skip
+
+
+app.command()(nightly)
+app.command()(serve)
 
 
 bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")

@@ -154,7 +154,7 @@ def _tell(wish: MuseumWish, folder: Path) -> int:
     (folder / "museum.html").write_text(museum_table.as_html(made, guarded), encoding="utf-8")
     if wish.page is not None:
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-        page = museum_table.as_markdown(made, guarded, date=today, machine=_machine())
+        page = museum_table.as_markdown(made, guarded, date=today, machine=machine())
         wish.page.write_text(page, encoding="utf-8")
     print(msgspec.json.encode(told).decode() if wish.json
           else museum_table.as_text(made, guarded))  # fmt: skip
@@ -163,7 +163,7 @@ def _tell(wish: MuseumWish, folder: Path) -> int:
     return EXIT_OPEN if missing or any(g.findings for g in guarded) else EXIT_ALL
 
 
-def _machine() -> str:
+def machine() -> str:
     """The machine without its name."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "

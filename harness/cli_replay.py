@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -68,13 +68,13 @@ def replay_command(wish: Replay) -> int:
     expects `valid` when none fails; one that expects nothing always; all of them when at least
     `least` runs are as expected. Raises UsageError.
     """
-    schedule = _schedule(wish)
+    schedule = scheduled(wish)
     outcomes = []
     for number, outcome in enumerate(outcomes_of(wish)):
         outcomes.append(outcome)
         if not wish.json:
             print(_line(number, wish.times, outcome))
-    met = _is_met(schedule.expectation, outcomes, wish.least)
+    met = is_met(schedule.expectation, outcomes, wish.least)
     failed = sum(outcome.failed for outcome in outcomes)
     if wish.json:
         told = {
@@ -95,16 +95,16 @@ def outcomes_of(wish: Replay) -> Iterator[Outcome]:
         raise UsageError(f"--times is {wish.times}, but must be at least 1")
     if wish.least is not None and not 1 <= wish.least <= wish.times:
         raise UsageError(f"--least is {wish.least}, but must be 1..{wish.times}")
-    schedule = _schedule(wish)
+    schedule = scheduled(wish)
     first = schedule.workload.seed if wish.seed is None else wish.seed
     play = _simulated if wish.world == "simulated" else _real
     for number in range(wish.times):
         yield play(schedule, wish, first, number)
 
 
-def _schedule(wish: Replay) -> Schedule:
+def scheduled(wish: Replay) -> Schedule:
     """The schedule of the file, under another protocol if one is asked for: then its expectation
-    is not known."""
+    is not known. Raises UsageError."""
     schedule = load_schedule(_file(wish))
     if wish.protocol is not None and wish.protocol != schedule.cluster.protocol:
         name = protocols.protocol(wish.protocol).name
@@ -145,7 +145,7 @@ def _simulated(schedule: Schedule, wish: Replay, first: int, number: int) -> Out
         print("\n".join(f"waits: {line}" for line in result.waits), end="\n" * bool(result.waits))
     return Outcome(
         seed=seed, verdict=result.verdict.value, sentence=_sentence(result),
-        failed=_has_failed(schedule.expectation, result.verdict, result.broken),
+        failed=has_failed(schedule.expectation, result.verdict, result.broken),
         properties=result.broken, digest=result.digest, folder="" if keep is None else str(keep),
     )  # fmt: skip
 
@@ -174,26 +174,30 @@ def _real(schedule: Schedule, wish: Replay, first: int, number: int) -> Outcome:
         tidy(run.folder.path, result)
     if wish.trace:
         print(summarise(run.folder.path, result))
-    broken = _broken(result)
+    broken = broken_in(result)
     return Outcome(
         seed=seed, verdict=result.verdict.value, sentence=result.sentence, properties=broken,
-        failed=_has_failed(schedule.expectation, result.verdict, broken),
+        failed=has_failed(schedule.expectation, result.verdict, broken),
         folder=str(run.folder.path),
     )  # fmt: skip
 
 
-def _broken(result: RunResult) -> tuple[str, ...]:
+def broken_in(result: RunResult) -> tuple[str, ...]:
+    """The properties that a run broke."""
     return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
 
 
-def _has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
+def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
     """Whether a run fails: it is invalid, and in the property the schedule is about, if it is."""
     if verdict is not Verdict.INVALID:
         return False
     return expected.property is None or expected.property in broken
 
 
-def _is_met(expected: Expectation, outcomes: list[Outcome], least: int | None) -> bool:
+def is_met(
+    expected: Expectation, outcomes: Sequence[Outcome], least: int | None = None
+) -> bool:
+    """Whether runs are what a schedule expects; see `replay_command`."""
     match expected.verdict:
         case "invalid":
             return sum(outcome.failed for outcome in outcomes) >= (least or 1)

@@ -6,6 +6,7 @@ need: run folders may be gone by then. `harness.night` writes it, the index page
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,12 @@ import msgspec
 
 FORMAT_VERSION: Final = 1
 FOLDER: Final = "nights"
+_DIGITS: Final = 12
+ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
+"""Whom a fault struck. `follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a
+fault without nodes."""
+PHASES: Final = ("in-sync", "isr-short", "leaderless")
+"""How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,10 +119,12 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class Night(msgspec.Struct, kw_only=True):
-    """One night. `state`: finished, stopped, disk-full, or running (also of a killed one).
+    """One night. `state`: finished, stopped, disk-full, failed, or running (also of a killed one).
 
     `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
-    `expected` is, by protocol, what is known of each property ("holds", "violable").
+    `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of each
+    property ("holds", "violable"). `real` is False where no real processes were wanted: then there
+    is no canary.
     """
 
     number: int
@@ -126,6 +135,7 @@ class Night(msgspec.Struct, kw_only=True):
     used_s: float
     cores: int
     machine: str = ""
+    real: bool = True
     format: int = FORMAT_VERSION
     shares: dict[str, int] = {}
     spent: dict[str, float] = {}
@@ -142,6 +152,12 @@ class Night(msgspec.Struct, kw_only=True):
     kinds: tuple[str, ...] = ()
     red: list[str] = []
     problems: list[str] = []
+
+
+def bucket_key(protocol: str, world: str, name: str) -> str:
+    """The key of a class of failures, the same in every night."""
+    text = "\0".join((protocol, world, name)).encode()
+    return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
 def nights(store: Path) -> tuple[list[Night], list[str]]:

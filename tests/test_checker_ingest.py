@@ -234,8 +234,9 @@ def test_tables(tmp_path: Path) -> None:
     }
     assert rows == {
         "ops": 14, "sends": 12, "reads": 2, "assigns": 0, "replicas": 3, "log": 36, "trace": 1,
-        "faults": 1, "exits": 0, "tallies": 7, "acks": 13, "per_second": 2, "per_client": 3,
-        "per_partition": 2,
+        "faults": 1, "exits": 0, "tallies": 11, "acks": 13, "per_second": 2, "per_client": 3,
+        "per_partition": 2, "unseen": 2, "lag": 0, "staleness": 0, "around_faults": 2,
+        "anomalies": 1, "properties": 7,
     }  # fmt: skip
     assert (folder / "results.json").is_file()
     reads = pq.read_table(folder / "tables" / "reads.parquet").to_pylist()

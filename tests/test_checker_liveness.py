@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from checker.verdict import RunResult, Verdict
 from harness.history import OpType
-from tests.checker.story import Story, against, one
+from tests.checker.story import NODES, Story, against, one
 
 
 def exercise(result: RunResult) -> set[str]:
@@ -57,6 +59,34 @@ def test_progress_that_was_not_waited_for_is_unknown(tmp_path: Path) -> None:
     liveness = next(p for p in result.properties if p.property == "liveness")
     assert liveness.verdict is Verdict.UNKNOWN
     assert "0.9 s of the 2 s" in liveness.reason
+
+
+@pytest.mark.parametrize(
+    ("begin", "stop", "end", "known"),
+    [(2_100, 0, 200, True), (2_099, 0, 200, False), (300, 2_100, 0, True), (300, 0, 2_100, True)],
+)
+def test_watched_until_the_limit(
+    tmp_path: Path, begin: int, stop: int, end: int, known: bool
+) -> None:
+    """Whatever was last, a send invoked, the end of writing or of the run, came after the limit."""
+    s = healed()
+    s.phase("end", end)
+    s.phase("stop_writing", stop)
+    s.send(10, begin=250, end=260, outcome="info")
+    s.send(11, begin=begin, end=begin + 1_000, outcome="info", process=2)
+    assert against(s.check(tmp_path)) == ({"no-progress": 2} if known else {})
+
+
+def test_an_interrupted_run_owes_no_convergence(tmp_path: Path) -> None:
+    s = healed()
+    s.send(10, at=0, begin=200, end=300)
+    logs = ((10, 1),), ((10, 1),), ()
+    for node, log in zip(NODES, logs, strict=True):
+        s.log(node, *log, hw=0)
+    s.run["state"] = "interrupted"
+    assert against(s.check(tmp_path / "interrupted")) == {}
+    s.run["state"] = "finished"
+    assert against(s.check(tmp_path / "finished")) == {"not-converged": 1}
 
 
 def test_final_reads_that_are_never_answered(tmp_path: Path) -> None:
@@ -162,6 +192,25 @@ def test_a_fault_with_no_acknowledgement_on_one_side(tmp_path: Path) -> None:
     found = one(s.check(tmp_path), "fault-missed")
     assert found.count == 2
     assert "struck before anything was acknowledged" in found.message
+
+
+def test_a_cut_that_touched_a_message_at_last(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "inject", 25)
+    s.fault(1, "isolate", "effect", 35)
+    s.fault(1, "isolate", "effect", 45, delayed=1)
+    assert exercise(s.check(tmp_path)) == set()
+
+
+def test_an_acknowledgement_at_the_very_time_of_a_fault_came_before_it(tmp_path: Path) -> None:
+    s = faulty()
+    s.fault(0, "kill", "inject", 1)
+    s.fault(1, "isolate", "inject", 111)
+    found = one(s.check(tmp_path / "last"), "fault-missed")
+    assert "fault 1 (isolate) was followed by no acknowledgement" in found.message
+    s.faults[1]["t_us"] -= 500
+    assert exercise(s.check(tmp_path / "under way")) == set()
 
 
 def test_half_of_the_drawn_faults_are_enough(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ def test_a_sound_log(tmp_path: Path) -> None:
     s.send(10, 2, at=0)
     s.send(20, at=2)
     s.log("n1", (10, 2, 1), (20, 1, 3), epochs=[(1, 0), (3, 2), (4, 3)])
-    assert against(s.check(tmp_path)) == {}
+    s.log("n2", (10, 2, 1), (20, 1, -1), hw=2, epochs=[(1, 0)])
+    s.log("n3", (10, 2, 1), epochs=[])
+    assert against(s.check(tmp_path)) == {}, "what has no epoch, and a cache not kept, are no fault"
 
 
 def test_epochs_that_go_back_along_the_log(tmp_path: Path) -> None:
@@ -23,6 +25,7 @@ def test_epochs_that_go_back_along_the_log(tmp_path: Path) -> None:
     s.log("n1", (10, 2, 3), (20, 1, 1), epochs=[(3, 0), (1, 2)])
     found = one(s.check(tmp_path), "epoch-regression")
     assert "from 3 to 1 at offset 2" in found.message
+    assert found.offset == 2
 
 
 def test_a_hole_in_a_log(tmp_path: Path) -> None:
@@ -66,7 +69,8 @@ def test_a_watermark_beyond_the_log(tmp_path: Path) -> None:
     s = Story()
     s.send(10, 2, at=0)
     s.log("n1", (10, 2), hw=3)
-    assert against(s.check(tmp_path)) == {"hw-beyond-log": 1}
+    s.log("n2", hw=1)
+    assert against(s.check(tmp_path)) == {"hw-beyond-log": 2}
 
 
 def lead(s: Story, node: str, epoch: int) -> None:

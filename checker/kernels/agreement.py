@@ -100,7 +100,7 @@ def _by_node(rows: Facts, heads: Facts, what: I64) -> I64:
 def _committed(group: Group, logs: Facts, hw: I64) -> _Prefixes:
     """Prefix hashes of HW events and of batches below the HW of final logs."""
     events = group.of(Kind.HW)
-    event = np.flatnonzero((events.offset > 0) & (events.hash != 0))
+    event = np.flatnonzero(events.hash != 0)
     batch = np.flatnonzero((logs.end <= hw) & (logs.hash != 0))
     return _prefixes(events, event, logs, batch)
 
@@ -118,8 +118,6 @@ def _prefixes(events: Facts, event: I64, logs: Facts, batch: I64) -> _Prefixes:
 def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
     """Ends at which two prefix hashes differ."""
     starts = first_of(known.end)
-    if not len(starts):
-        return None
     lowest = np.minimum.reduceat(known.hash, starts)
     highest = np.maximum.reduceat(known.hash, starts)
     ends = known.end[starts][lowest != highest]
@@ -207,8 +205,6 @@ def _contents(group: Group) -> _Conflicts | None:
     order = order[value[order] >= 0]
     offset, value, epoch = offset[order], value[order], epoch[order]
     starts = first_of(offset)
-    if not len(starts):
-        return None
     highest = np.maximum.reduceat(epoch, starts)
     # An unknown epoch (-1) contradicts nothing.
     told = np.where(epoch >= 0, epoch, np.repeat(highest, np.diff([*starts, len(offset)])))

@@ -48,7 +48,7 @@ def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
 def _silence(group: Group, ops: Facts) -> list[Anomaly]:
     """Clients must keep invoking during the storm, whatever happens to the cluster."""
     begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
-    if begin <= 0 or end <= begin:
+    if begin <= 0:
         return []
     inside = np.sort(ops.t0[(ops.t0 >= begin) & (ops.t0 <= end)])
     edges = np.concatenate(([begin], inside, [end]))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from checker.catalogue import LIVENESS
-from checker.evidence import evidence
+from checker.evidence import NEVER, evidence
 from checker.facts import Kind, Outcome
 from checker.findings import Finding, anomaly, node_witness, plural, send_witness
 from checker.group import Group
@@ -33,11 +33,11 @@ def _progress(group: Group) -> tuple[list[Anomaly], str]:
         return [], ""  # nothing acknowledges a send with acks=0: whether it got on is not known
     after = np.flatnonzero(sends.t0 > heal_us)
     acknowledged = sends.t1[(sends.outcome == Outcome.OK) & (sends.t1 > heal_us)]
-    first = int(acknowledged.min()) if len(acknowledged) else -1
-    if not len(after) or 0 <= first <= heal_us + limit_us:
+    first = int(acknowledged.min()) if len(acknowledged) else NEVER
+    if not len(after) or first <= heal_us + limit_us:
         return [], ""
     last_us = max(int(sends.t0[after].max()), phases.stop_writing_us, phases.end_us)
-    if first < 0 and last_us < heal_us + limit_us:
+    if first == NEVER and last_us < heal_us + limit_us:
         waited = (last_us - heal_us) / 1e6
         return [], (
             f"{group.partition} acknowledged nothing after the heal, but was only written to for "
@@ -45,7 +45,7 @@ def _progress(group: Group) -> tuple[list[Anomaly], str]:
         )
     came = (
         f"the first acknowledgement came {(first - heal_us) / 1e6:.3f} s after the heal"
-        if first >= 0
+        if first < NEVER
         else f"none of {plural(len(after), 'send')} after the heal was acknowledged"
     )
     return [

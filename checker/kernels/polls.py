@@ -18,6 +18,7 @@ from checker.findings import Finding, anomaly, plural, read_witness, who
 from checker.group import Facts, Group, Mask
 from checker.verdict import Anomaly
 
+_WEAK = "it passed over records that were only acknowledged, with acks 0 or 1, and may be lost"
 _SUBSCRIBED = "a subscribed consumer may be moved by a rebalance"
 
 
@@ -44,7 +45,7 @@ def judge(group: Group) -> Finding:
     # Every offset of a run has evidence, the run itself: dense indices rise by one inside it.
     last = first + reads.count - 1
     found = [
-        *_inside(group, reads, first, last),
+        *_inside(group, known, reads, first, last),
         *_between(group, known, reads, _polls(reads, first, last)),
     ]
     return Finding(property=OFFSETS, examined=len(reads), anomalies=tuple(found))
@@ -60,19 +61,35 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
     )  # fmt: skip
 
 
-def _inside(group: Group, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
+def _inside(
+    group: Group, known: Evidence, reads: Facts, first: I64, last: I64
+) -> list[Anomaly]:
     """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
     settled = (reads.flags & REBALANCED) == 0
     later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & settled[1:]) + 1
     delta = first[later] - last[later - 1]
+    back, ahead = later[delta < 1], later[delta > 1]
+    weak = _over_weak(known, reads, ahead - 1, ahead)
     found = []
-    for name, rows in (
-        ("int-nonmonotonic-poll", later[delta < 1]),
-        ("int-poll-skip", later[delta > 1]),
+    for name, rows, allowed in (
+        ("int-nonmonotonic-poll", back, ""),
+        ("int-poll-skip", ahead[~weak], ""),
+        ("int-poll-skip", ahead[weak], _WEAK),
     ):
         if len(rows):
-            found.append(_tell(group, reads, name, rows - 1, rows, ""))
+            found.append(_tell(group, reads, name, rows - 1, rows, allowed))
     return found
+
+
+def _over_weak(known: Evidence, reads: Facts, before: I64, after: I64) -> Mask:
+    """Which of these pairs of runs have nothing between them but weak acknowledgements.
+
+    What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
+    """
+    sure = known.sure_offsets
+    passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, reads.end[before])
+    weak: Mask = passed <= 0
+    return weak
 
 
 def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list[Anomaly]:
@@ -85,13 +102,19 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
     usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)
     delta = polls.first[rows] - polls.last[baseline[rows]]
+    before, after = polls.last_row[baseline[rows]], polls.first_row[rows]
+    moved, back, ahead = subscribed[rows], delta < 1, delta > 1
+    weak = _over_weak(known, reads, before, after)
     found = []
-    for name, wrong in (("nonmonotonic-poll", delta < 1), ("poll-skip", delta > 1)):
-        for mode, allowed in ((False, ""), (True, _SUBSCRIBED)):
-            which = rows[wrong & (subscribed[rows] == mode)]
-            if len(which):
-                before = polls.last_row[baseline[which]]
-                found.append(_tell(group, reads, name, before, polls.first_row[which], allowed))
+    for name, which, allowed in (
+        ("nonmonotonic-poll", back & ~moved, ""),
+        ("nonmonotonic-poll", back & moved, _SUBSCRIBED),
+        ("poll-skip", ahead & ~moved & ~weak, ""),
+        ("poll-skip", ahead & ~moved & weak, _WEAK),
+        ("poll-skip", ahead & moved, _SUBSCRIBED),
+    ):
+        if which.any():
+            found.append(_tell(group, reads, name, before[which], after[which], allowed))
     return found
 
 

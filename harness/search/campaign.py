@@ -20,6 +20,7 @@ from multiprocess import get_context
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
 from harness.search.shrink import Shrinking
+from harness.sim.run import many_runs
 from nemesis.schedule import Expectation, Schedule
 from node.errors import UsageError
 
@@ -29,7 +30,9 @@ SEEDS_APART: Final = 1024
 """Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
 """Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
-_COUNTED: Final = ("buckets", "precursors", "strikes")
+INNER: Final = "inner-invariant"
+"""Stands for the property where only an invariant inside the cluster is broken."""
+_COUNTED: Final = ("buckets", "strikes")
 """What workers count by name."""
 
 
@@ -58,8 +61,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Tally(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
     distinct states of the cluster in the run that had most. `buckets` counts failures by bucket,
-    `precursors` runs by the first invariant broken inside a cluster, `strikes` faults by
-    `kind/role/phase`."""
+    `strikes` faults by `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -71,7 +73,6 @@ class Tally(msgspec.Struct, kw_only=True):
     findings: list[Finding] = []
     problems: list[str] = []
     buckets: dict[str, int] = {}
-    precursors: dict[str, int] = {}
     strikes: dict[str, int] = {}
 
     @property
@@ -82,7 +83,8 @@ class Tally(msgspec.Struct, kw_only=True):
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """What is searched, how, and for how long. Failures of the buckets `known` are counted and not
-    shrunk again."""
+    shrunk again. With `inner` an invariant broken inside the cluster is a failure too, whether a
+    client, a trace or a log shows it or not."""
 
     subject: Subject
     engine: str = "random"
@@ -91,6 +93,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 1
     shrink_tries: int = 1500
     known: tuple[str, ...] = ()
+    inner: bool = False
 
     def shares(self, parts: int) -> list[Campaign]:
         """The campaign as so many campaigns of one core, each with a seed of its own."""
@@ -212,7 +215,8 @@ class _Worker:
         if self._idle:
             return
         engine = ENGINES[self._campaign.engine]
-        engine(self._campaign.subject, self._seed, self._judge, self._enough)
+        with many_runs():
+            engine(self._campaign.subject, self._seed, self._judge, self._enough)
         self._say()
 
     def _enough(self) -> bool:
@@ -233,27 +237,31 @@ class _Worker:
         if outcome.problem and len(unsaid["problems"]) < MAX_BUCKETS:
             unsaid["problems"].append(outcome.problem)
         unsaid["strikes"].update(outcome.strikes)
-        if outcome.precursor:
-            unsaid["precursors"][outcome.precursor] += 1
-        if outcome.failed:
+        if bucket := self._bucket(outcome):
             unsaid["failures"] += 1
-            unsaid["buckets"][outcome.bucket] += 1
-            if outcome.bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
-                self._buckets.add(outcome.bucket)
-                self._found(schedule, outcome)
+            unsaid["buckets"][bucket] += 1
+            if bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
+                self._buckets.add(bucket)
+                self._found(schedule, bucket)
         return outcome
 
-    def _found(self, schedule: Schedule, outcome: Attempt) -> None:
+    def _bucket(self, outcome: Attempt) -> str:
+        """The class of a failure, "" where there is none."""
+        if outcome.failed or not self._campaign.inner or not outcome.precursor:
+            return outcome.bucket
+        return f"{INNER}: {outcome.precursor}"
+
+    def _found(self, schedule: Schedule, bucket: str) -> None:
         """Shrink a failure and say what became of it."""
         seconds = time.monotonic() - self._began_s
         shrinking = Shrinking(
-            schedule, lambda candidate: attempt(candidate).bucket == outcome.bucket,
+            schedule, lambda candidate: self._bucket(attempt(candidate)) == bucket,
             max_tries=self._campaign.shrink_tries,
         )  # fmt: skip
         smallest = shrinking.run()
         shrunk = attempt(smallest)
         finding = Finding(
-            bucket=outcome.bucket, property=shrunk.property, sentence=shrunk.sentence,
+            bucket=bucket, property=shrunk.property or INNER, sentence=shrunk.sentence,
             schedule=schedule, smallest=as_file(smallest, shrunk),
             schedules_before=self._done, seconds_before=seconds, shrink_tries=shrinking.tries,
         )  # fmt: skip
@@ -322,8 +330,8 @@ def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
     longer `drawn`: each of its faults must take effect."""
     return msgspec.structs.replace(
         smallest,
-        name=f"{smallest.cluster.protocol}-{outcome.property}",
-        expectation=Expectation(verdict="invalid", property=outcome.property),
+        name=f"{smallest.cluster.protocol}-{outcome.property or INNER}",
+        expectation=Expectation(verdict="invalid", property=outcome.property or None),
     )
 
 

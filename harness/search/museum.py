@@ -56,9 +56,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What one search for one exhibit came to. Times are seconds of one core.
 
     `others` counts failures that did not break the property named (or break it without the bug
-    too). `drawing` is the generation of what drew the schedules. `steady` is in how many of 20 moods
-    of the network the shrunk schedule still fails. `schedule` is the shrunk schedule; None when
-    nothing was found.
+    too). `drawing` is the generation of what drew the schedules. `steady` is in how many of 20
+    moods of the network the shrunk schedule still fails. `schedule` is the shrunk schedule; None
+    when nothing was found.
     """
 
     exhibit: Exhibited

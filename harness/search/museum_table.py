@@ -166,16 +166,16 @@ promise that a faulty protocol is known to break. Nobody wrote a schedule for it
 small clusters, short workloads and chains of generic faults, the same for every row, until a run
 in the simulated world breaks the property that the row names. That run is then cut down to the
 faults it needs. Where a run breaks an invariant inside the cluster and nobody is harmed, it is made
-again with the worst that can follow: only who lacks something lives on. Where the protocol breaks the property even without the bug, the shrunk schedule
-must hold with the bug turned off.
+again with the worst that can follow: only who lacks something lives on. Where the protocol breaks
+the property even without the bug, the shrunk schedule must hold with the bug turned off.
 
 {summary}
 
 {table}
 
-*schedules* and *core s* (seconds of one core) are medians over the seeds until the first such failure; a
-seed without one counts with all it was given. *faults* are those of the smallest schedule. *steady*
-says in how many of 20 moods of the network, every message up to a few milliseconds late, that
+*schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
+failure; a seed without one counts with all it was given. *faults* are those of the smallest
+schedule. *steady* says in how many of 20 moods of the network, every message up to a few milliseconds late, that
 schedule still fails; *real*, how often it failed in real processes. An *open* row was not found
 within its budget.
 

@@ -1,7 +1,8 @@
 """Where faults struck: what kind, on whom, and how the cluster stood just then. Pure.
 
 For telling what a night of runs has tried and what it has never tried. Roles and phases are those
-that the nodes' own traces show at the moment of the fault, not those that the schedule asked for.
+that the nodes' own traces show at the moment of the fault, not those that the schedule asked for;
+`reports.night` lists them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from nemesis.view import ClusterView
+from node import trace as names
 
-ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
-"""`follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a fault without nodes."""
-PHASES: Final = ("in-sync", "isr-short", "leaderless")
-"""Of the partitions, the worst: all led with their whole ISR, all led, or one without a leader."""
+_TELLING: Final = frozenset(
+    {names.STARTED, names.STOPPED, names.CONTROLLER, names.ROLE, names.ISR,
+     names.PARTITION}
+)  # fmt: skip
+"""The events that a view of the cluster is made of, without those that come by the thousand."""
 _ENDS: Final = frozenset({"kill", "power-cut", "stop"})
 
 
@@ -30,7 +33,7 @@ def strikes(
     due = sorted(
         (f for f in faults if f["action"] == "inject"), key=lambda f: int(f["t_us"])
     )  # fmt: skip
-    events = iter(trace)
+    events = (event for event in trace if event["event"] in _TELLING)
     event = next(events, None)
     for fault in due:
         while event is not None and event["t_us"] <= fault["t_us"]:

@@ -134,6 +134,8 @@ class SimDisk:
         if self._must_flush:
             self.flush()
             return
+        if not (self._durable_ops or self._deferred_ops or self._unsettled):
+            return
         first = bool(self._deferred_ops) and not self._dirty
         journal = self._journal
         if first and not self._unsettled:

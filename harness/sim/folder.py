@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from checker.inprocess import check_run
+from checker.inprocess import check_files, check_run
 from checker.verdict import RunResult
 from harness.appender import explain
 from harness.brokers import Exit
@@ -38,40 +37,47 @@ class Left:
 
 
 def check(left: Left, keep: Path | None) -> RunResult:
-    """Judge what a run left behind; with `keep`, leave it there for others to judge again."""
-    if keep is not None:
-        write(left, keep)
-        return check_run(keep, write=True)
-    with tempfile.TemporaryDirectory(prefix="floodmark-") as path:
-        write(left, Path(path))
-        return check_run(Path(path))
+    """Judge what a run left behind; with `keep`, leave it there for others to judge again.
+
+    Without, the very same files are judged, but stay in memory.
+    """
+    made = files(left)
+    if keep is None:
+        return check_files(made)
+    write(left, made, keep)
+    return check_run(keep, write=True)
 
 
-def write(left: Left, path: Path) -> None:
-    """Write a run folder (docs/file-formats.md). Raises StorageError when the disk refuses."""
+def files(left: Left) -> dict[str, bytes]:
+    """The files of the run folder that are judged, by name (docs/file-formats.md)."""
+    lines = _encoder.encode_lines
+    by_node: dict[str, list[TraceEvent]] = {
+        node: [] for node in (*left.info.brokers, *left.info.voters)
+    }
+    for event in left.trace:
+        by_node[event["node"]].append(event)
+    return {
+        "run.json": _encoder.encode(left.info),
+        "schedule.json": _encoder.encode(left.schedule),
+        "history.jsonl": lines(left.ops),
+        "faults.jsonl": lines(left.faults),
+        "exits.jsonl": lines(left.exits),
+        **{f"trace/{node}.jsonl": lines(events) for node, events in by_node.items()},
+        **{f"logs/{node}.jsonl": lines(runs) for node, runs in left.logs.items()},
+    }
+
+
+def write(left: Left, made: Mapping[str, bytes], path: Path) -> None:
+    """Write a run folder with these files. Raises StorageError when the disk refuses."""
     into = RunDir(path)
     try:
         for part in ("trace", "output", "logs"):
             (path / part).mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (path / name).write_bytes(text)
         into.write_info(left.info)
         into.write_schedule(left.schedule)
-        _lines(path / "history.jsonl", left.ops)
-        _lines(path / "faults.jsonl", left.faults)
-        _lines(path / "exits.jsonl", left.exits)
-        by_node: dict[str, list[TraceEvent]] = {
-            node: [] for node in (*left.info.brokers, *left.info.voters)
-        }
-        for event in left.trace:
-            by_node[event["node"]].append(event)
-        for node, events in by_node.items():
-            _lines(path / "trace" / f"{node}.jsonl", events)
-        for node, runs in left.logs.items():
-            _lines(path / "logs" / f"{node}.jsonl", runs)
         for node, words in left.words.items():
             (path / "output" / f"{node}.txt").write_text("\n".join(words) + "\n")
     except OSError as error:
         raise StorageError(explain(path, error)) from None
-
-
-def _lines(path: Path, lines: Iterable[object]) -> None:
-    path.write_bytes(_encoder.encode_lines(lines))

@@ -51,11 +51,11 @@ class Network:
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
         """Put a message on its way."""
         self.messages += 1
-        parcel = (receiver, sender, message, body)
         if self._ruled:
-            self._under_rules(parcel)
-        else:
-            self._forward(parcel)
+            self._under_rules((receiver, sender, message, body))
+        elif (arrive := self._arrive.get(receiver)) is not None:
+            agenda = self._agenda
+            agenda.at(agenda.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
 
     def spare(self, spares: Callable[[Struck], bool]) -> None:
         """From now on the messages for which `spares` says so pass all rules."""

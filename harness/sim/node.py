@@ -11,14 +11,13 @@ import random
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.brokers import Exit
 from harness.sim.agenda import Agenda
 from harness.sim.disk import SimDisk
 from harness.sim.network import Network, Parcel
-from node.core.api import Deliver, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.errors import FloodmarkError, StorageError
 from node.runtime.breakpoints import Armed, Breakpoint, standing
@@ -34,20 +33,11 @@ PER_MILLION: Final = 1_000_000
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
+_TICK: Final = Tick()
+_AT_ONCE: Final = Mark.AT_ONCE
 
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """What a turn still has to do."""
-
-    at_once: list[Outgoing]
-    later: list[Outgoing]
-    trace: list[TraceEvent]
-    flush: bool
-    stopped: bool
 
 
 class SimNode:
@@ -81,6 +71,8 @@ class SimNode:
         self._give_up_us = _NEVER
         self._clock_rate = PER_MILLION
         self._clock_from = (agenda.now_us, agenda.now_us)
+        # At the common rate its clock is ahead of virtual time by this.
+        self._ahead_us = 0
         self._points: list[Breakpoint] = []
         self._armed = Armed(name, 0)
         self._standing: tuple[int, Callable[[], None]] | None = None
@@ -147,6 +139,7 @@ class SimNode:
         """From now on a million microseconds are `per_million` on this node's clock."""
         assert per_million > 0
         self._clock_from = (self._agenda.now_us, self._local_us())
+        self._ahead_us = self._clock_from[1] - self._clock_from[0]
         self._clock_rate = per_million
         self._arm()
 
@@ -155,15 +148,15 @@ class SimNode:
     def _local_us(self) -> int:
         """This node's own clock."""
         if self._clock_rate == PER_MILLION:
-            return self._agenda.now_us - self._clock_from[0] + self._clock_from[1]
+            return self._agenda.now_us + self._ahead_us
         began_us, local_us = self._clock_from
         return local_us + (self._agenda.now_us - began_us) * self._clock_rate // PER_MILLION
 
     def _due_us(self) -> int:
         """When its clock will show the core's deadline, in virtual time."""
-        began_us, local_us = self._clock_from
         if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
-            return self._deadline_us - local_us + began_us
+            return self._deadline_us - self._ahead_us
+        began_us, local_us = self._clock_from
         left_us = self._deadline_us - local_us
         return began_us - (-left_us * PER_MILLION // self._clock_rate)
 
@@ -207,7 +200,8 @@ class SimNode:
 
     def _arrive(self, parcel: Parcel) -> None:
         """A message, and all others that arrive at the same moment."""
-        parcels = [parcel, *self._agenda.also_now(self.arrive)]
+        parcels = self._agenda.also_now(self.arrive)
+        parcels.insert(0, parcel)
         if self.core is None:
             return
         if self.paused or self._standing or self._busy_until_us > self._agenda.now_us:
@@ -236,60 +230,54 @@ class SimNode:
 
     def _turn(self, events: list[Event], *, first: bool = False) -> None:
         """Step `events` and, if it is due, the time; then commit, trace and send."""
-        core, now_us, local_us = self.core, self._agenda.now_us, self._local_us()
-        assert core is not None
-        at_once: list[Outgoing] = []
-        later: list[Outgoing] = []
-        trace: list[TraceEvent] = []
-        flush = stopped = False
         try:
-            for event in events:
-                effects = core.step(local_us, event)
-                trace += effects.trace
-                _sort(effects.messages, at_once, later)
-                self._deadline_us = effects.deadline_us
-                flush = flush or effects.flush
-                stopped = effects.stopped
-                if stopped:
-                    break
-            if not stopped and (first or 0 < self._deadline_us <= local_us):
-                effects = core.step(local_us, Tick())
-                trace += effects.trace
-                _sort(effects.messages, at_once, later)
-                self._deadline_us = effects.deadline_us
-                flush = flush or effects.flush
-                stopped = effects.stopped
+            turn = self._step(events, first)
         except Exception as error:
             self._broken(error)
             return
-        if trace:
-            stamp: dict[str, Any] = {
-                "t_us": now_us, "node": self.name, "incarnation": self.incarnation
-            }
-            trace = [{**stamp, **one} for one in trace]
-        turn = _Turn(at_once, later, trace, flush or stopped, stopped)
-        reached = self._armed.reached(trace)
+        self._deadline_us = turn.deadline_us
+        if not turn.trace:
+            self._finish(turn, None)
+            return
+        turn.trace = [self._stamped(one) for one in turn.trace]
+        reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
             self._seen(self, [self._stamped(standing(*reached))])
             self._stand(reached[0], lambda: self._finish(turn, None))
         else:
             self._finish(turn, reached)
 
+    def _step(self, events: list[Event], first: bool) -> Effects:
+        """What all steps of a turn come to together."""
+        core, local_us = self.core, self._local_us()
+        assert core is not None
+        turn = None
+        for event in events:
+            effects = core.step(local_us, event)
+            turn = effects if turn is None else _joined(turn, effects)
+            if turn.stopped:
+                return turn
+        deadline_us = self._deadline_us if turn is None else turn.deadline_us
+        if first or 0 < deadline_us <= local_us:
+            effects = core.step(local_us, _TICK)
+            turn = effects if turn is None else _joined(turn, effects)
+        return Effects(deadline_us=deadline_us) if turn is None else turn
+
     def _stamped(self, event: TraceEvent) -> TraceEvent:
         now_us = self._agenda.now_us
         return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
 
-    def _finish(self, turn: _Turn, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
+    def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
         trace = turn.trace
-        if turn.at_once:
+        if at_once := [out for out in turn.messages if out.mark is _AT_ONCE]:
             if trace:
                 self._seen(self, trace)
-            for out in turn.at_once:
-                self._network.send(self.name, out.to, out.message, out.body)
+            self._send_all(at_once)
             trace = []
+            turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
         try:
-            if turn.flush:
+            if turn.flush or turn.stopped:
                 self.disk.flush()
             else:
                 self.disk.commit()
@@ -305,14 +293,13 @@ class SimNode:
         else:
             self._send(turn)
 
-    def _send(self, turn: _Turn) -> None:
+    def _send(self, turn: Effects) -> None:
         """Send, and end if that was the last turn."""
-        if self.fsync_us and turn.later:
+        if self.fsync_us and turn.messages:
             self._busy_until_us = self._agenda.now_us + self.fsync_us
-            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.later))
+            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
         else:
-            for out in turn.later:
-                self._network.send(self.name, out.to, out.message, out.body)
+            self._send_all(turn.messages)
         if not self.up:
             return
         if turn.stopped:
@@ -339,9 +326,13 @@ class SimNode:
         """A slow disk is done with a turn: its messages leave, the next turn may begin."""
         incarnation, later = what
         if self.up and incarnation == self.incarnation:
-            for out in later:
-                self._network.send(self.name, out.to, out.message, out.body)
+            self._send_all(later)
             self._wake(None)
+
+    def _send_all(self, messages: list[Outgoing]) -> None:
+        name, send = self.name, self._network.send
+        for out in messages:
+            send(name, out.to, out.message, out.body)
 
     # -- ends
 
@@ -368,6 +359,11 @@ class SimNode:
         )  # fmt: skip
 
 
-def _sort(messages: list[Outgoing], at_once: list[Outgoing], later: list[Outgoing]) -> None:
-    for out in messages:
-        (at_once if out.mark is Mark.AT_ONCE else later).append(out)
+def _joined(turn: Effects, more: Effects) -> Effects:
+    """What a turn comes to with one step more."""
+    turn.messages += more.messages
+    turn.trace += more.trace
+    turn.deadline_us = more.deadline_us
+    turn.flush = turn.flush or more.flush
+    turn.stopped = more.stopped
+    return turn

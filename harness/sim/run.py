@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from node.core.protocol import protocol
 from node.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
+RUNS_A_COLLECTION: Final = 20
+_runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -128,6 +131,25 @@ def _no_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        if enabled:
+            gc.enable()
+        elif next(_runs) % RUNS_A_COLLECTION == 0:
+            gc.collect()
+
+
+@contextlib.contextmanager
+def many_runs() -> Iterator[None]:
+    """For who makes many runs: garbage is collected after every few of them, and what was there
+    before is not looked through again. A run leaves some thousand objects in cycles, so that
+    memory stays bounded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
 

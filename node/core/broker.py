@@ -81,9 +81,12 @@ class Broker:
         self._serving = False
         self._touched: dict[str, None] = {}
         self._term = -1
+        # A heap of (wake_us, name), and the latest entry of each name: what else is in there of a
+        # name is out of date, and passed over when its time comes.
         self._due: list[tuple[int, str]] = []
+        self._pushed: dict[str, int] = {}
         self._controller_us = NEVER
-        self._checkpoint_us = now_us
+        self._checkpoint_us = NEVER
         self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
         self._stopping = False
@@ -236,29 +239,32 @@ class Broker:
         this voter's own term has committed."""
         ctx, metadata = self.ctx, self.quorum.r
         seen = (metadata.hw, metadata.leader_epoch, metadata.role, metadata.leader)
-        changed: dict[str, PartitionRecord] = {}
         if seen != self._metadata_seen:
             self._metadata_seen = seen
             ctx.controller = "" if metadata.role == "candidate" else metadata.leader
             self._watch_controllership()
-            for record in self._newly_committed():
-                if isinstance(record, PartitionRecord):
-                    changed[record.partition] = record
-        if self.membership is not None and (changed or not self._serving):
-            self._take_roles(changed)
+            changed = {
+                record.partition: record
+                for record in self._newly_committed() if isinstance(record, PartitionRecord)
+            }  # fmt: skip
+            if self.membership is not None and (changed or not self._serving):
+                self._take_roles(changed)
+        elif not self._serving and self.membership is not None:
+            self._take_roles({})
         for name in self._touched:
             wake_us = self._wake_us(name)
-            if wake_us < NEVER:
+            if wake_us < NEVER and self._pushed.get(name) != wake_us:
+                self._pushed[name] = wake_us
                 heapq.heappush(self._due, (wake_us, name))
         self._touched.clear()
 
     def _wake_us(self, name: str) -> int:
         """When a data replica has something to do next."""
-        quorum = self.quorums.get(name)
-        if quorum is not None and name in self.replicas:
-            return quorum.next_us()
         r = self.replicas.get(name)
-        return NEVER if r is None else r.wake_us
+        if r is None:
+            return NEVER
+        quorum = self.quorums.get(name)
+        return r.wake_us if quorum is None else quorum.next_us()
 
     def _newly_committed(self) -> list[Record]:
         """Bring the image up to what is committed; returns the records of that."""
@@ -310,7 +316,7 @@ class Broker:
         if self.membership is not None:
             self.membership.tick(ctx, self._applied)
         while self._due and self._due[0][0] <= now:
-            wake_us, name = heapq.heappop(self._due)
+            wake_us, name = self._next_due()
             if self._wake_us(name) != wake_us:
                 continue
             r, quorum = self.replicas[name], self.quorums.get(name)
@@ -321,11 +327,18 @@ class Broker:
                 r.wake_us = part.tick(ctx, r)
             self._touched[name] = None
         if self._checkpoint_us <= now:
-            self._checkpoint_us = now + ctx.config.timings.hw_checkpoint_ms * 1000
+            self._checkpoint_us = NEVER
             self._checkpoint()
         if self._flush_us <= now:
             self._flush_us = now + ctx.config.flush_interval_ms * 1000
             ctx.effects.flush = True
+
+    def _next_due(self) -> tuple[int, str]:
+        """Take out the first of those who are due."""
+        wake_us, name = heapq.heappop(self._due)
+        if self._pushed.get(name) == wake_us:
+            del self._pushed[name]
+        return wake_us, name
 
     def _checkpoint(self) -> None:
         for r in (*self.replicas.values(), self.quorum.r):
@@ -333,11 +346,17 @@ class Broker:
 
     def _deadline(self) -> int:
         """When to tick next if nothing arrives, in microseconds."""
+        ctx = self.ctx
+        if ctx.hw_moved:
+            # Only what has moved needs a checkpoint: a cluster at rest is left to rest.
+            ctx.hw_moved = False
+            interval_us = ctx.config.timings.hw_checkpoint_ms * 1000
+            self._checkpoint_us = min(self._checkpoint_us, ctx.now_us + interval_us)
         while self._due:
             wake_us, name = self._due[0]
             if self._wake_us(name) == wake_us:
                 break
-            heapq.heappop(self._due)
+            self._next_due()
         return min(
             self.quorum.next_us(),
             self._controller_us,

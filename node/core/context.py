@@ -22,11 +22,14 @@ class Jitter(Interface):
 
 
 class Context:
-    """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`."""
+    """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`.
+
+    `hw_moved`: some high watermark is not what its checkpoint says.
+    """
 
     __slots__ = (
-        "broker_epoch", "config", "controller", "effects", "image", "jitter", "lag_us", "node",
-        "now_us", "retry_us", "storage", "switches",
+        "broker_epoch", "config", "controller", "effects", "hw_moved", "image", "jitter", "lag_us",
+        "node", "now_us", "retry_us", "storage", "switches",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +45,7 @@ class Context:
         self.image = Image()
         self.broker_epoch = -1
         self.controller = ""
+        self.hw_moved = False
         self.lag_us = config.timings.lag_ms * 1000
         self.retry_us = config.timings.retry_ms * 1000
 

@@ -182,6 +182,8 @@ def on_response(
 
 def _append(ctx: Context, r: Replica, data: bytes) -> None:
     """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
+    if not data:
+        return
     fetched = list(batches.split(data))
     if fetched and r.bugs.cut_on_every_answer:
         _truncate(ctx, r, fetched[0].base_offset, "answer")

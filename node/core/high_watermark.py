@@ -16,8 +16,8 @@ from node.core.serve import serve_waiting
 
 def advance_hw(ctx: Context, r: Replica) -> None:
     """Raise the high watermark if the protocol's rule allows, and answer who waited for it."""
-    if r.role != "leader":
-        return
+    if r.role != "leader" or r.hw >= r.log.leo:
+        return  # nothing is ever committed beyond the log end
     ends = {name: peer.leo for name, peer in r.peers.items()}
     ends[ctx.node] = r.leo
     waits = r.protocol.below_min_isr is BelowMinIsr.WAIT

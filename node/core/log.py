@@ -35,6 +35,8 @@ class Log:
         and a stored log may have such a hole; else raises InvariantBroken at one."""
         self.partition = partition
         self.start = 0
+        # Log end offset: the next offset to be written. Read at every turn, so it is kept.
+        self.leo = 0
         self.cache = EpochCache()
         self._storage = storage
         self._durable = durable
@@ -53,14 +55,9 @@ class Log:
                     f"{partition}: stored log has a hole at offset {self._ends[-1]}"
                 )
             if not self._ends:
-                self.start = stored.base_offset
+                self.start = self.leo = stored.base_offset
             end = stored.base_offset + stored.count
             self._index(stored.base_offset, end, stored.epoch, stored.size, stored.chain)
-
-    @property
-    def leo(self) -> int:
-        """Log end offset: the next offset to be written."""
-        return max(self._ends[-1] if self._ends else self.start, self._hole_end)
 
     @property
     def last_epoch(self) -> int:
@@ -123,6 +120,7 @@ class Log:
                 self._tail_bytes -= len(self._tail.pop(base, b""))
             for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
                 del column[keep:]
+        self.leo = max(self._ends[-1] if self._ends else self.start, self._hole_end)
         if self.cache.truncate(self.leo):
             self._save_cache()
         return self.leo
@@ -133,9 +131,11 @@ class Log:
         At least one if there is any, then no more than `max_bytes` in all. Returns them and the
         offset after the last one (`offset` itself when there are none).
         """
+        found: list[bytes] = []
+        if offset >= below:
+            return found, offset
         first = bisect_right(self._ends, offset)
         last = bisect_right(self._ends, below)
-        found: list[bytes] = []
         size, end = 0, offset
         for i in range(first, last):
             if found and size + self._sizes[i] > max_bytes:
@@ -175,6 +175,7 @@ class Log:
         changed = self.cache.note(epoch, base)
         self._bases.append(base)
         self._ends.append(end)
+        self.leo = max(end, self._hole_end)
         self._epochs.append(epoch)
         self._sizes.append(size)
         self._chains.append(chain)

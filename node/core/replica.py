@@ -135,6 +135,7 @@ class Replica:
         if hw == self.hw:
             return
         self.hw = hw
+        ctx.hw_moved = True
         batch_end, chain = self.log.hash_at(hw)
         ctx.trace(
             HW, self.partition, hw=hw, leo=self.leo, leader_epoch=self.leader_epoch,

@@ -7,6 +7,7 @@ are by anomaly, those that are allowed included. Replicas' logs are judged in `l
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Logs:
 
 NO_LOGS = Logs()
 EXCUSED = (
-    "lost", "tail-lost", "unseen", "inconsistent-offsets", "poll-skip", "nonmonotonic-poll",
+    "lost", "tail-lost", "unseen", "inconsistent-offsets", "int-poll-skip", "poll-skip", "nonmonotonic-poll",
     "nonmonotonic-send", "realtime-order",
 )  # fmt: skip
 
@@ -48,6 +49,7 @@ class Done:
     partitions: tuple[str, ...]
     rebalanced: tuple[str, ...]
     final: bool
+    step: int = -1
 
     def sent(self, partition: str) -> list[Send]:
         return [s for s in self.sends if s.partition == partition]
@@ -86,7 +88,7 @@ def joined(history: Iterable[Op]) -> list[Done]:
             Done(
                 begun.op, begun.process, begun.f, ended.type if ended else "info", begun.t_us,
                 ended.t_us if ended else None, sends, ended.reads if ended else (),
-                begun.partitions, ended.rebalanced if ended else (), begun.final,
+                begun.partitions, ended.rebalanced if ended else (), begun.final, begun.step,
             )
         )  # fmt: skip
     return sorted(made, key=lambda op: op.number)
@@ -100,6 +102,10 @@ class Definitions:
     logs: dict[str, Logs] = field(default_factory=dict)
     staleness_us: int = -1
     final_reads_due: bool = False
+    whole: bool = True
+    """Whether every line of the history could be read."""
+    established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """HW events (time, HW) of a partition, where the traces of all its replicas are whole."""
 
     def __post_init__(self) -> None:
         touched = {s.partition for op in self.ops for s in op.sends}
@@ -114,6 +120,10 @@ class Definitions:
             for name, count in one.counts():
                 found[name] += count
         found.update(self.knots())
+        if not self.whole:
+            # These rest on something not being in the history.
+            for name in ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll"):
+                del found[name]
         return +found
 
     def excused(self) -> Counter[str]:
@@ -123,7 +133,7 @@ class Definitions:
             one = OnePartition(self, partition)
             found.update(one.missing(weak_only=True))
             found.update(one.weak_conflicts())
-            found.update(one.polls(subscribed_only=True))
+            found.update(one.polls_excused())
             found["nonmonotonic-send"] += one.sends_of_processes(weak_only=True)
             found["realtime-order"] += one.realtime() - one.realtime(strong_only=True)
         return +Counter({name: found[name] for name in EXCUSED})
@@ -262,18 +272,25 @@ class OnePartition:
     def missing(self, *, weak_only: bool = False) -> Counter[str]:
         highest = max((self.at[v][0] for v in self.read), default=-1)
         found: Counter[str] = Counter()
+        open_ends = 0
         logged = {offset for offset, _ in self.logs.records}
         finals = self.all.final_reads_due or any(self.finals())
         for op, send, value, offset in self.owed():
             if value in self.read or (weak_only and send.acks == -1):
                 continue
             below = bool(self.at[value]) and self.at[value][-1] <= highest
+            below = below and (self.all.whole or self.absent(value))
             if below or (self.absent(value) and offset in logged):
                 found["lost"] += 1
             elif self.absent(value):
                 found["tail-lost"] += 1
-            elif finals and op.outcome == "ok":
+            elif finals and op.outcome == "ok" and self.all.whole:
                 found["unseen"] += 1
+            elif op.outcome == "ok" and not self.logs.complete:
+                open_ends += 1
+        # Neither read nor in a log nor waited for: nothing tells whether they are lost.
+        if open_ends and not weak_only:
+            found["no-lost-acknowledged-write unknown"] = 1
         return found
 
     def finals(self) -> Iterator[Read]:
@@ -286,12 +303,14 @@ class OnePartition:
         finals = list(self.finals())
         again = {v for r in finals for _, v in places(r)}
         end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        start = min((r.start for r in finals if r.start >= 0), default=0)
         stated = max((r.hw for r in finals), default=-1)
         gone = set()
         for value in self.read & self.sent - again:
             first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
             beyond = stated >= 0 and first >= stated and not self.logs.dumped
-            if self.absent(value) or first < end or beyond:
+            passed = start <= first < end
+            if self.absent(value) or (self.all.whole and (passed or beyond)):
                 gone.add(value)
         return gone
 
@@ -330,8 +349,28 @@ class OnePartition:
         certain = Counter(o for o, v in sure if v >= 0)
         return {"inconsistent-offsets": sum(n > 1 >= certain[o] for o, n in every.items())}
 
-    def polls(self, *, subscribed_only: bool = False) -> Counter[str]:
+    def polls_excused(self) -> Counter[str]:
+        """Those of subscribed consumers, and skips of what nobody but a weak acknowledgement knows."""
+        found = self.polls(subscribed_only=True)
+        for name in ("int-poll-skip", "poll-skip"):
+            sure = self.polls(without_weak=True)[name]
+            moved = self.polls(without_weak=True, subscribed_only=True)[name]
+            found[name] += self.polls()[name] - found[name] - (sure - moved)
+        return found
+
+    def sure(self) -> set[int]:
+        """Offsets at which more than an acknowledgement with acks 0 or 1 says a record is."""
+        found = {offset for op in self.ops for offset, _ in op.polled(self.partition)}
+        for op, send, _, offset in self.owed():
+            if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
+                found.add(offset)
+        return found
+
+    def polls(self, *, subscribed_only: bool = False, without_weak: bool = False) -> Counter[str]:
         """Skips and steps back, inside an operation and between those of a process."""
+        sure = self.sure()
+        offsets_known = [o for o in self.offsets if not without_weak or o in sure]
+        dense = {offset: n for n, offset in enumerate(offsets_known)}
         found: Counter[str] = Counter()
         position: dict[int, int] = {}
         subscribed: dict[int, bool] = {}
@@ -345,13 +384,13 @@ class OnePartition:
                     position.pop(op.process, None)
                 continue
             offsets = [offset for offset, _ in op.polled(self.partition)]
-            if self.partition not in op.rebalanced:
+            if self.partition not in op.rebalanced and not subscribed_only:
                 for a, b in itertools.pairwise(offsets):
-                    found["int-poll-skip"] += self.dense[b] - self.dense[a] > 1
-                    found["int-nonmonotonic-poll"] += self.dense[b] - self.dense[a] < 1
+                    found["int-poll-skip"] += dense[b] - dense[a] > 1
+                    found["int-nonmonotonic-poll"] += dense[b] - dense[a] < 1
             judged = subscribed.get(op.process, False) or not subscribed_only
             if offsets and op.process in position and judged:
-                delta = self.dense[offsets[0]] - self.dense[position[op.process]]
+                delta = dense[offsets[0]] - dense[position[op.process]]
                 found["poll-skip"] += delta > 1
                 found["nonmonotonic-poll"] += delta < 1
             if offsets and op.outcome == "ok":
@@ -461,12 +500,21 @@ class OnePartition:
             for read in op.reads:
                 if read.partition != self.partition:
                     continue
+                limit = self._limit(op, read)
+                found["read-beyond-hw"] += sum(o >= limit for o, _ in places(read))
                 if read.hw >= 0:
-                    found["read-beyond-hw"] += sum(o >= read.hw for o, _ in places(read))
                     found["hw-regression"] += read.hw < before.get(op.process, 0)
                     before[op.process] = read.hw
                 found["stale-read"] += self._stale(op, read)
         return found
+
+    def _limit(self, op: Done, read: Read) -> float:
+        """The HW that the answer states, or the highest that any trace tells of until then."""
+        limit = float(read.hw) if read.hw >= 0 else math.inf
+        if self.partition in self.all.established and op.t1 is not None:
+            told = self.all.established[self.partition]
+            limit = min(limit, max((hw for t, hw in told if t <= op.t1), default=0))
+        return limit
 
     def _stale(self, op: Done, read: Read) -> bool:
         if self.all.staleness_us < 0:

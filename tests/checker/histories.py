@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from harness.history import Read, Run, Send
-from tests.checker.story import P, Story
+from tests.checker.story import NODES, P, Story
 
 PARTITIONS = (P, "log-1")
 OFFSETS = 6
@@ -68,6 +68,52 @@ def wild(*, transactions: bool) -> st.SearchStrategy[list[Step]]:
     )  # fmt: skip
     kinds = [send, send, poll, moved] + [txn, txn] * transactions
     return st.lists(st.one_of(kinds), min_size=1, max_size=7)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What else is known of a history: HW events (partition, ms, HW), if all of them are there, and
+    logs by node: batches (which send, count), their HW, whether the dump was finished."""
+
+    staleness_ms: int
+    whole: bool
+    complete_reads: bool
+    watermarks: tuple[tuple[int, int, int], ...] | None
+    logs: tuple[tuple[tuple[tuple[int, int], ...], int, bool] | None, ...]
+
+
+_batches = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 2)), max_size=3).map(tuple)
+_log = st.tuples(_batches, st.integers(0, 4), st.sampled_from([True, True, True, False]))
+_logs = st.one_of(
+    st.just((None, None, None)), st.tuples(_log, _log, _log),
+    st.tuples(st.one_of(_log, st.none()), _log, _log), st.tuples(_log, st.none(), st.none()),
+)  # fmt: skip
+_watermarks = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(0, OFFSETS)), max_size=3
+).map(tuple)
+around = st.builds(
+    Around, st.integers(-1, 3), st.sampled_from([True, True, True, False]), st.booleans(),
+    st.one_of(st.none(), st.none(), _watermarks), _logs,
+)  # fmt: skip
+
+
+def surrounded(steps: list[Step], known: Around) -> Story:
+    """The steps as a story, with all that is known around them."""
+    s = tell(steps, history_whole=known.whole, complete_reads=known.complete_reads)
+    s.run["promise"]["staleness_ms"] = known.staleness_ms
+    if known.watermarks is not None:
+        s.run["capabilities"] = ["trace", "hw"]
+        for where, ms, hw in known.watermarks:
+            s.event(
+                "n1", "hw", PARTITIONS[where], hw=hw, leo=hw, leader_epoch=0, role="leader",
+                batch_end=hw, hash="", ms=ms,
+            )  # fmt: skip
+    for node, log in zip(NODES, known.logs, strict=True):
+        if log is not None:
+            batches, hw, finished = log
+            s.log(node, *((10 * i, count) for i, count in batches), hw=hw)
+            s.unfinished |= set() if finished else {node}
+    return s
 
 
 def tell(steps: list[Step], **run: object) -> Story:

@@ -8,30 +8,36 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from checker import cycles, inprocess, judge, meta
 from checker.assemble import assemble
-from checker.catalogue import CATALOGUE, KINDS, Needs
+from checker.catalogue import KINDS, LIVENESS, LOST_WRITES
 from checker.findings import Kernel
 from checker.group import Group, groups_of
 from checker.ingest import ingest, sources
 from checker.lines import Problems
 from checker.verdict import Anomaly
-from tests.checker import log_histories
-from tests.checker.definitions import EXCUSED, define
+from tests.checker import histories, life_histories, log_histories
+from tests.checker.agreed import EXERCISE
+from tests.checker.corruption import CORRUPTIONS
+from tests.checker.defined import everything
+from tests.checker.definitions import EXCUSED
 from tests.checker.goldens import GOLDENS
-from tests.checker.histories import tell, wild
-from tests.checker.log_definitions import LogDefinitions
+from tests.checker.histories import around
+from tests.checker.model import Model
 from tests.checker.story import Story
 
 # Which stories know of which file; all of them know of every other file.
@@ -54,8 +60,9 @@ STORIES = {
     "checker/policy.py": ("verdict", "lost", "reads"),
     "checker/evidence.py": ("agreement", "lost", "offsets", "order", "reads"),
 }
-RANDOM_HISTORIES = 60
-EXERCISE = {kind.name for kind in CATALOGUE if kind.needs is Needs.EXERCISE}
+UNKNOWN = " unknown"
+DRAWN = {"steps": 120, "transactions": 120, "logs": 250, "lives": 400, "leadership": 150}
+CORRUPTED = 60
 
 
 class Killer(NamedTuple):
@@ -74,34 +81,28 @@ class Known:
     facts: list[pa.RecordBatch]
     due: Counter[str]
     groups: list[Group]
-    covers: frozenset[str] | None = None
-    """Which anomalies `due` tells of; None: all."""
     excused: Counter[str] | None = None
-    """How many are allowed for reasons of their own, where that is known."""
+    """How many are allowed for reasons of their own, where that is known: of those by definition."""
+
+    def counted(self, anomalies: Iterable[Anomaly]) -> Counter[str]:
+        """Anomalies by name; lack of exercise only where it is told by hand or by definition."""
+        counts: Counter[str] = Counter()
+        for anomaly in anomalies:
+            if anomaly.name not in EXERCISE or self.excused is not None or self.name in EXERCISE:
+                counts[anomaly.name] += anomaly.count
+        return counts
 
 
 def _known(
-    story: Story, name: str, due: dict[str, int], covers: frozenset[str] | None = None,
-    excused: Counter[str] | None = None,
-) -> Known:  # fmt: skip
+    story: Story, name: str, due: dict[str, int], excused: Counter[str] | None = None
+) -> Known:
     with tempfile.TemporaryDirectory() as folder:
         story.write(Path(folder))
         about = meta.load(Path(folder), Problems())
         facts = [
             batch for source in sources(0, Path(folder)) for batch in ingest(source, None).facts
         ]
-    return Known(name, about, facts, Counter(due), groups_of(facts), covers, excused)
-
-
-def _counted(anomalies: Iterable[Anomaly], known: Known) -> Counter[str]:
-    """Anomalies by name, lack of exercise only where the history is about it."""
-    counts: Counter[str] = Counter()
-    for anomaly in anomalies:
-        if known.covers is not None and anomaly.name not in known.covers:
-            continue
-        if anomaly.name not in EXERCISE or known.name in EXERCISE:
-            counts[anomaly.name] += anomaly.count
-    return counts
+    return Known(name, about, facts, Counter(due), groups_of(facts), excused)
 
 
 def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
@@ -116,7 +117,8 @@ def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
     collected = inprocess.judge_facts(known.about, known.facts)
     result = assemble(collected, inprocess._homes(collected, known.facts), {})
-    assert _counted(result.anomalies, known) == known.due
+    due = {name: n for name, n in known.due.items() if not name.endswith(UNKNOWN)}
+    assert known.counted(result.anomalies) == due, known.name
     assert known.excused is None or _excused(result.anomalies) == known.excused
     assert not any("failed" in problem for problem in result.problems)
 
@@ -124,60 +126,61 @@ def _whole(known: Known) -> None:
 def _alone(known: Known, kernels: Sequence[Kernel], names: set[str], strange: bool) -> None:
     """What some kernels say of a history, of the anomalies that are theirs; `strange` if it is
     they who hand on values that nobody sent."""
-    found = [k.judge(g) for g in known.groups for k in kernels if _judges(k, g)]
+    found = []
+    for group in known.groups:
+        mine = [k.judge(group) for k in kernels if _judges(k, group)]
+        found += [f if group.history_whole else judge._without_absence(f) for f in mine]
     anomalies = [a for f in found for a in f.anomalies]
     graphs = [(a, f.graph) for a, f in zip("abcdefgh", found, strict=False) if f.graph]
-    counts = _counted([*anomalies, *cycles.judge(known.about, graphs)], known)
+    counts = known.counted([*anomalies, *cycles.judge(known.about, graphs)])
+    due = {n: c for n, c in known.due.items() if n in names and not n.endswith(UNKNOWN)}
+    assert counts == due
+    assert all(f.examined >= 0 for f in found)
     if known.excused is not None:
-        mine = {n: c for n, c in known.excused.items() if n in names}
-        assert _excused(anomalies) == mine
-    assert counts == Counter({n: c for n, c in known.due.items() if n in names})
+        assert _excused(anomalies) == {n: c for n, c in known.excused.items() if n in names}
+        for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
+            told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
+            assert not known.about.history_whole or told == known.due[name]
     strangers = sum(f.unclaimed_count for f in found)
-    due = known.due["phantom"] + known.due["misrouted"]
-    assert known.covers or not strange or strangers == due
+    assert not strange or strangers == known.due["phantom"] + known.due["misrouted"]
 
 
 def _judges(kernel: Kernel, group: Group) -> bool:
     return kernel in (judge.PARTITION_KERNELS if group.partition else judge.RUN_KERNELS)
 
 
-def _random() -> Iterator[Known]:
-    """Histories that Hypothesis draws, always the same, with what their definitions say."""
-    found: list[tuple[Story, int]] = []
-    for transactions in (False, True):
-
-        @settings(
-            max_examples=RANDOM_HISTORIES, derandomize=True, deadline=None, database=None,
-            phases=[Phase.generate], suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        @given(wild(transactions=transactions))
-        def draw(steps: Any) -> None:
-            found.append((tell(steps), len(found) % 4 - 1))
-
-        draw()
-    for number, (story, staleness_ms) in enumerate(found):
-        story.run["promise"]["staleness_ms"] = staleness_ms
-        due, excused = define(story.history, staleness_us=staleness_ms * 1000)
-        yield _known(story, f"random history {number}", due, excused=excused)
-
-
-def _random_logs() -> Iterator[Known]:
-    """Logs and traces that Hypothesis draws, always the same, with what their definitions say."""
-    found: list[log_histories.Run] = []
+def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
+    """Stories that Hypothesis draws, always the same."""
+    found: list[Story] = []
 
     @settings(
-        max_examples=RANDOM_HISTORIES, derandomize=True, deadline=None, database=None,
+        max_examples=count, derandomize=True, deadline=None, database=None,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(log_histories.runs)
-    def draw(run: Any) -> None:
-        found.append(run)
+    @given(strategy)
+    def draw(story: Story) -> None:
+        found.append(story)
 
     draw()
-    for number, run in enumerate(found):
-        story = log_histories.tell(*run)
-        due = LogDefinitions(story, run[-1]).counts()
-        yield _known(story, f"random logs {number}", due, log_histories.LOGS_SHOW)
+    return found
+
+
+def _random() -> Iterator[tuple[str, Story]]:
+    """Histories at random, and those of a correct log corrupted in each of the known ways."""
+    strategies = {
+        "steps": st.builds(histories.surrounded, histories.wild(transactions=False), around),
+        "transactions": st.builds(histories.surrounded, histories.wild(transactions=True), around),
+        "logs": log_histories.runs.map(lambda run: log_histories.tell(*run)),
+        "lives": life_histories.lives.map(life_histories.tell),
+        "leadership": life_histories.changes.map(life_histories.led),
+    }
+    for name, strategy in strategies.items():
+        yield from ((f"{name} {n}", s) for n, s in enumerate(_drawn(strategy, DRAWN[name])))
+    for seed in range(CORRUPTED):
+        name = sorted(CORRUPTIONS)[seed % len(CORRUPTIONS)]
+        world = Model(random.Random(seed), 30, transactions=bool(seed % 2)).world
+        if CORRUPTIONS[name].corrupt(world, random.Random(seed)):
+            yield f"{name} {seed}", world.tell()
 
 
 def _stories(modules: Sequence[str]) -> Iterator[Killer]:
@@ -213,43 +216,62 @@ def _calls(name: str, function: Any) -> Iterator[Killer]:
 
 
 class Killers:
-    """All killers; histories are read once."""
+    """All killers: those made by hand, and the slower ones that are drawn, when they are needed.
+
+    Histories are read once.
+    """
 
     def __init__(self) -> None:
-        goldens = [
+        self.goldens = [
             _known(golden.story(bad), name, golden.bad if bad else golden.good)
             for name, golden in GOLDENS.items()
             for bad in (True, False)
         ]
-        self.known = [*goldens, *_random(), *_random_logs()]
-        for each in self.known:
-            _whole(each)
+        self._by_hand: dict[str, list[Killer]] = {}
+        self._at_random: dict[str, list[Killer]] = {}
 
-    def of(self, file: str) -> list[Killer]:
-        """What is to notice mutants of a file, the fastest first."""
-        tests = []
+    @cached_property
+    def drawn(self) -> list[Known]:
+        """Random histories with what their definitions say; this takes a minute."""
+        return [_known(s, name, *everything(s)) for name, s in _random()]
+
+    def by_hand(self, file: str) -> list[Killer]:
+        """The goldens and stories that are to notice mutants of a file."""
+        if file not in self._by_hand:
+            self._by_hand[file] = [*self._of(file, self.goldens), *_stories(STORIES[file])]
+        return self._by_hand[file]
+
+    def at_random(self, file: str) -> list[Killer]:
+        """The random histories that are to notice mutants of a file."""
+        if file not in self._at_random:
+            self._at_random[file] = self._of(file, self.drawn)
+        return self._at_random[file]
+
+    def _of(self, file: str, known: list[Known]) -> list[Killer]:
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
         kernels = [
             kernel
             for kernel in dict.fromkeys((*judge.PARTITION_KERNELS, *judge.RUN_KERNELS))
             if kernel.judge.__module__ == module.__name__
         ]
-        if kernels:
-            # Alone, a kernel leaves the evidence of a history as it is: that is made only once.
-            names = {
-                a.name
-                for each in self.known
-                for g in each.groups
-                for k in kernels
-                if _judges(k, g)
-                for a in k.judge(g).anomalies
-            }
-            if file.endswith("transactions.py"):
-                names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
-            tests += [
-                Killer(each.name, partial(_alone, each, kernels, names, file.endswith("values.py")))
-                for each in self.known
-            ]
-        else:
-            tests += [Killer(each.name, partial(_whole, each)) for each in self.known]
-        return [*tests, *_stories(STORIES[file])]
+        if not kernels:
+            return [Killer(each.name, partial(_whole, each)) for each in known]
+        # Alone, a kernel leaves the evidence of a history as it is: that is made only once.
+        names = self._names(kernels)
+        strange = file.endswith("values.py")
+        return [Killer(k.name, partial(_alone, k, kernels, names, strange)) for k in known]
+
+    def _names(self, kernels: Sequence[Kernel]) -> set[str]:
+        """The anomalies that these kernels can tell: each has its golden."""
+        names = {
+            a.name
+            for each in self.goldens
+            for g in each.groups
+            for k in kernels
+            if _judges(k, g)
+            for a in k.judge(g).anomalies
+        }
+        if any(k.judge.__module__.endswith("transactions") for k in kernels):
+            names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
+        properties = {kernel.property for kernel in kernels}
+        return names | {name + UNKNOWN for name in properties & {LIVENESS, LOST_WRITES}}

@@ -29,34 +29,54 @@ class Replica:
             for k in range(run.count)
         }
 
-    def ends(self) -> set[int]:
-        return {batch.offset + batch.count for batch in self.batches}
+    def ends(self, hashed: bool = False) -> set[int]:
+        """Where batches end; if `hashed`, only those with a prefix hash."""
+        return {b.offset + b.count for b in self.batches if b.hash or not hashed}
 
 
 class LogDefinitions:
-    """The anomalies of one partition's logs and traces; convergence is due if `due`."""
+    """The anomalies of one partition's logs and traces."""
 
-    def __init__(self, story: Story, due: bool) -> None:
-        self.replicas = {n: Replica(lines) for n, lines in story.logs.items() if lines}
-        self.complete = len(self.replicas) == len(NODES)
-        self.due = due
+    def __init__(self, story: Story, partition: str = P) -> None:
+        own = {n: [x for x in x_s if x.partition == partition] for n, x_s in story.logs.items()}
+        self.replicas = {n: Replica(lines) for n, lines in own.items() if lines}
+        self.finished = {n: r for n, r in self.replicas.items() if n not in story.unfinished}
+        self.complete = len(self.finished) == len(NODES)
+        self.due = self.convergence_due(story)
+        self.read = {
+            (run.offset + k, run.value + k, run.epoch)
+            for op in story.history
+            for read in op.reads
+            if read.partition == partition
+            for run in read.records
+            for k in range(run.count)
+            if run.value >= 0
+        }
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for node in NODES:
             for event in story.traces[node]:
-                if event.get("partition") == P:
+                if event.get("partition") == partition:
                     self.events[event["event"]].append(event)
         self.leaders = [e for e in self.events["role"] if e["role"] == "leader"]
 
+    @staticmethod
+    def convergence_due(story: Story) -> bool:
+        phases = story.run["phases"]
+        heal_us, in_sync_us = phases.get("heal_us", 0), phases.get("in_sync_us", 0)
+        limit_us = heal_us + story.run["recovery_limit_ms"] * 1000
+        due_us = min(limit_us, in_sync_us or limit_us)
+        return bool(0 < heal_us and phases.get("end_us", 0) >= due_us)
+
     def counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        for replica in self.replicas.values():
+        for replica in self.finished.values():
             found.update(self.invariants(replica))
         found["two-leaders"] = self.doubled(self.leaders) or self.doubled(
             [e for e in self.events["append"] if e["role"] == "leader"]
         )
         found["divergence"] = len(self.divergence())
         if not found["divergence"] and self.due and self.complete:
-            every = {e for r in self.replicas.values() for e in r.ends()}
+            every = {e for r in self.replicas.values() for e in r.ends(True)}
             apart = self.hashes(everything=True) | self.inside(every, committed=False)
             found["divergent-tail"] = len(apart)
         if self.due and self.complete:
@@ -93,13 +113,15 @@ class LogDefinitions:
         found["hw-beyond-log"] = int(head.hw > head.leo >= 0)
         for a, b in itertools.pairwise(batches):
             found["epoch-regression"] += 0 <= b.epoch < a.epoch
+        # From batches without an epoch nothing can be recomputed.
+        stamped = [b for b in batches if b.epoch >= 0]
         starts = [
             (b.epoch, b.offset)
-            for a, b in itertools.pairwise([None, *batches])
+            for a, b in itertools.pairwise([None, *stamped])
             if b is not None and (a is None or a.epoch != b.epoch)
         ]
         kept = [entry for entry in head.epochs if entry[1] < due]
-        found["epoch-cache-mismatch"] = int(bool(batches and head.epochs) and kept != starts)
+        found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
         return found
 
     @staticmethod
@@ -118,13 +140,19 @@ class LogDefinitions:
             for offset, record in replica.records().items():
                 if offset < replica.head.hw:
                     at[offset].add(record)
-        found |= {offset for offset, records in at.items() if len(records) > 1}
+        for offset, value, epoch in self.read:
+            at[offset].add((value, epoch))
+        for offset, records in at.items():
+            # An unknown epoch contradicts nothing.
+            epochs = {epoch for _, epoch in records if epoch >= 0}
+            if len({value for value, _ in records}) > 1 or len(epochs) > 1:
+                found.add(offset)
         told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
         return found | self.inside(self.committed_ends() | told, committed=True)
 
     def committed_ends(self) -> set[int]:
-        """Batch ends of the logs below their HWs."""
-        return {end for r in self.replicas.values() for end in r.ends() if end <= r.head.hw}
+        """Batch ends of the logs, with their prefix hashes, below their HWs."""
+        return {end for r in self.replicas.values() for end in r.ends(True) if end <= r.head.hw}
 
     def hashes(self, *, everything: bool, events: bool = True) -> set[int]:
         """Batch ends with two prefix hashes: of committed batches and HW events (unless left out),
@@ -143,7 +171,7 @@ class LogDefinitions:
     def inside(self, ends: set[int], *, committed: bool) -> set[int]:
         """Batch ends that fall inside a batch of some log (below its HW, if `committed`)."""
         found = set()
-        for replica in self.replicas.values():
+        for replica in self.finished.values():
             limit = min(replica.head.hw, replica.head.leo) if committed else replica.head.leo
             reach = {end for end in ends if replica.head.offset < end <= limit}
             found |= reach - replica.ends()

@@ -42,7 +42,8 @@ class Event:
 
 logs = st.builds(
     Log, st.sampled_from([0, 0, 0, 1, 2]), st.integers(0, 4), st.integers(0, 7),
-    st.sampled_from(["", "", "", "", "bytes", "hole", "end", "cache", "no cache", "start"]),
+    st.sampled_from(["", "", "", "", "", "bytes", "hole", "end", "no end", "cache", "no cache", "start", "hash",
+         "epoch", "unfinished"]),
 )  # fmt: skip
 events = st.builds(
     Event, st.sampled_from(["hw", "hw", "role", "append"]), st.sampled_from(NODES),
@@ -62,7 +63,8 @@ def history(of: list[tuple[int, int]], branch: int) -> list[Batch]:
     return made
 
 
-def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool) -> Story:
+def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool | None) -> Story:
+    """The run as a story; `due` if its replicas must have converged, None if it never healed."""
     s = Story()
     for node, log in zip(NODES, held, strict=True):
         if log is None:
@@ -74,14 +76,19 @@ def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], d
             more["epochs"] = [(0, 0), (2, 1)]
         elif log.wrong == "no cache":
             more["epochs"] = []
-        elif log.wrong == "end":
-            more["leo"] = end + 1
+        elif log.wrong in ("end", "no end"):
+            more["leo"] = end + 1 if log.wrong == "end" else -1
         s.log(node, *mine, hw=min(log.hw, end + 1), **more)  # type: ignore[arg-type]
         lines = s.logs[node]
         if log.wrong == "start":
             lines[0] = msgspec.structs.replace(lines[0], offset=1)
         if log.wrong == "bytes" and mine:
             lines[-1] = msgspec.structs.replace(lines[-1], stored_hash="00000000000000ff")
+        if log.wrong == "unfinished":
+            s.unfinished.add(node)
+        if log.wrong in ("hash", "epoch"):
+            unknown = {"hash": ""} if log.wrong == "hash" else {"epoch": -1}
+            lines[1:] = [msgspec.structs.replace(line, **unknown) for line in lines[1:]]
         if log.wrong == "hole" and len(mine) > 1:
             del lines[1]
     for event in seen:
@@ -91,16 +98,18 @@ def tell(of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], d
             s.hw(event.node, *mine, epoch=event.epoch, ms=event.ms)
         else:
             s.event(
-                event.node, event.what, role="leader", leader_epoch=event.epoch, leo=end, hw=0,
+                event.node, event.what, role="leader", leader_epoch=event.epoch, hw=0,
+                leo=end if event.batches or event.what == "append" else -1,
                 base_offset=0, hash="", ms=event.ms,
             )  # fmt: skip
-    s.phase("heal", 10)
-    s.phase("end", 10 + s.run["recovery_limit_ms"] - (not due))
+    if due is not None:
+        s.phase("heal", 10)
+    s.phase("end", 10 + s.run["recovery_limit_ms"] - (due is False))
     return s
 
 
 runs = st.tuples(
     batches, st.lists(st.one_of(logs, logs, logs, st.none()), min_size=3, max_size=3),
-    st.lists(events, max_size=4), st.booleans(),
+    st.lists(events, max_size=4), st.sampled_from([True, True, False, None]),
 )  # fmt: skip
-Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool]
+Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None]

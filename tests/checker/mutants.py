@@ -266,30 +266,60 @@ def killed_by(mutant: Mutant, tests: list[Killer], luck: Counter[str]) -> str:
     return ""
 
 
-def table(results: dict[str, list[tuple[Mutant, str]]], equivalent: dict[str, str]) -> str:
+Found = list[tuple[Mutant, str]]
+
+
+def explained() -> dict[str, str]:
+    """Why some mutants change nothing that anybody could notice, by what they are."""
+    text = (Path(__file__).parent / "equivalent_mutants.json").read_text()
+    every: dict[str, dict[str, str]] = json.loads(text)
+    return {f"{of}: {change}": why for of, known in every.items() for change, why in known.items()}
+
+
+def what(mutant: Mutant) -> str:
+    """A mutant by the line that it changes, as it was and as it is."""
+    sound = _own(mutant.file, ast.parse((ROOT / mutant.file).read_text()), mutant.function)
+    now = _own(mutant.file, mutant.tree, mutant.function)
+    lines = zip(sound.splitlines(), now.splitlines(), strict=False)
+    was, becomes = next((a.strip(), b.strip()) for a, b in lines if a != b)
+    return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
+
+
+def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
     """The kill table and what is said of each survivor, as Markdown."""
-    lines = ["| file | mutants | killed | explained | survive |", "|---|--:|--:|--:|--:|"]
-    told = []
-    totals = [0, 0, 0, 0]
+    lines = ["| file | mutants | killed | explained | alive |", "|---|--:|--:|--:|--:|"]
+    told, totals = [], [0, 0, 0, 0]
     for file, found in results.items():
-        alive = [m for m, by in found if not by]
-        known = [m for m in alive if _key(m) in equivalent]
+        alive = [what(m) for m, by in found if not by]
+        known = [name for name in alive if name in equivalent]
         row = [len(found), len(found) - len(alive), len(known), len(alive) - len(known)]
         totals = [a + b for a, b in zip(totals, row, strict=True)]
         lines.append(f"| `{file}` | " + " | ".join(map(str, row)) + " |")
-        told += [
-            f"| `{m.where}` | {m.change} | {equivalent.get(_key(m), 'survives')} |" for m in alive
-        ]
+        for name in alive:
+            where, _, change = name.partition(": ")
+            change = change.replace("|", "\\|")
+            told.append(f"| `{where}` | `{change}` | {equivalent.get(name, '**alive**')} |")
     lines.append("| all | " + " | ".join(map(str, totals)) + " |")
     if told:
         lines += ["", "| where | change | why nothing notices |", "|---|---|---|", *told]
     return "\n".join(lines) + "\n"
 
 
+def _own(file: str, tree: ast.Module, function: str) -> str:
+    return ast.unparse(dict(functions(tree))[function])
+
+
 def _key(mutant: Mutant) -> str:
     """A mutant's name that outlives changes elsewhere in its file."""
-    own = ast.unparse(dict(functions(mutant.tree))[mutant.function])
+    own = _own(mutant.file, mutant.tree, mutant.function)
     return hashlib.blake2b(f"{mutant.file} {own}".encode(), digest_size=6).hexdigest()
+
+
+def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
+    """What notices a mutant: something told by hand, else a random history; "" if nothing does."""
+    return killed_by(mutant, killers.by_hand(mutant.file), luck) or killed_by(
+        mutant, killers.at_random(mutant.file), luck
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -300,32 +330,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--state", type=Path, default=Path(".mutants.json"))
     given = parser.parse_args(arguments)
     known = json.loads(given.state.read_text()) if given.state.exists() else {}
-    killers, luck = Killers(), Counter[str]()
-    results: dict[str, list[tuple[Mutant, str]]] = {}
+    killers, luck, equivalent = Killers(), Counter[str](), explained()
+    results: dict[str, Found] = {}
     for file in given.files or TARGETS:
         found = results.setdefault(file, [])
-        tests = killers.of(file)
-        for test in tests:
+        for test in [*killers.by_hand(file), *killers.at_random(file)]:
             test.run()
         for mutant in mutants(file):
             key = _key(mutant)
-            if not known.get(key):
-                known[key] = killed_by(mutant, tests, luck)
+            if not known.get(key) and what(mutant) not in equivalent:
+                known[key] = hunt(killers, mutant, luck)
                 given.state.write_text(json.dumps(known))
-            found.append((mutant, known[key]))
-            if not known[key]:
-                print(f"SURVIVES {key} {mutant.where}: {mutant.change}", flush=True)
-        dead = sum(bool(by) for _, by in found)
-        print(f"{file}: {dead} of {len(found)} killed", flush=True)
-    equivalent = json.loads((Path(__file__).parent / "equivalent_mutants.json").read_text())
+                if not known[key]:
+                    print(f"ALIVE {what(mutant)}", flush=True)
+            found.append((mutant, known.get(key, "")))
+        print(f"{file}: {sum(bool(by) for _, by in found)} of {len(found)} killed", flush=True)
     text = table(results, equivalent)
     print(text)
     if given.table:
-        head, _, _ = given.table.read_text().partition("The table below")
-        head, _, _ = head.partition("| file | mutants |")
+        head, _, _ = given.table.read_text().partition("| file | mutants |")
         given.table.write_text(head + text)
     alive = [m for found in results.values() for m, by in found if not by]
-    return int(any(_key(m) not in equivalent for m in alive))
+    return int(any(what(m) not in equivalent for m in alive))
 
 
 if __name__ == "__main__":

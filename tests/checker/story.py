@@ -49,6 +49,8 @@ class Story:
         self.exits: list[dict[str, Any]] = []
         self.schedule: dict[str, Any] = {"faults": []}
         self.extra: dict[str, bytes] = {}
+        self.unfinished: set[str] = set()
+        """Nodes whose dump lacks its last line."""
         self.run: dict[str, Any] = {
             "format": 1, "run": "story", "state": "finished",
             "capabilities": ["trace", "logs", "epochs"],
@@ -216,8 +218,9 @@ class Story:
             events = sorted(events, key=lambda e: e["t_us"])
             (folder / "trace" / f"{node}.jsonl").write_bytes(_lines(events))
         for node, runs in self.logs.items():
-            end = LogRun(node=node, partition="", offset=0, count=0)
-            (folder / "logs" / f"{node}.jsonl").write_bytes(_lines([*runs, end]))
+            end = [LogRun(node=node, partition="", offset=0, count=0)]
+            lines = [*runs, *([] if node in self.unfinished else end)]
+            (folder / "logs" / f"{node}.jsonl").write_bytes(_lines(lines))
         for name, data in self.extra.items():
             (folder / name).write_bytes(data)
         return folder

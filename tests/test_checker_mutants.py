@@ -1,0 +1,35 @@
+"""The checks broken on purpose: every small change is noticed, or explained; see docs/mutants.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.checker.killers import Killers
+from tests.checker.mutants import TARGETS, explained, hunt, mutants, what
+
+SAMPLE = 40
+"""One mutant of so many is tried at once; the whole takes half an hour."""
+
+
+def survivors(step: int) -> list[str]:
+    """What nothing notices and nobody has explained."""
+    killers, luck, known = Killers(), Counter[str](), explained()
+    every = [mutant for file in TARGETS for mutant in mutants(file)]
+    tried = [mutant for mutant in every[::step] if what(mutant) not in known]
+    return [what(mutant) for mutant in tried if not hunt(killers, mutant, luck)]
+
+
+def test_a_sample_of_mutants_is_noticed() -> None:
+    assert survivors(SAMPLE) == []
+
+
+@pytest.mark.slow
+def test_every_mutant_is_noticed_or_explained() -> None:
+    assert survivors(1) == []
+
+
+@pytest.mark.slow
+def test_explanations_are_of_mutants_that_there_are() -> None:
+    assert set(explained()) <= {what(mutant) for file in TARGETS for mutant in mutants(file)}
