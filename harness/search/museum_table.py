@@ -175,9 +175,9 @@ the property even without the bug, the shrunk schedule must hold with the bug tu
 
 *schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
 failure; a seed without one counts with all it was given. *faults* are those of the smallest
-schedule. *steady* says in how many of 20 moods of the network, every message up to a few milliseconds late, that
-schedule still fails; *real*, how often it failed in real processes. An *open* row was not found
-within its budget.
+schedule. *steady* says in how many of 20 moods of the network, every message up to a few
+milliseconds late, that schedule still fails; *real*, how often it failed in real processes. An
+*open* row was not found within its budget.
 
 ## Protocols that should hold
 
