@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.findings import save
 from harness.search.museum import Exhibited
-from nemesis.schedule import load
+from nemesis.schedule import Schedule, load
 from node.errors import UsageError
 
 READS_AHEAD = Subject("kafka", ("read-beyond-hw",))
@@ -100,6 +101,25 @@ def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path
     kept = (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns
     assert museum_command(replace(wish, only=("M19",), seconds=60.0)) == 0
     assert (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns == kept
+
+
+def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    hard = next(e for e in museum.exhibits() if e.code == "LB3")
+    tried: list[int] = []
+
+    def noted(exhibit: Exhibited, seed: int, number: int) -> Schedule:
+        tried.append(number)
+        return museum_drawn(exhibit, seed, number)
+
+    museum_drawn = museum.drawn
+    monkeypatch.setattr(museum, "drawn", noted)
+    first = museum.hunt(hard, 0, math.inf, schedules=2)
+    second = museum.hunt(hard, 0, math.inf, schedules=3, before=first)
+    assert tried == [0, 1, 2]
+    assert (second.schedules, second.seconds >= first.seconds) == (3, True)
+    # What was drawn in another way says nothing about what would be drawn now.
+    museum.hunt(hard, 0, math.inf, schedules=1, before=replace(second, drawing=0))
+    assert tried == [0, 1, 2, 0]
 
 
 def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:

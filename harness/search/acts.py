@@ -38,6 +38,9 @@ Act = Callable[[Scene], None]
 _ACTIONS: Final[tuple[Literal["drop", "delay", "duplicate", "hold"], ...]] = (
     "hold", "hold", "drop", "delay", "duplicate",
 )  # fmt: skip
+_ACTIONS_THAT_KEEP: Final[tuple[Literal["delay", "duplicate", "hold"], ...]] = (
+    "hold", "duplicate", "delay",
+)  # fmt: skip
 _COPYING: Final = ("fetched", "fetched", "fetch", "epoch-ended", "epoch-end")
 _VOTING: Final = ("fetched", "fetched", "fetch", "vote", "voted", "begin-epoch")
 _UPWARDS: Final = ("alter", "alter", "heartbeat", "register", "report-leader")
@@ -124,6 +127,20 @@ def strand(scene: Scene) -> None:
                 else _deaf(scene, scene.leader, "all", span, when)
             )
     _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
+    if choose.chance(35):
+        scene.faults.append(_late(scene, later(when, choose.pick((0, 100, 200)))))
+
+
+def _late(scene: Scene, when: When) -> Link:
+    """One or two answers to a follower come late, or a second time."""
+    choose = scene.choose
+    action = choose.pick(_ACTIONS_THAT_KEEP)
+    return Link(
+        on="rest", to=scene.broker(), action=action, kinds=("fetched",),
+        match={"partition": scene.partition, **({"diverging": True} if choose.chance(50) else {})},
+        delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
+        limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 200, 300), **when,
+    )  # fmt: skip
 
 
 def _deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
@@ -163,6 +180,52 @@ def lag(scene: Scene) -> None:
     scene.feel_isr()
 
 
+def waver(scene: Scene) -> None:
+    """A follower falls behind, comes back, and relapses as it is about to be in sync again, while
+    the controller may take its time: felt when the in-sync set changes."""
+    choose, on, when = scene.choose, scene.broker(), scene.when()
+    timings = scene.cluster.timings
+    if timings.lag_ms < timings.session_ms and choose.chance(80):
+        span = timings.lag_ms * choose.pick((150, 250)) // 100
+        scene.faults.append(_deaf(scene, "rest", on, span, when))
+    else:
+        span = timings.session_ms * choose.pick((150, 250)) // 100
+        scene.faults.append(Kill(on=on, for_ms=span, **when))
+    if choose.chance(65):
+        scene.faults.append(_slow_controller(scene, later(when, choose.pick((span, 0)))))
+    proposed = After(
+        event="proposed", match={"partition": scene.partition}, nth=choose.pick((2, 1, 3)),
+        delay_ms=choose.pick((0, 0, 10, 50)),
+    )  # fmt: skip
+    again: When = {"after": proposed}
+    span = scene.span_ms(130, 300, 600)
+    match choose.pick(("deaf", "deaf", "apart", "power", "kill")):
+        case "deaf":
+            scene.faults.append(_deaf(scene, "rest", on, span, again))
+        case "apart":
+            scene.faults.append(Cut(on=on, to="all", for_ms=span, **again))
+        case "power":
+            keep = choose.pick((0, None))
+            soon = scene.span_ms(0, 10, 60)
+            scene.faults.append(PowerCut(on=on, for_ms=soon, keep_percent=keep, **again))
+        case _:
+            scene.faults.append(Kill(on=on, for_ms=scene.span_ms(0, 10, 60), **again))
+    scene.feel_isr()
+
+
+def _slow_controller(scene: Scene, when: When) -> Link:
+    """What the leader asks of the controller, or what it is told, is late or lost."""
+    choose = scene.choose
+    asks = choose.chance(60)
+    action = choose.pick(_ACTIONS)
+    return Link(
+        on=scene.leader if asks else "voters", to="voters" if asks else scene.leader,
+        action=action, kinds=("alter",) if asks else ("altered", "fetched"),
+        delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
+        for_ms=scene.span_ms(60, 130, 300), **when,
+    )  # fmt: skip
+
+
 def hold(scene: Scene) -> None:
     """One kind of message is held, lost, late or doubled on some links, across what comes next."""
     choose = scene.choose
@@ -172,6 +235,8 @@ def hold(scene: Scene) -> None:
         upwards = choose.chance(50)
         on, to = (one, "voters") if upwards else ("voters", one)
         kind = choose.pick(_UPWARDS if upwards else _DOWNWARDS)
+        if kind in ("alter", "altered"):
+            on, to = (scene.leader, "voters") if upwards else ("voters", scene.leader)
     else:
         kind = choose.pick(_VOTING if scene.votes else _COPYING)
         answers = kind in ("fetched", "epoch-ended", "voted", "begin-epoch")
@@ -298,11 +363,11 @@ def forget(scene: Scene) -> None:
 
 
 ACTS: Final[dict[Act, int]] = {
-    strike: 50, strand: 50, lag: 50, hold: 50, bounce: 40, hand_over: 35,
+    strike: 50, strand: 50, waver: 40, lag: 40, hold: 50, bounce: 40, hand_over: 35,
     forget: 25, blackout: 25, crash: 25, split: 15, govern: 20,
 }  # fmt: skip
 """Each act, and in how many percent of the experiments it is used."""
-ACTS_WITH_A_CONTROLLER: Final = (hand_over, govern, forget)
+ACTS_WITH_A_CONTROLLER: Final = (hand_over, govern, forget, waver)
 """Acts that ask the controller for something; where replicas vote, there is nothing to ask for."""
 
 __all__ = ["ACTS", "ACTS_WITH_A_CONTROLLER", "Act", "let_go", "strike"]

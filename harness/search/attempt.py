@@ -81,7 +81,8 @@ def attempt(
         states=result.states,
         virtual_us=result.virtual_us,
         events=result.events,
-        problem=result.sentence if unknown else "",
+        # A run that ended at its breach leaves open what nobody had read by then.
+        problem=result.sentence if unknown and not failed else "",
     )
 
 

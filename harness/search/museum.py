@@ -56,9 +56,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What one search for one exhibit came to. Times are seconds of one core.
 
     `others` counts failures that did not break the property named (or break it without the bug
-    too). `drawing` is the generation of what drew the schedules. `steady` is
-    in how many of 20 moods of the network the shrunk schedule still fails.
-    `schedule` is the shrunk schedule; None when nothing was found.
+    too). `drawing` is the generation of what drew the schedules. `steady` is in how many of 20
+    moods of the network the shrunk schedule still fails. `schedule` is the shrunk schedule; None
+    when nothing was found.
     """
 
     exhibit: Exhibited
@@ -151,9 +151,10 @@ def hunt_on(exhibit: Exhibited, seed: int, seconds: float, before: Entry | None)
 
 def hunt(
     exhibit: Exhibited, seed: int, seconds: float, *, shrink: bool = True,
-    before: Entry | None = None,
+    before: Entry | None = None, schedules: int = 1 << 62,
 ) -> Entry:  # fmt: skip
-    """Search for an exhibit, at most `seconds` of this core; shrink what is found, if asked to.
+    """Search for an exhibit, at most `seconds` of this core and `schedules`; shrink what is found,
+    if asked to. Each schedule counts once, with all that may follow from it (`pursue`).
 
     `before` is how far an earlier search came: this one goes on there, and its seconds count. Where
     what is drawn has changed since, it begins anew. Unshrunk, the entry's schedule is the one that
@@ -164,7 +165,7 @@ def hunt(
         (before.schedules, before.seconds, before.others) if goes_on and before else (0, 0.0, 0)
     )
     began_s = time.process_time() - spent_s
-    while time.process_time() - began_s < seconds:
+    while number < schedules and time.process_time() - began_s < seconds:
         first = drawn(exhibit, seed, number)
         number += 1
         for schedule, quick in judged(first, attempt):

@@ -12,7 +12,7 @@ import msgspec
 from harness.search.museum import Entry, Exhibited, Guarded
 
 HEADINGS: Final = (
-    "code", "bug", "seen in", "under", "must break", "found", "schedules", "seconds", "faults",
+    "code", "bug", "seen in", "under", "must break", "found", "schedules", "core s", "faults",
     "steady", "real",
 )  # fmt: skip
 OPEN: Final = "open"
@@ -165,18 +165,19 @@ Each row is a known bug, turned on by a switch in a protocol that is correct wit
 promise that a faulty protocol is known to break. Nobody wrote a schedule for it: the search draws
 small clusters, short workloads and chains of generic faults, the same for every row, until a run
 in the simulated world breaks the property that the row names. That run is then cut down to the
-faults it needs. Where the protocol breaks the property even without the bug, the shrunk schedule
-must hold with the bug turned off.
+faults it needs. Where a run breaks an invariant inside the cluster and nobody is harmed, it is made
+again with the worst that can follow: only who lacks something lives on. Where the protocol breaks
+the property even without the bug, the shrunk schedule must hold with the bug turned off.
 
 {summary}
 
 {table}
 
-*schedules* and *seconds* (of one core) are medians over the seeds until the first such failure; a
-seed without one counts with all it was given. *faults* are those of the smallest schedule. *steady*
-says in how many of 20 moods of the network, every message up to a few milliseconds late, that
-schedule still fails; *real*, how often it failed in real processes. An *open* row was not found
-within its budget.
+*schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
+failure; a seed without one counts with all it was given. *faults* are those of the smallest
+schedule. *steady* says in how many of 20 moods of the network, every message up to a few
+milliseconds late, that schedule still fails; *real*, how often it failed in real processes. An
+*open* row was not found within its budget.
 
 ## Protocols that should hold
 
