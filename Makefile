@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test slow lint setup clean
+.PHONY: help run test slow browser lint setup clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -24,10 +24,13 @@ run: $(STAMP) ## Put a real cluster through a storm, judge it, write the page (A
 	@.venv/bin/floodmark run $(ARGS)
 
 test: lint ## Lint, check types, run the tests
-	@$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
+	@$(PYTEST) -m 'not slow and not browser' $(PYTEST_ARGS)
 
 slow: $(STAMP) ## Run the tests that take long
 	@$(PYTEST) -m slow $(PYTEST_ARGS)
+
+browser: $(STAMP) ## Open the pages in a headless Chromium, which must be on PATH
+	@$(PY) -m pytest -m browser $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Lint and check types only
 	@$(PY) -m ruff check --quiet .

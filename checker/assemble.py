@@ -159,7 +159,9 @@ def _all_well(
     measures: Mapping[str, Any],
 ) -> str:
     """What was held up, and what the promise had to excuse."""
+    # Others are owed too: those of unknown outcome that somebody read. Here only acknowledged ones.
     owed = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
+    owed = int(measures.get("acked_records", owed))
     partitions, faults = len(meta.partitions), int(measures.get("faults", 0))
     words = (
         f"valid: {plural(owed, 'acknowledged record')} in {plural(partitions, 'partition')} "

@@ -63,7 +63,7 @@ RUN_KERNELS: Final = (
 )
 
 # What a group comes to, as rows: `what` is "finding", "problem", "note", "faults" (how many faults
-# of the schedule were injected) or "curves".
+# of the schedule took effect) or "curves".
 ROWS: Final = pa.schema(
     [
         ("run", pa.int32()),
@@ -156,6 +156,9 @@ def sentences(group: Group) -> list[tuple[str, str]]:
 
 
 def _struck(faults: Facts) -> int:
-    """How many faults were injected, the final heal not counted."""
-    injected = (faults.outcome == FaultAction.INJECT) & (faults.op >= 0)
-    return len(np.unique(faults.op[injected]))
+    """How many faults took effect, the final heal not counted: injected, and not by their own count
+    of effects without any."""
+    injected = faults.op[(faults.outcome == FaultAction.INJECT) & (faults.op >= 0)]
+    counted = faults.outcome == FaultAction.EFFECT
+    vain = np.setdiff1d(faults.op[counted], faults.op[counted & (faults.count > 0)])
+    return len(np.setdiff1d(injected, vain))

@@ -139,12 +139,13 @@ def check(
 
 @app.command()
 def report(runs: Runs) -> int:
-    """Build the page of run folders again."""
+    """Build the page of run folders or findings; of a failure, run its control first."""
     from harness.judge import run_folder
-    from reports import build
+    from harness.pages import is_finding, page_of, page_of_finding
 
-    for folder in [run_folder(path) for path in runs]:
-        print(build(folder))
+    wanted = [path if is_finding(path) else run_folder(path) for path in runs]
+    for path in wanted:
+        print(page_of_finding(path, _tell) if is_finding(path) else page_of(path, _tell))
     return 0
 
 
@@ -336,6 +337,48 @@ def bench_check(
         found = run_check_bench(settings, SparkOptions(master, memory), progress)
     print(msgspec.json.encode(found).decode() if json else check_table(found))
     return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
+
+
+@bench_app.command("sim")
+def bench_sim(
+    seconds: Annotated[float, typer.Option(help="Processor time for each shape.")] = 10.0,
+    rate: Annotated[float, typer.Option(help="Batches per second and producer.")] = 10.0,
+    protocol: Annotated[str, typer.Option(help="Replication protocol.")] = "kafka",
+    seed: Annotated[int, typer.Option(help="Decides the schedules.")] = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how fast the simulated world is, checks on, and where the time goes."""
+    import msgspec
+
+    from harness.bench_sim import SimBench, run_sim_bench, sim_table
+    from harness.progress import Progress
+
+    settings = SimBench(seconds=seconds, rate=rate, protocol=protocol, seed=seed)
+    with Progress(quiet=quiet) as progress:
+        found = run_sim_bench(settings, progress)
+    print(msgspec.json.encode(found).decode() if json else sim_table(found, settings))
+    return 0
+
+
+@bench_app.command("page")
+def bench_page(
+    ops: Annotated[
+        list[float] | None, typer.Option(help="Operations; repeatable [1e3 1e5 1e6].")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Build pages of made runs of growing length: their size, the time to build and to paint."""
+    import msgspec
+
+    from harness.bench_page import SIZES, page_table, run_page_bench
+    from harness.progress import Progress
+
+    with Progress(quiet=quiet) as progress:
+        found = run_page_bench(tuple(map(int, ops or SIZES)), progress)
+    print(msgspec.json.encode(found).decode() if json else page_table(found))
+    return 0
 
 
 @app.command()

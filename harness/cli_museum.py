@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,11 +16,9 @@ from multiprocess import get_context
 from harness.cli_replay import Replay, outcomes_of
 from harness.progress import Progress
 from harness.search import museum, museum_table
-from harness.search.attempt import attempt
 from harness.search.museum import CHUNK, Entry, Exhibited, Guarded
 from harness.search.museum_table import Replayed
-from harness.search.steady import for_real
-from nemesis.schedule import Schedule
+from harness.search.real_form import real_form
 from node.errors import UsageError
 
 EXIT_ALL: Final = 0
@@ -129,18 +126,14 @@ def _replay_for_real(wish: MuseumWish, wanted: list[Exhibited], folder: Path) ->
         target = folder / f"{stem}.real.json"
         if target.exists():
             continue
-        slow = for_real(shown.schedule, partial(_breaks, exhibit.breaks)) or shown.schedule
+        form = real_form(shown.schedule, exhibit.breaks)
         file = folder / f"{stem}.slow.json"
-        file.write_bytes(slow.to_pretty_json())
+        file.write_bytes((shown.schedule if form is None else form.schedule).to_pretty_json())
         replay = Replay(
             file=file, world="real", times=wish.real, store=wish.store, quiet=wish.quiet
         )
         failed = sum(outcome.failed for outcome in outcomes_of(replay))
         _save(target, Replayed(code=exhibit.code, seed=shown.seed, failed=failed, of=wish.real))
-
-
-def _breaks(name: str, schedule: Schedule, seed: int) -> bool:
-    return name in attempt(schedule, seed, stop_at="never").broken
 
 
 def _tell(wish: MuseumWish, folder: Path) -> int:

@@ -8,11 +8,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from checker.story_file import write_story
 from checker.verdict import RunResult, Verdict
 from harness.brokers import check_upgrades
 from harness.interrupts import Interrupts
 from harness.judge import judge, summarise, tidy
 from harness.options import default_name, load_schedule
+from harness.pages import bring_finding
 from harness.progress import Progress
 from harness.run import Run, RunSettings
 from harness.search.findings import REAL
@@ -140,6 +142,9 @@ def _simulated(schedule: Schedule, wish: Replay, first: int, number: int) -> Out
     seed = first + number
     keep = None if wish.keep is None else wish.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
+    if keep is not None:
+        write_story(keep, result.checked)
+        bring_finding(wish.file, keep, print)
     if wish.trace:
         print("\n".join(steps(result)))
         print("\n".join(f"waits: {line}" for line in result.waits), end="\n" * bool(result.waits))
@@ -171,6 +176,7 @@ def _real(schedule: Schedule, wish: Replay, first: int, number: int) -> Outcome:
         run.execute()
         interrupts.at_once = True
         result = judge([run.folder.path], None, progress.note)[0]
+        bring_finding(wish.file, run.folder.path, progress.note)
         tidy(run.folder.path, result)
     if wish.trace:
         print(summarise(run.folder.path, result))

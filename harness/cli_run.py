@@ -12,6 +12,7 @@ from checker.verdict import EXIT_CODES, RunResult
 from harness.interrupts import Interrupts, StopNow
 from harness.judge import SparkSoon, build_page, judge, summarise, tidy
 from harness.options import Wishes, default_name, to_schedule
+from harness.pages import bring_finding
 from harness.progress import Progress
 from harness.real.cluster import RealCluster
 from harness.run import Run, RunSettings
@@ -54,6 +55,7 @@ def run_command(wishes: Wishes, how: Presentation) -> int:
         interrupts.at_once = True
         progress.phase("judging")
         result = judge([run.folder.path], spark, progress.note)[0]
+        bring_finding(wishes.schedule, run.folder.path, progress.note)
         page = None
         if how.report:
             progress.phase("building the page")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +10,11 @@ import msgspec
 
 from harness.progress import Progress
 from harness.search import campaign
-from harness.search.campaign import Budget, Campaign, Tally
+from harness.search.campaign import Budget, Campaign, Finding, Tally
 from harness.search.engines import Subject
 from harness.search.explain import in_lines
-from harness.search.findings import Saved, save
+from harness.search.findings import Saved, save, save_real
+from harness.search.real_form import WORLDS, RealForm
 from node.core import protocol as protocols
 from node.core import switches
 
@@ -58,15 +60,21 @@ def search_command(wish: SearchWish) -> int:
             from harness.search.spread import run_spread
 
             tally = run_spread(wanted, wish.master)
-        folder, saved = wish.store / "findings", []
-        for number, (_, finding) in enumerate(campaign.buckets(tally), start=1):
-            progress.phase(f"explaining finding {number} of {len(tally.findings)}")
-            saved.append(save(finding, folder))
+        if not wish.json:
+            print(_summary(tally))
+        folders = []
+        for name, finding in campaign.buckets(tally):
+            progress.phase(f"explaining {name}")
+            kept = save(finding, wish.store / "findings")
+            folders.append(str(kept.folder))
+            if not wish.json:
+                print("\n".join(_told(finding, kept)))
+            progress.phase("making a form of it for real processes")
+            form = save_real(finding, kept.folder)
+            if not wish.json:
+                print(f"  {_real_line(form, kept.folder)}")
     if wish.json:
-        files = [str(kept.folder) for kept in saved]
-        print(msgspec.json.encode({"tally": tally, "findings": files}).decode())
-    else:
-        _print(tally, saved)
+        print(msgspec.json.encode({"tally": tally, "findings": folders}).decode())
     return EXIT_FOUND if tally.findings else EXIT_NOTHING
 
 
@@ -79,19 +87,27 @@ def _status(tally: Tally) -> str:
     )
 
 
-def _print(tally: Tally, saved: list[Saved]) -> None:
-    print(f"{_status(tally)} in {tally.seconds:.1f} s")
-    for problem in tally.problems[:5]:
-        print(f"  problem: {problem}")
-    for (name, finding), kept in zip(campaign.buckets(tally), saved, strict=True):
-        print(f"\n{name}")
-        print(f"  found after {finding.schedules_before:,} schedules of one worker, "
-              f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
-              f"{len(finding.smallest.faults)} faults")  # fmt: skip
-        for line in in_lines(kept.explanation):
-            print(f"  {line}")
-        print(f"  replay: floodmark replay {kept.folder}")
-        if kept.real is None:
-            print("  on real processes: no form of it fails there that this search knows to make")
-        else:
-            print(f"  on real processes: floodmark replay {kept.folder} --world real --times 10")
+def _summary(tally: Tally) -> str:
+    problems = "".join(f"\n  problem: {problem}" for problem in tally.problems[:5])
+    return f"{_status(tally)} in {tally.seconds:.1f} s{problems}"
+
+
+def _told(finding: Finding, kept: Saved) -> Iterator[str]:
+    """A finding for a person, and how to run it again."""
+    yield f"\n{finding.bucket}"
+    yield (
+        f"  found after {finding.schedules_before:,} schedules of one worker, "
+        f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
+        f"{len(finding.smallest.faults)} faults"
+    )
+    yield from (f"  {line}" for line in in_lines(kept.explanation))
+    yield f"  replay: floodmark replay {kept.folder}"
+
+
+def _real_line(form: RealForm | None, folder: Path) -> str:
+    if form is None:
+        return "on real processes: no form of it was found that should fail there"
+    return (
+        f"on real processes: floodmark replay {folder} --world real --times 10 "
+        f"(fails in {form.surely} of {WORLDS} rough simulated worlds)"
+    )

@@ -129,7 +129,11 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether no operation is under way."""
-        return all(thread.call is None for thread in self._threads)
+        # Asked many times a virtual second of each client: a loop takes a third of `all`.
+        for thread in self._threads:  # noqa: SIM110
+            if thread.call is not None:
+                return False
+        return True
 
     def stop(self) -> None:
         """Invoke nothing more; what is under way comes to its end."""

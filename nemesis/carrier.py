@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nemesis.links import Counts, LinkRule, LinkTable
+from nemesis.struck import Fate
 from nemesis.transit import Kept, Transit
 
 Load = TypeVar("Load")
@@ -22,12 +23,14 @@ class Carrier(Generic[Load]):
     `peek` tells the header fields of a message; it is asked only when a rule of its link wants
     them. `rng` draws percentages and jitter. `spares`, when set, is asked about each message that
     is to be dropped or held, by sender and receiver; True lets that one go on all the same.
+    `struck`, when set, is told of each that was dropped or held indeed.
     """
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
         self._peek = peek
         self._rng = rng
         self.spares: Callable[[str, str, Load], bool] | None = None
+        self.struck: Callable[[str, str, Load, Fate], None] | None = None
         self.table = LinkTable()
         self.transit: Transit[Load] = Transit()
 
@@ -47,6 +50,8 @@ class Carrier(Generic[Load]):
         kept = Kept(sender, receiver, load, size)
         if not decision.times and self.spares is not None and self.spares(sender, receiver, load):
             return 1
+        if not decision.times and self.struck is not None:
+            self.struck(sender, receiver, load, "dropped" if decision.held_by is None else "held")
         if decision.held_by is not None:
             self.transit.hold(decision.held_by, kept)
         at_once = 0

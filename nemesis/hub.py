@@ -17,6 +17,7 @@ What a receiver that does not read means:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -43,6 +44,7 @@ from nemesis.hub_commands import (
     Stop,
 )
 from nemesis.links import Counts
+from nemesis.struck import Fate, StruckMessages
 from node import wire
 from node.errors import FloodmarkError
 
@@ -67,7 +69,8 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `bind` is where nodes send to, `control` where `HubControl` connects, `nodes` maps each node to
     its own address. `seed` draws losses and jitter. The hub dies with `parent_pid`, the process
-    that started it, and writes its output to `output_file` ("": where its parent does).
+    that started it, and writes its output to `output_file` ("": where its parent does), messages
+    that its rules dropped or held to `messages_file` ("": nowhere).
     """
 
     bind: str
@@ -76,6 +79,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     parent_pid: int
     output_file: str = ""
+    messages_file: str = ""
 
 
 def main(config: HubConfig) -> None:
@@ -104,6 +108,8 @@ class Hub:
         for name, address in config.nodes.items():
             self._outboxes[name.encode()] = self._connected(address)
         self._carrier: Carrier[Frames] = Carrier(_peek, random.Random(config.seed))
+        if config.messages_file:
+            self._record_into(config.messages_file)
         self._forwarded = 0
         self._garbage = 0
         self._unreachable: dict[bytes, int] = {}
@@ -124,6 +130,23 @@ class Hub:
         """How long the loop may sleep: until the next delayed message, rounded up."""
         due = self._carrier.transit.next_due()
         return None if due is None else max(0, -((_now_us() - due) // 1000))
+
+    def _record_into(self, path: str) -> None:
+        """Write down messages that rules drop or hold. Raises FloodmarkError."""
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise FloodmarkError(f"{path} cannot be written: {error.strerror}") from None
+        kept = StruckMessages()
+
+        def struck(sender: str, receiver: str, load: Frames, fate: Fate) -> None:
+            line = kept.line(_now_us(), sender, receiver, fate, _peek(load))
+            if line is not None:
+                # What a full disk costs here is a line of the page, not the run.
+                with contextlib.suppress(OSError):
+                    os.write(file, msgspec.json.encode(line) + b"\n")
+
+        self._carrier.struck = struck
 
     def _flush(self, now_us: int) -> None:
         for kept in self._carrier.due(now_us):

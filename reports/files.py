@@ -47,18 +47,29 @@ def json_file(path: Path, kind: type[T], notes: Notes) -> T | None:
 
 
 def json_lines(path: Path, kind: type[T], notes: Notes, *, wanted: bool = False) -> Iterator[T]:
-    """Yield each line of `path` as `kind`, in file order.
+    """Yield each line of `path` as `kind`, in file order; see `numbered_lines`."""
+    for _, value in numbered_lines(path, kind, notes, wanted=wanted):
+        yield value
 
-    A half last line is dropped with a note; other bad lines are counted into one note. A missing
-    file is noted only when it is `wanted`.
+
+def numbered_lines(
+    path: Path, kind: type[T], notes: Notes, *, wanted: bool = False,
+    needles: tuple[bytes, ...] = (),
+) -> Iterator[tuple[int, T]]:  # fmt: skip
+    """Yield each line of `path` as (its number from 1, `kind`), in file order.
+
+    With `needles` only lines that hold one of them are looked at. A half last line is dropped with
+    a note; other bad lines are counted into one note. A missing file is noted only when `wanted`.
     """
     decoder = msgspec.json.Decoder(kind)
     bad, first_bad, number = 0, 0, 0
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                if needles and not any(needle in line for needle in needles):
+                    continue
                 try:
-                    yield decoder.decode(line)
+                    yield number, decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     if not line.strip():
                         continue

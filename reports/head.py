@@ -61,6 +61,16 @@ def sentence(folder: RunFolder) -> str:
     return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
 
 
+def cause(folder: RunFolder) -> str:
+    """The steps of the story that broke something, else those that cut the record away; "" where
+    there is no such story."""
+    broke = [s for s in folder.told if s.breaks]
+    # Of what was only read nobody promised more; where it went is told all the same.
+    broke = broke or [s for s in folder.told if s.kind == "truncated"]
+    said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
+    return "; then ".join(said) + "." if said else ""
+
+
 def _bare(verdict: Verdict) -> str:
     """A sentence for a result that came without one."""
     return {
@@ -75,7 +85,7 @@ def badges(folder: RunFolder) -> list[Badge]:
     """Harness clean, faults took effect, exercised, acknowledged operations."""
     return [
         _harness(folder), *_crashes(folder), _faults(folder), _exercised(folder), _acked(folder),
-        _gap(folder),
+        _gap(folder), *_control(folder), *_again(folder),
     ]  # fmt: skip
 
 
@@ -148,11 +158,36 @@ def _gap(folder: RunFolder) -> Badge:
     if not found:
         return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
     worst = max(found.values(), key=lambda gap: gap.length_us)
-    total = found[""]
+    alone = worst.partition == "" or len(found) == 2
+    together = "" if alone else (
+        f"; all partitions together at most {words.span(found[''].length_us)}"
+    )
     return Badge("Longest gap", words.span(worst.length_us),
                  f"{worst.partition or 'The cluster'} acknowledged nothing from "
-                 f"{folder.seconds(worst.start_us):.1f} s; all partitions together at most "
-                 f"{words.span(total.length_us)}.", "plain")  # fmt: skip
+                 f"{folder.seconds(worst.start_us):.1f} s{together}.", "plain")  # fmt: skip
+
+
+def _control(folder: RunFolder) -> list[Badge]:
+    """How the nearest correct protocol fares under the schedule of a failure."""
+    if folder.verdict is not Verdict.INVALID:
+        return []
+    pair = folder.control
+    if pair is None or pair.control is None or pair.as_it_is is None:
+        return [Badge("Control", "not run", "See 'What it takes'.", "plain")]
+    both = not pair.control.broken and pair.as_it_is.verdict == "invalid"
+    return [Badge("Control", f"{pair.control.name}: {pair.control.verdict}", pair.says("invalid"),
+                  "good" if both else "unsure")]  # fmt: skip
+
+
+def _again(folder: RunFolder) -> list[Badge]:
+    """Whether a simulated run came out the same when it was made again; only when that is known."""
+    if folder.control is None or folder.control.same_again is None:
+        return []
+    if folder.control.same_again:
+        return [Badge("Deterministic", "yes", "Run again, it left the same operations, faults and "
+                      "traces, byte for byte.", "good")]  # fmt: skip
+    return [Badge("Deterministic", "no", "Run again, it left other operations, faults or traces: "
+                  "other code, or a bug of the simulator.", "bad")]  # fmt: skip
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
@@ -205,13 +240,27 @@ def commands(folder: RunFolder) -> list[Command]:
     A history that another tool recorded has no schedule: only that tool can run it again.
     """
     where = shlex.quote(folder.folder)
-    replay = folder.info.replay or f"floodmark run --schedule {where}"
-    again = [] if folder.info.source else [Command("run the same storm again", replay)]
+    alien = folder.info.world == "simulated" or bool(folder.info.source)
+    made = [] if alien else [_again_for_real(folder, where)]
+    if folder.schedule is not None:
+        how = "run it again, the same step by step" if not made else "the same simulated, in steps"
+        made.append(Command(how, f"floodmark replay {where} --trace"))
+    if folder.origin is not None:
+        shrunk = shlex.quote(f"{folder.folder}/finding")
+        if folder.info.world != "simulated":
+            made.append(Command("the shrunk schedule, simulated", f"floodmark replay {shrunk}"))
+        if folder.origin.for_real:
+            line = f"floodmark replay {shrunk} --world real --times 10"
+            made.append(Command("the shrunk schedule, real", line))
     return [
-        *again,
-        Command("judge what was recorded again", f"floodmark check {where}"),
+        *made, Command("judge what was recorded again", f"floodmark check {where}"),
         Command("build this page again", f"floodmark report {where}"),
-    ]
+    ]  # fmt: skip
+
+
+def _again_for_real(folder: RunFolder, where: str) -> Command:
+    line = folder.info.replay or f"floodmark run --schedule {where}"
+    return Command("run the same storm again", line)
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:

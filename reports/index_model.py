@@ -14,7 +14,8 @@ TREND: Final = 30
 
 @dataclass(frozen=True)
 class BucketStory:
-    """One bucket over all nights.
+    """One bucket over all nights. `is_gone`: the last night replayed its schedule, and that no
+    longer fails.
 
     `shown` has the smallest schedule there is, `counts` how often it was met in each of the last
     nights, `total` in all of them.
@@ -26,6 +27,7 @@ class BucketStory:
     total: int
     counts: tuple[int, ...]
     is_new: bool
+    is_gone: bool
 
     @property
     def is_tonight(self) -> bool:
@@ -99,10 +101,15 @@ def buckets(nights: Sequence[Night]) -> list[BucketStory]:
         found.append(BucketStory(
             shown=smallest, first=times[0][0], last=times[-1][0], total=sum(counts.values()),
             counts=tuple(counts.get(number, 0) for number in shown),
-            is_new=times[0][0] == tonight,
+            is_new=times[0][0] == tonight, is_gone=_is_gone(nights[-1], smallest),
         ))  # fmt: skip
     found.sort(key=lambda b: (b.shown.expected, not b.is_new, -b.last, -b.total, b.shown.key))
     return found
+
+
+def _is_gone(night: Night, bucket: Bucket) -> bool:
+    folder = bucket.schedule.rpartition("/")[0]
+    return any(u.is_finding and folder and u.file.endswith(folder) for u in night.unmet)
 
 
 def new_buckets(nights: Sequence[Night]) -> set[str]:

@@ -103,9 +103,21 @@ def _sentence(known: Sequence[Night]) -> str:
     )
     if _tone(night) == "valid":
         canary = "the canary failed" if night.real else "no canary was wanted"
-        return f"Night {night.number} found nothing that it should not: {done}; {canary}."
+        return (
+            f"Night {night.number} found nothing that it should not: {done}; {canary}"
+            f"{_not_again(known)}."
+        )
     why = "it was not finished" if night.state != "finished" else "no canary was judged"
     return f"Night {night.number} has found nothing so far, but {why}: {done}."
+
+
+def _not_again(known: Sequence[Night]) -> str:
+    """What earlier nights found and this one neither met nor saw mended."""
+    left = [
+        story for story in index_model.buckets(known)
+        if not (story.shown.expected or story.is_tonight or story.is_gone)
+    ]  # fmt: skip
+    return f"; {words.count(len(left), 'bucket')} of earlier nights not met again" if left else ""
 
 
 def _most(table: dict[str, dict[str, int]]) -> int:

@@ -12,22 +12,25 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.verdict import Anomaly, RunResult, Story, Verdict
+from checker.verdict import Anomaly, RunResult, Sentence, Story, Verdict
 from nemesis.schedule import Schedule
 from nemesis.schedule import parse as parse_schedule
 from node.errors import UsageError
-from reports import cluster, faults, operations, replicas, words
+from reports import cluster, faults, measured, operations, replicas, words
 from reports.cluster import ClusterStory, Exit
 from reports.faults import Executed
 from reports.files import Notes, json_file, json_lines
 from reports.look import ReportError
+from reports.measured import Curves
 from reports.operations import Focus, Operations
+from reports.origin import Control, Origin, read_control, read_origin
 from reports.replicas import Held, Replicas
 
 FORMAT_VERSION: Final = 1
 GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
+MOST_CITED: Final = 5_000
 SEVERITY: Final = (
     Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID,
 )  # fmt: skip
@@ -99,7 +102,10 @@ class RawFile:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything the page draws, and the notes about what could not be read."""
+    """Everything the page draws, and the notes about what could not be read.
+
+    `lines_of` has the lines of `history.jsonl`, begin and end (0: none), of operations cited.
+    """
 
     path: Path
     info: RunInfo
@@ -114,7 +120,11 @@ class RunFolder:
     held: dict[tuple[str, str], dict[int, Held]]
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
+    lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
     story: Story | None = None
+    origin: Origin | None = None
+    control: Control | None = None
+    curves: Curves = field(default_factory=Curves)
     zero_us: int = 0
     last_us: int = 0
 
@@ -129,6 +139,13 @@ class RunFolder:
         return _ranked(self.result)
 
     @property
+    def told(self) -> tuple[Sentence, ...]:
+        """The story's sentences, without what only tells how the cluster was stopped in the end."""
+        sentences = self.story.sentences if self.story is not None else ()
+        final_us = self.info.phases.final_us or self.last_us
+        return tuple(s for s in sentences if s.breaks or s.t_us <= final_us)
+
+    @property
     def name(self) -> str:
         """`<name>/<time>`, from run.json or from where the folder lies."""
         return self.info.run or f"{self.path.parent.name}/{self.path.name}"
@@ -138,6 +155,8 @@ class RunFolder:
         """The run folder as its user names it on a command line."""
         if self.info.source:
             return str(self.path)
+        if not self.info.replay and self.info.world == "simulated":
+            return words.place_of(self.path.absolute())
         return words.folder_of(self.info.replay, self.name)
 
     def seconds(self, t_us: int) -> float:
@@ -170,7 +189,9 @@ def read(run_dir: Path) -> RunFolder:
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
     foci = _foci(result, info, heads)
-    ops = operations.read(run_dir / "history.jsonl", foci, notes)
+    cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
+    lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
+    ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
     windows = [(f.partition, f.low, f.high) for f in foci]
     exits = [
         Exit(x.node, x.t_us, x.code, x.by, x.expected, x.incarnation)
@@ -186,7 +207,9 @@ def read(run_dir: Path) -> RunFolder:
         path=run_dir, info=info, schedule=schedule, result=result, operations=ops,
         faults=executed, exits=tuple(exits), cluster=story, replicas=heads, foci=tuple(foci),
         held=replicas.read_windows(run_dir, windows, notes), files=_files(run_dir), notes=notes,
-        story=told, zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
+        lines_of=lines_of, story=told, origin=read_origin(run_dir, notes),
+        control=read_control(run_dir, notes), curves=measured.read(run_dir, notes),
+        zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
     )  # fmt: skip
 
 

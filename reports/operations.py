@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from harness.history import Op
 from reports import words
-from reports.files import Notes, json_lines
+from reports.files import Notes, numbered_lines
 
 OK: Final = 0
 FAIL: Final = 1
@@ -43,6 +43,7 @@ class Seen:
     client: str
     t_us: int
     epoch: int = -1
+    node: str = ""
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Focus:
             value = seen.value + (offset - first) if seen.value >= 0 else seen.value
             cell = into.setdefault(offset, [])
             if all(known.value != value for known in cell):
-                cell.append(Seen(value, seen.op, seen.client, seen.t_us, seen.epoch))
+                cell.append(Seen(value, seen.op, seen.client, seen.t_us, seen.epoch, seen.node))
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ class Operations:
     def acked(self) -> npt.NDArray[np.bool_]:
         """Which rows are acknowledged writes."""
         return np.asarray(self.writes & (self.outcome == OK), dtype=np.bool_)
+
+    def invoked(self, op: int) -> int:
+        """When an operation was begun, -1 when it is not known."""
+        rows = np.flatnonzero(self.op == op)
+        return int(self.invoked_us[rows[0]]) if len(rows) else -1
 
     def last_us(self) -> int:
         """When the last recorded thing happened, 0 when nothing did."""
@@ -190,13 +196,23 @@ class _Rows:
         )  # fmt: skip
 
 
-def read(path: Path, foci: Iterable[Focus], notes: Notes) -> Operations:
-    """Read `history.jsonl`, filling `foci` on the way. Bad and half lines are noted, not fatal."""
+def read(
+    path: Path, foci: Iterable[Focus], notes: Notes,
+    lines_of: dict[int, tuple[int, int]] | None = None,
+) -> Operations:  # fmt: skip
+    """Read `history.jsonl`, filling `foci` on the way. Bad and half lines are noted, not fatal.
+
+    Of the operations that are keys of `lines_of` the lines of begin and end are put there.
+    """
+    cited = {} if lines_of is None else lines_of
     by_partition: dict[str, list[Focus]] = {}
     for focus in foci:
         by_partition.setdefault(focus.partition, []).append(focus)
     rows, open_ops = _Rows(), dict[int, Op]()
-    for op in json_lines(path, Op, notes, wanted=True):
+    for number, op in numbered_lines(path, Op, notes, wanted=True):
+        if op.op in cited:
+            begin, end = cited[op.op]
+            cited[op.op] = (begin or number, end) if op.type == "invoke" else (begin, number)
         if op.type == "invoke":
             open_ops[op.op] = op
             continue
@@ -227,5 +243,5 @@ def _fill(foci: dict[str, list[Focus]], op: Op) -> None:
         for focus in foci.get(part.partition, ()):
             into = focus.final if op.final else focus.read
             for run in part.records:
-                seen = Seen(run.value, op.op, op.client, op.t_us, run.epoch)
+                seen = Seen(run.value, op.op, op.client, op.t_us, run.epoch, part.node)
                 focus.note(into, run.offset, run.count, seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,22 @@ from markupsafe import Markup
 from checker.verdict import Anomaly, Witness
 from harness.history import show_value
 from node.errors import FloodmarkError
-from reports import faults, grid, head, look, model, opsview, steps, timeline, words
+from reports import (
+    exchange,
+    faults,
+    grid,
+    head,
+    look,
+    model,
+    opsview,
+    origin,
+    raw,
+    sequence,
+    steps,
+    stills,
+    timeline,
+    words,
+)  # fmt: skip
 from reports.look import MOST_BYTES, ReportError
 from reports.model import RunFolder
 
@@ -42,6 +58,7 @@ class WitnessRow:
     value: str
     epoch: str
     link: str = ""
+    raw: tuple[raw.Line, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,7 @@ COLUMNS: Final = (
     Column("what", "witness"), Column("at", "time, s", True), Column("op", "operation"),
     Column("client", "client / process"), Column("node", "node"), Column("offset", "offset", True),
     Column("value", "value", True), Column("epoch", "epoch", True),
+    Column("raw", "in the files"),
 )  # fmt: skip
 
 
@@ -75,17 +93,19 @@ class Finding:
     columns: tuple[Column, ...] = ()
 
 
-def build(run_dir: Path) -> Path:
+def build(run_dir: Path, *, plots: bool = False) -> Path:
     """Build the page of a run folder and return its path.
 
-    Damaged or missing files become notes on the page. Raises ReportError (one sentence) when the
-    folder holds no run or the page cannot be written; then no file is left or changed.
+    With `plots`, still plots too, beside the page and in it. Damaged or missing files become notes
+    on the page. Raises ReportError (one sentence) when the folder holds no run or the page cannot
+    be written; then no file is left or changed.
     """
     run_dir = Path(run_dir)
     try:
         folder = model.read(run_dir)
-        text = render(folder)
-        if len(text) > MOST_BYTES * 0.95:
+        made = _plots(folder) if plots else []
+        text = render(folder, plots=made)
+        if len(text.encode("utf-8", "replace")) > MOST_BYTES * 0.95:
             text = render(folder, lean=True)
     except FloodmarkError:
         raise
@@ -96,7 +116,20 @@ def build(run_dir: Path) -> Path:
     return look.write(run_dir / PAGE, text.encode("utf-8", "replace"))
 
 
-def render(folder: RunFolder, *, lean: bool = False) -> str:
+def _plots(folder: RunFolder) -> list[stills.Still]:
+    """Still plots, saved beside the page; what goes wrong with them costs only them."""
+    try:
+        made = stills.draw(folder)
+        stills.save(folder, made)
+    except (FloodmarkError, ImportError, ArithmeticError, LookupError, TypeError, ValueError) as e:
+        folder.notes.add(f"The still plots could not be drawn: {e}.")
+        return []
+    return made
+
+
+def render(
+    folder: RunFolder, *, lean: bool = False, plots: Sequence[stills.Still] = ()
+) -> str:
     """The page of a run folder as text; `lean` leaves out most of what may be left out."""
     most = MOST_ANOMALIES // 6 if lean else MOST_ANOMALIES
     views = timeline.views(folder)
@@ -105,9 +138,13 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
         folder.notes.add("The view of the whole run is left out to keep this page small.")
     made_grids = grid.grids(folder)
     recorded = {int(folder.operations.op[row]) for row in opsview.witness_rows(folder)}
+    shown = folder.anomalies[:most]
+    cited = raw.of_witnesses(
+        folder, [(a.partition, w) for a in shown for w in a.witnesses[:MOST_WITNESSES]]
+    )
     findings = [
-        _finding(folder, number, anomaly, made_grids, recorded)
-        for number, anomaly in enumerate(folder.anomalies[:most], 1)
+        _finding(folder, number, anomaly, made_grids, recorded, cited)
+        for number, anomaly in enumerate(shown, 1)
     ]
     if len(folder.anomalies) > most:
         folder.notes.add(
@@ -115,6 +152,7 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
             "all are in results.json."
         )
     replays = {} if lean else steps.replays(folder)
+    told = exchange.exchange(folder)
     fault_rows = _fault_rows(folder)
     info = folder.info
     problems = [*info.problems, *(folder.result.problems if folder.result else ())]
@@ -122,10 +160,14 @@ def render(folder: RunFolder, *, lean: bool = False) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return look.template("page.html.j2").render(
         folder=folder, verdict=folder.verdict, mark=look.MARKS[folder.verdict],
-        sentence=head.sentence(folder), facts=head.facts(folder), badges=head.badges(folder),
-        commands=head.commands(folder), properties=head.properties(folder), findings=findings,
+        sentence=head.sentence(folder), cause=head.cause(folder), facts=head.facts(folder),
+        badges=head.badges(folder), commands=head.commands(folder),
+        properties=head.properties(folder), findings=findings,
+        origin=folder.origin, plans=origin.plans(folder.origin) if folder.origin else [],
+        story=raw.of_story(folder), messages=sequence.diagram(folder, told) if told else None,
         total_findings=len(folder.anomalies), views=views, grids=made_grids,
         replays={key: _as_data(replay) for key, replay in replays.items()},
+        stills=[(s, base64.b64encode(s.png).decode()) for s in plots],
         fault_rows=fault_rows, problems=[words.clip(p) for p in problems[:50]],
         notes=folder.notes.sentences, files=folder.files[:MOST_FILES], marks=look.MARKS,
         FIRST_WITNESSES=FIRST_WITNESSES,
@@ -146,11 +188,12 @@ def _finding(
     anomaly: Anomaly,
     made_grids: list[grid.Grid],
     recorded: set[int],
+    cited: dict[Witness, tuple[raw.Line, ...]],
 ) -> Finding:
     """One anomaly with its witnesses in words, and where else on the page it shows."""
     # The first few findings in full; of later ones enough to see what they are.
     most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
-    shown = tuple(_witness(folder, w, recorded) for w in anomaly.witnesses[:most])
+    shown = tuple(_witness(folder, w, recorded, cited.get(w, ())) for w in anomaly.witnesses[:most])
     at = anomaly.offset
     number_of_grid = next(
         (i for i, g in enumerate(made_grids, 1) if g.partition == anomaly.partition
@@ -166,7 +209,9 @@ def _finding(
     )  # fmt: skip
 
 
-def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
+def _witness(
+    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[raw.Line, ...]
+) -> WitnessRow:
     client = w.client + (f" / {w.process}" if w.process >= 0 else "")
     return WitnessRow(
         what=words.clip(w.what, 300), client=words.clip(client, 60), node=words.clip(w.node, 60),
@@ -174,7 +219,7 @@ def _witness(folder: RunFolder, w: Witness, recorded: set[int]) -> WitnessRow:
         op=f"#{w.op}" if w.op >= 0 else "", offset=f"{w.offset:,}" if w.offset >= 0 else "",
         value=show_value(w.value) if w.value >= 0 else "",
         epoch=str(w.epoch) if w.epoch >= 0 else "",
-        link=f"op-{w.op}" if w.op in recorded else "",
+        link=f"op-{w.op}" if w.op in recorded else "", raw=lines,
     )  # fmt: skip
 
 

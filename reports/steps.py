@@ -162,17 +162,24 @@ def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | No
 def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:
     """The step at which the story says something broke, else the time of the finding."""
     story = folder.story
-    when_us, wanted = -1, ""
+    when_us, wanted, whose = -1, "", -1
     if story is not None and story.partition == focus.partition:
         first = next((s for s in story.sentences if s.breaks), None)
         if first is not None:
             when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
+            nodes = folder.info.partitions.get(focus.partition, ())
+            whose = nodes.index(first.node) if first.node in nodes else -1
     if when_us < 0:
-        times = [a.t_us for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
-        when_us = min(times, default=-1)
+        # The finding that this window was chosen for; another of the partition may be earlier.
+        here = [a for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
+        inside = [a for a in here if focus.low <= a.offset < focus.high]
+        when_us = next((a.t_us for a in inside or here), -1)
     if when_us < 0:
         return -1
     at_s = folder.seconds(when_us) - 1e-6
     later = [i for i, step in enumerate(steps) if step.at_s >= at_s]
-    of_that_kind = [i for i in later if not wanted or steps[i].what == wanted]
+    of_that_kind = [
+        i for i in later
+        if wanted in ("", steps[i].what) and whose in (-1, steps[i].node)
+    ]  # fmt: skip
     return next(iter(of_that_kind or later), len(steps) - 1)

@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from checker.verdict import Anomaly, Verdict
-from reports import charts, lanes, opsview, strip, svg
+from reports import charts, curves, lanes, opsview, strip, svg
 from reports.lanes import Row, Section
 from reports.model import RunFolder
 
@@ -76,8 +76,7 @@ def close_up(folder: RunFolder, whole: svg.Axis) -> svg.Axis | None:
     if not times:
         return None
     at = found.t_us if whole.covers(found.t_us) and found.t_us >= 0 else max(times)
-    told = folder.story.sentences if folder.story is not None else ()
-    broke = [s.t_us for s in told if s.breaks and whole.covers(s.t_us)]
+    broke = [s.t_us for s in folder.told if s.breaks and whole.covers(s.t_us)]
     at, times = max(at, *broke, at), [*times, *broke]
     start = max(min(times), at - LONGEST_CLOSE_UP_US)
     pad = max(SHORTEST_PAD_US, (at - start) // 4)
@@ -100,6 +99,7 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
             opsview.section(folder, axis, anchors=anchors),
             charts.latency(folder, axis),
             charts.rate(folder, axis),
+            *curves.sections(folder, axis, [a.partition for a in folder.anomalies]),
         ),
         strips=tuple(strip.sections(folder, axis)),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from nemesis.schedule import (
     After,
@@ -204,7 +205,18 @@ def _nth(number: int) -> str:
 
 
 def _fields(match: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in match.items())
+    return ", ".join(
+        f"{name} {_wanted(value)}" if isinstance(value, dict) else f"{name} = {value}"
+        for name, value in match.items()
+    )
+
+
+def place_of(path: Path) -> str:
+    """A folder as a person names it beside the store: from its last `store` on, else its name."""
+    parts = path.parts
+    if "store" in parts:
+        return "/".join(parts[len(parts) - 1 - parts[::-1].index("store") :])
+    return "/".join(parts[-2:])
 
 
 def folder_of(replay: str, run: str) -> str:

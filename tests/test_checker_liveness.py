@@ -213,6 +213,21 @@ def test_an_acknowledgement_at_the_very_time_of_a_fault_came_before_it(tmp_path:
     assert exercise(s.check(tmp_path / "under way")) == set()
 
 
+def test_the_sentence_counts_what_was_acknowledged_and_what_struck(tmp_path: Path) -> None:
+    """One of the drawn faults met no message, and a send of unknown outcome was read: the verdict
+    counts neither, as the summary does not."""
+    s = faulty(drawn=True)
+    s.send(500, at=12, outcome="info", process=9)
+    s.poll((12, 500), process=10)
+    s.fault(0, "kill", "inject", 15)
+    s.fault(1, "isolate", "inject", 25)
+    s.fault(1, "isolate", "effect", 45, dropped=0, delayed=0)
+    result = s.check(tmp_path)
+    assert result.sentence.startswith(
+        "valid: 12 acknowledged records in 1 partition outlived 1 fault,"
+    )
+
+
 def test_half_of_the_drawn_faults_are_enough(tmp_path: Path) -> None:
     s = faulty(drawn=True)
     s.fault(0, "kill", "inject", 15)

@@ -73,6 +73,8 @@ WRONG = [
     ("bench --seconds 0", "--seconds must be positive"),
     ("bench failover --protocols paxos --quiet", "unknown protocol 'paxos' (known: "),
     ("bench failover --kills 0 --quiet", "--kills and the time of listening must be positive"),
+    ("bench sim --protocol paxos --quiet", "unknown protocol 'paxos' (known: "),
+    ("bench sim --rate 0 --quiet", "--seconds and --rate must be positive"),
     ("report nowhere", "nowhere: no such run folder"),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 
 from reports import index_model
 from reports.index_page import render_index
-from reports.night import Bucket, Canary, Cell, Night, TimeToBug, Totals
+from reports.night import Bucket, Canary, Cell, Night, TimeToBug, Totals, Unmet
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 LOST = "no-lost-acknowledged-write"
@@ -129,6 +129,16 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
     assert "Lost by <cut>." in said
     assert "1 bucket of protocols that are known to fail" in said
     assert "red Night 3: 1 new bucket; x (and 1 more)." in said
+
+
+def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
+    first, second = night(1, buckets=[bucket("cut", 3, faults=2)], red=["x"]), night(2)
+    assert "; 1 bucket of earlier nights not met again." in text(written(tmp_path, first, second))
+    second.unmet = [Unmet(file="store/findings", world="simulated", expected="invalid",
+                          verdict="valid", sentence="valid.", is_finding=True)]  # fmt: skip
+    said = text(written(tmp_path, first, second))
+    assert "not met again" not in said
+    assert f"no longer fails kafka · {LOST}: cut" in said
 
 
 def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:

@@ -261,6 +261,11 @@ class TestBuckets:
         assert bucket.count == 1
         assert bucket.schedule.startswith("findings/")
 
+        assert store.night(lambda hands: setattr(hands, "mended", True)) == 0
+        (mended,) = last(store).unmet
+        assert mended.is_finding
+        assert "no longer fails" in (store.store / "index.html").read_text()
+
     def test_failures_of_protocols_that_are_known_to_fail_are_no_news(self, store: Nights) -> None:
         def known(hands: FakeHands) -> None:
             hands.storms = {name: "lost" for name, p in REGISTRY.items()

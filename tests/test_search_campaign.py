@@ -35,8 +35,6 @@ def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> No
     schedule = load(kept.folder)
     assert schedule == finding.smallest
     assert load(kept.folder / "drawn.json") == finding.schedule
-    assert kept.real is not None
-    assert load(kept.folder / "real.json") == kept.real
     assert schedule.expectation.property == "reads-below-hw"
     outcome = attempt(schedule)
     assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)

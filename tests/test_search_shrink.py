@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harness.search.choosing import RandomChooser
 from harness.search.drawing import draw_schedule
 from harness.search.shrink import Shrinking, minimize_list
-from harness.search.simplify import SHORTEST_MS
-from nemesis.schedule import Kill, Link, Pause, Schedule, check
+from harness.search.simplify import SHORTEST_MS, without_each_fault
+from nemesis.schedule import Kill, Link, Pause, Poll, Release, Schedule, Send, Workload, check
 
 
 def drawn(number: int) -> Schedule:
@@ -69,11 +69,47 @@ def test_one_class_of_failure_does_not_become_another() -> None:
 
 
 def test_a_bound_on_tries_keeps_the_smallest_so_far() -> None:
-    shrinking = Shrinking(drawn(FAILING[0]), kills_and_drops, max_tries=2)
+    first = drawn(FAILING[0])
+    shrinking = Shrinking(first, kills_and_drops, max_tries=2)
     smallest = shrinking.run()
-    assert shrinking.tries == 2
     assert shrinking.exhausted
     assert kills_and_drops(smallest)
+    # What is not about faults was left as it was.
+    assert smallest.cluster.timings == first.cluster.timings
+    assert smallest.workload == first.workload
+
+
+@pytest.mark.parametrize("max_tries", [0, 3, 20, 2000])
+@pytest.mark.parametrize("number", FAILING[:8])
+def test_each_fault_that_is_left_is_needed_whatever_the_budget(number: int, max_tries: int) -> None:
+    smallest = Shrinking(drawn(number), kills_and_drops, max_tries=max_tries).run()
+    assert len(smallest.faults) == 2
+    assert not any(map(kills_and_drops, without_each_fault(smallest)))
+
+
+def test_a_fault_goes_with_what_releases_it() -> None:
+    schedule = Schedule(faults=(
+        Pause(on="n1", at_ms=1, name="held"), Kill(on="n2", at_ms=2), Release(of="held", at_ms=9),
+    ))  # fmt: skip
+    fewer = [[type(fault) for fault in s.faults] for s in without_each_fault(schedule)]
+    assert fewer == [[Kill], [Pause, Release], [Pause, Kill]]
+
+
+def test_only_the_operations_that_matter_are_left() -> None:
+    workload = Workload(
+        clients=1, consumers=1, operations=(
+            Send(client="c3", at_ms=1), Poll(client="c4", at_ms=2),
+            Send(client="c5", at_ms=3, count=7),
+        ),
+    )  # fmt: skip
+
+    def by_seven(schedule: Schedule) -> bool:
+        return any(isinstance(o, Send) and o.count == 7 for o in schedule.workload.operations)
+
+    smallest = Shrinking(Schedule(workload=workload), by_seven).run()
+    check(smallest)
+    (only,) = smallest.workload.operations
+    assert (only.client, smallest.workload.clients, smallest.workload.consumers) == ("c2", 1, 0)
 
 
 @given(st.lists(st.booleans(), max_size=40))

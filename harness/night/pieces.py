@@ -14,6 +14,7 @@ import msgspec
 from harness.cli_replay import Replay, is_met, outcomes_of, scheduled
 from harness.night import corpus
 from harness.night.rows import AnyRow, Hunted, Replayed, Searched, Twice
+from harness.search.attempt import Attempt
 from harness.search.campaign import Budget, Campaign, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.museum import exhibits, hunt
@@ -122,24 +123,17 @@ def _hunt(job: HuntJob) -> Hunted:
     )  # fmt: skip
 
 
-class _Dull(msgspec.Struct, frozen=True):
-    """What the engine is told of a run that nobody asks about."""
-
-    failed: bool = False
-    coverage: tuple[str, ...] = ()
-
-
 def _digests(job: TwiceJob) -> Digests:
     schedules: list[Schedule] = []
     digests: list[str] = []
 
-    def judge(schedule: Schedule) -> _Dull:
+    def judge(schedule: Schedule) -> Attempt:
         schedules.append(schedule)
         try:
             digests.append(simulate(schedule, seed=schedule.workload.seed, stop_at="never").digest)
         except FloodmarkError as error:
             digests.append(f"{FAILED}: {error}")
-        return _Dull()
+        return Attempt()
 
     ENGINES["random"](Subject(job.protocol), job.seed, judge, lambda: len(digests) >= job.runs)
     return Digests(schedules=tuple(schedules), digests=tuple(digests))

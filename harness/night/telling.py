@@ -64,11 +64,12 @@ def junit(nights: Sequence[Night]) -> bytes:
             b for b in night.buckets
             if not b.expected and (b.protocol, b.world) == (cell.protocol, cell.world)
         ]  # fmt: skip
-        said = ", ".join(f"{count:,} {verdict}" for verdict, count in cell.verdicts.items())
+        said = ", ".join(f"{number:,} {verdict}" for verdict, number in cell.verdicts.items())
         done = f"{words.count(cell.runs, 'run')}: {said}"
         case = _case(suite, cell.protocol, f"{kind} ({cell.world})", done)
         if broken:
-            _failed(case, words.count(len(broken), "unexpected bucket"), "\n".join(b.name for b in broken))
+            names = "\n".join(b.name for b in broken)
+            _failed(case, words.count(len(broken), "unexpected bucket"), names)
     for bucket in night.buckets:
         if not bucket.expected:
             case = _case(suite, f"{bucket.protocol}.buckets", f"{bucket.key} {bucket.name}", "")

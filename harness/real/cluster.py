@@ -223,6 +223,7 @@ class RealCluster:
             bind=self._addresses["hub"], control=self._addresses["hub-control"], nodes=nodes,
             seed=self._schedule.workload.seed, parent_pid=os.getpid(),
             output_file=str(self._folder.path / "output" / "hub.txt"),
+            messages_file=str(self._folder.path / "messages.jsonl"),
         )  # fmt: skip
         child = self._hub = children.start("hub", hub.main, config)
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from checker.catalogue import EXERCISE
+from checker.catalogue import AGREEMENT, EXERCISE
 from checker.story import tell
 from checker.verdict import Verdict
+from harness.search import mechanism
 from harness.search.strikes import strikes
 from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
+from harness.sim.weather import CALM, Weather
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
 
@@ -49,16 +51,16 @@ class Attempt:
 
 def attempt(
     schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
-    spares: Callable[[Struck], bool] | None = None,
+    spares: Callable[[Struck], bool] | None = None, weather: Weather = CALM,
 ) -> Attempt:  # fmt: skip
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too. `spares` is as in `simulate`.
+    of the world too. `spares` and `weather` are as in `simulate`.
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares)
+        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares, weather=weather)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
     visible = any(breach.visible for breach in result.breaches)
@@ -101,14 +103,20 @@ def bucket(result: SimResult) -> str:
     """The class of a failure: `property: mechanism`.
 
     The mechanism is the first step of the story of the record concerned at which something broke;
-    without a story, the invariant or the anomaly by name.
+    without such a step, the invariant or the anomaly by name, and where logs differ, by which rule
+    they were cut last (`harness.search.mechanism`).
     """
     partition, offset, name = place(result)
-    mechanism = ""
+    how = ""
     if partition and offset >= 0:
         told = tell(result.trace, result.faults, partition=partition, offset=offset)
-        mechanism = next((s.breaks for s in told if s.breaks), "")
-    return f"{property_of(result)}: {mechanism or name or UNTOLD}"
+        how = mechanism.of_story(told, result.trace, partition)
+    if not how and property_of(result) == AGREEMENT and partition:
+        breach = next((b for b in result.breaches if b.visible), None)
+        node = "" if breach is None else next((w.node for w in breach.witnesses if w.node), "")
+        until_us = None if breach is None else breach.t_us
+        how = f"{name} {mechanism.of_divergence(result.trace, partition, node, until_us)}"
+    return f"{property_of(result)}: {how or name or UNTOLD}"
 
 
 def place(result: SimResult) -> tuple[str, int, str]:

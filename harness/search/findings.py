@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harness.search.attempt import attempt
 from harness.search.campaign import Finding
 from harness.search.explain import EXPLANATION, Explanation, explain, write
-from harness.search.steady import for_real
-from nemesis.schedule import Schedule
+from harness.search.real_form import RealForm, real_form
 
 SCHEDULE: Final = "schedule.json"
 DRAWN: Final = "drawn.json"
@@ -17,15 +15,14 @@ REAL: Final = "real.json"
 
 
 class Saved(NamedTuple):
-    """Where a finding is kept, why it fails, and its form for real processes, None without any."""
+    """Where a finding is kept, and why it fails."""
 
     folder: Path
     explanation: Explanation
-    real: Schedule | None
 
 
 def save(finding: Finding, store: Path) -> Saved:
-    """Keep a finding in a folder of its own under `store`. Raises OSError."""
+    """Keep a finding in a folder of its own under `store`, explained. Raises OSError."""
     smallest = finding.smallest
     folder = store / f"{smallest.name}-{smallest.digest()}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -33,16 +30,13 @@ def save(finding: Finding, store: Path) -> Saved:
     (folder / DRAWN).write_bytes(finding.schedule.to_pretty_json())
     explanation = explain(smallest)
     write(explanation, folder / EXPLANATION)
-    real = real_form(smallest, finding.property)
-    if real is not None:
-        (folder / REAL).write_bytes(real.to_pretty_json())
-    return Saved(folder, explanation, real)
+    return Saved(folder, explanation)
 
 
-def real_form(smallest: Schedule, broken: str) -> Schedule | None:
-    """The form of a shrunk schedule that real processes can carry out, None if there is none."""
-
-    def fails_alike(candidate: Schedule, seed: int) -> bool:
-        return broken in attempt(candidate, seed, stop_at="never").broken
-
-    return for_real(smallest, fails_alike)
+def save_real(finding: Finding, folder: Path) -> RealForm | None:
+    """Keep the form for real processes too, if there is one. Takes some hundred runs. Raises
+    OSError."""
+    form = real_form(finding.smallest, finding.property)
+    if form is not None:
+        (folder / REAL).write_bytes(form.schedule.to_pretty_json())
+    return form

@@ -4,6 +4,7 @@ Greedy and deterministic: the same schedule and the same judge give the same res
 candidate is taken only when it still fails *in the same way* (the judge says so): one failure
 class stays one class. In order of importance: fewest faults, then operations, brokers and
 clients, then the plainest faults and the shortest times. Passes repeat until none of them helps.
+Whatever the budget, in the end each fault that is left is needed: without it nothing fails alike.
 
 Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for the lists.
 """
@@ -16,7 +17,14 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from harness.search.simplify import lower_names, plainer_faults, smaller_clusters, smaller_workloads
+from harness.search.simplify import (
+    fewer_operations,
+    lower_names,
+    plainer_faults,
+    smaller_clusters,
+    smaller_workloads,
+    without_each_fault,
+)
 from nemesis.schedule import Fault, Schedule, check
 from node.errors import UsageError
 
@@ -33,7 +41,7 @@ class Shrinking:
     """One shrink in progress: the smallest failing schedule so far, and what it cost.
 
     `tries` counts runs of the judge; at `max_tries` the shrink stops with what it has
-    (`exhausted`). Candidates judged once are not judged again.
+    (`exhausted`), but for faults that are not needed. Candidates judged once are not judged again.
     """
 
     smallest: Schedule
@@ -53,11 +61,19 @@ class Shrinking:
             before = self.smallest
             self._fewer_faults()
             self._take_any(lower_names)
+            self._take_any(fewer_operations)
             self._take_any(smaller_workloads)
             self._take_any(smaller_clusters)
             self._take_any(plainer_faults)
             if self.smallest == before or self.exhausted:
+                self._only_needed_faults()
                 return self.smallest
+
+    def _only_needed_faults(self) -> None:
+        """Leave out each fault that the failure does without, budget or not: one that is left in
+        for want of tries would be taken for a cause."""
+        while any(self._try(fewer, beyond=True) for fewer in without_each_fault(self.smallest)):
+            pass
 
     def _fewer_faults(self) -> None:
         """Delta debugging over the list of faults, whole chunks first."""
@@ -78,13 +94,14 @@ class Shrinking:
             else:
                 at += 1
 
-    def _try(self, candidate: Schedule) -> bool:
-        """Judge a candidate once; it becomes the smallest when it fails alike."""
+    def _try(self, candidate: Schedule, *, beyond: bool = False) -> bool:
+        """Judge a candidate once, `beyond` the budget if need be; it becomes the smallest when it
+        fails alike."""
         if candidate == self.smallest:
             return False
         key = candidate.digest()
         if key not in self._known:
-            if self.exhausted or not _possible(candidate):
+            if (self.exhausted and not beyond) or not _possible(candidate):
                 return False
             self.tries += 1
             self._known[key] = self.fails_alike(candidate)

@@ -13,11 +13,39 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.schedule import After, Cluster, Fault, Kill, PowerCut, Schedule
+from nemesis.schedule import After, Cluster, Fault, Kill, PowerCut, Release, Schedule, Workload
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
 """No fault is made shorter: what only works to the millisecond works in one world only."""
+
+
+def without_each_fault(schedule: Schedule) -> list[Schedule]:
+    """One fault less each time, and without the releases of what is not there."""
+    made = []
+    for gone in schedule.faults:
+        kept = [f for f in schedule.faults if f is not gone]
+        if gone.name:
+            kept = [f for f in kept if not (isinstance(f, Release) and f.of == gone.name)]
+        made.append(replace(schedule, faults=tuple(kept)))
+    return made
+
+
+def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
+    """One client operation less each time, the last first; clients that are left move up."""
+    operations = schedule.workload.operations
+    for at in reversed(range(len(operations))):
+        rest = (*operations[:at], *operations[at + 1 :])
+        yield replace(schedule, workload=_numbered(replace(schedule.workload, operations=rest)))
+
+
+def _numbered(workload: Workload) -> Workload:
+    """The clients of the operations numbered without gaps after the drawn ones."""
+    first = workload.clients + workload.consumers + 1
+    names = {old: f"c{first + at}" for at, old in enumerate(workload.operators())}
+    return replace(workload, operations=tuple(
+        replace(operation, client=names[operation.client]) for operation in workload.operations
+    ))  # fmt: skip
 
 
 def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
@@ -33,7 +61,7 @@ def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
     }
     for name, values in plain.items():
         for value in values:
-            yield replace(schedule, workload=_changed(workload, name, value))
+            yield replace(schedule, workload=_numbered(_changed(workload, name, value)))
     slower = [rate for rate in (2.0, 5.0, 10.0) if rate < workload.rate]
     for rate in slower:
         yield replace(schedule, workload=_changed(workload, "rate", rate))

@@ -7,19 +7,25 @@ on which machine it ran on. Spark is a scheduler of processes here; no data is s
 from __future__ import annotations
 
 import msgspec
-from pyspark.sql import SparkSession
 
+from checker.errors import CheckerError
+from checker.spark import start_session
 from harness.search.campaign import Campaign, Tally, merge, search_alone
+from node.errors import FloodmarkError
 
 
 def run_spread(campaign: Campaign, master: str) -> Tally:
     """Carry out a campaign on the executors of `master`, one task a core and round.
 
     The budget's seconds are each task's; its schedules are shared out. With `until_failure` each
-    task ends at its own first finding. Raises UsageError for an impossible campaign.
+    task ends at its own first finding. The machines of a cluster need floodmark itself, too.
+    Raises UsageError for an impossible campaign, FloodmarkError when Spark does not start.
     """
     campaign.check()
-    session = SparkSession.builder.master(master).appName("floodmark search").getOrCreate()
+    try:
+        session = start_session("floodmark search", master=master)
+    except CheckerError as error:
+        raise FloodmarkError(str(error)) from None
     try:
         context = session.sparkContext
         tasks = max(1, context.defaultParallelism)

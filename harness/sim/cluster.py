@@ -4,7 +4,7 @@ nemesis' `World`, over virtual time."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from harness.sim.agenda import Agenda
 from harness.sim.clients import SimClients
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
+from harness.sim.weather import CALM, Weather
 from nemesis.commands import Command
 from nemesis.links import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
@@ -68,9 +69,14 @@ class SimWorld:
 
     def stop(self, node: str) -> None:
         """SIGTERM; time passes until the process is gone."""
-        self._nodes[node].ask_to_stop()
+        self.stop_all([node])
+
+    def stop_all(self, nodes: Sequence[str]) -> None:
+        """SIGTERM to all of them at the same moment; time passes until they are gone."""
+        for node in nodes:
+            self._nodes[node].ask_to_stop()
         limit_us = self._agenda.now_us + HAND_OVER_US
-        while self._nodes[node].up and self._agenda.now_us < limit_us:
+        while any(self._nodes[n].up for n in nodes) and self._agenda.now_us < limit_us:
             self._agenda.run(min(limit_us, self._agenda.now_us + LOOK_US))
 
     def pause(self, node: str) -> None:
@@ -139,6 +145,7 @@ class SimCluster:
     def __init__(
         self, schedule: Schedule, seed: int,
         heed: Callable[[SimNode, list[TraceEvent]], None], heard: Callable[[Op], None],
+        weather: Weather = CALM,
     ) -> None:  # fmt: skip
         cluster = schedule.cluster
         self._schedule = schedule
@@ -158,6 +165,7 @@ class SimCluster:
             name: SimNode(
                 name, self.agenda, self.network,
                 lambda n, i: node_config(cluster, n, i, upgraded), seed, self._seen, self._ended,
+                weather,
             )
             for name in (*self.voters, *self.brokers)
         }  # fmt: skip
@@ -171,6 +179,8 @@ class SimCluster:
         self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
         self._started = False
         self._told = 0
+        self._look_us = weather.look_us
+        self._looks = random.Random(f"{seed}/looks")
 
     # -- what it is
 
@@ -201,7 +211,8 @@ class SimCluster:
 
     def wait(self, until_us: int) -> None:
         """Let virtual time pass, until a look is due or an event came that a fault waits for."""
-        self.agenda.run(min(until_us, self.agenda.now_us + LOOK_US))
+        look_us = self._looks.randint(*self._look_us) if any(self._look_us) else LOOK_US
+        self.agenda.run(min(until_us, self.agenda.now_us + look_us))
         self.agenda.stopping = False
 
     # -- life
@@ -253,8 +264,8 @@ class SimCluster:
     def stop(self) -> None:
         """Stop all nodes cleanly: brokers while there is still a controller, then voters."""
         for group in (self.brokers, self.voters):
-            for name in group:
-                self.world.stop(name)
+            # At once: one by one, those who are left would elect a leader and append its record.
+            self.world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
         """The lines of each broker's `logs/<node>.jsonl`: what its disk has now."""
@@ -276,7 +287,7 @@ class SimCluster:
         self.trace += events
         self._heed(node, events)
         # Before that nothing is due; and with one fault more, all before it stays as it was.
-        if self._started and self._awaited:
+        if self._started and self._awaited and not any(self._look_us):
             for event in events:
                 if event["event"] in self._awaited:
                     self.agenda.stopping = True

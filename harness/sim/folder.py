@@ -34,6 +34,7 @@ class Left:
     faults: list[dict[str, Any]]
     exits: list[Exit]
     words: dict[str, list[str]]
+    messages: list[dict[str, Any]]
 
 
 def check(left: Left, keep: Path | None) -> RunResult:
@@ -77,6 +78,7 @@ def write(left: Left, made: Mapping[str, bytes], path: Path) -> None:
             (path / name).write_bytes(text)
         into.write_info(left.info)
         into.write_schedule(left.schedule)
+        (path / "messages.jsonl").write_bytes(_encoder.encode_lines(left.messages))
         for node, words in left.words.items():
             (path / "output" / f"{node}.txt").write_text("\n".join(words) + "\n")
     except OSError as error:

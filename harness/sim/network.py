@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from harness.sim.agenda import Act, Agenda
 from nemesis.carrier import Carrier
 from nemesis.links import Counts, LinkRule
+from nemesis.struck import Fate, StruckMessages
 from node import wire
 from node.core.messages import AnyMessage
 from node.errors import FloodmarkError
@@ -65,6 +66,17 @@ class Network:
             return spares(Struck(self._agenda.now_us, sender, receiver, kind))
 
         self._carrier.spares = asked
+
+    def record(self, keep: Callable[[dict[str, Any]], None]) -> None:
+        """Hand messages that rules drop or hold to `keep`, as lines of `messages.jsonl`."""
+        kept = StruckMessages()
+
+        def struck(sender: str, receiver: str, parcel: Parcel, fate: Fate) -> None:
+            line = kept.line(self._agenda.now_us, sender, receiver, fate, _peek(parcel))
+            if line is not None:
+                keep(line)
+
+        self._carrier.struck = struck
 
     def add_rule(self, rule: LinkRule) -> int:
         """Put a link rule in force."""

@@ -17,14 +17,13 @@ from harness.brokers import Exit
 from harness.sim.agenda import Agenda
 from harness.sim.disk import SimDisk
 from harness.sim.network import Network, Parcel
+from harness.sim.weather import CALM, Weather
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.errors import FloodmarkError, StorageError
 from node.runtime.breakpoints import Armed, Breakpoint, standing
 from node.trace import TraceEvent
 
-BOOT_US: Final = 20_000
-"""From the start of a process until it listens; what comes before is lost."""
 HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take."""
 INBOX_MESSAGES: Final = 2_000
@@ -49,7 +48,7 @@ class SimNode:
 
     def __init__(
         self, name: str, agenda: Agenda, network: Network, make_config: MakeConfig, seed: int,
-        seen: Seen, ended: Callable[[Exit, str], None],
+        seen: Seen, ended: Callable[[Exit, str], None], weather: Weather = CALM,
     ) -> None:  # fmt: skip
         self.name = name
         self.disk = SimDisk()
@@ -62,6 +61,8 @@ class SimNode:
         self._network = network
         self._make_config = make_config
         self._seed = seed
+        self._boots = random.Random(f"{seed}/{name}/boot")
+        self._boot_us = weather.boot_us
         self._seen = seen
         self._ended = ended
         self._inbox: list[Parcel] = []
@@ -83,7 +84,7 @@ class SimNode:
     # -- what worlds do to it
 
     def start(self) -> None:
-        """Start the next process, unless one runs; it listens after BOOT_US."""
+        """Start the next process, unless one runs; it listens when it has booted."""
         if self.up:
             return
         self.up, self.paused = True, False
@@ -92,7 +93,8 @@ class SimNode:
         self._inbox.clear()
         self._busy_until_us = 0
         self._give_up_us = _NEVER
-        self._agenda.at(self._agenda.now_us + BOOT_US, self._boot, self.incarnation)
+        boot_us = self._boots.randint(*self._boot_us)
+        self._agenda.at(self._agenda.now_us + boot_us, self._boot, self.incarnation)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -30,6 +30,7 @@ from harness.sim.coverage import Coverage, Point
 from harness.sim.network import Struck
 from harness.sim.node import SimNode
 from harness.sim.watcher import Watcher
+from harness.sim.weather import CALM, Weather
 from harness.storm import Storm
 from nemesis.inject import Injector
 from nemesis.schedule import Schedule
@@ -104,6 +105,7 @@ class SimResult:
 def simulate(
     schedule: Schedule, *, seed: int, watch: bool = True, keep: Path | None = None,
     stop_at: StopAt = "any", spares: Callable[[Struck], bool] | None = None,
+    weather: Weather = CALM,
 ) -> SimResult:  # fmt: skip
     """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
 
@@ -115,9 +117,11 @@ def simulate(
     Raises FloodmarkError when the cluster does not come up, or the folder cannot be written.
     """
     with _no_collections():
-        run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at)
+        run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at, weather=weather)
         if spares is not None:
             run.cluster.network.spare(spares)
+        if keep is not None:
+            run.cluster.network.record(run.messages.append)
         run.execute()
         return run.result(keep)
 
@@ -171,13 +175,16 @@ class _Silence:
 class _SimRun:
     """The parts of one run and what is collected from them."""
 
-    def __init__(self, schedule: Schedule, seed: int, *, watch: bool, stop_at: StopAt) -> None:
+    def __init__(
+        self, schedule: Schedule, seed: int, *, watch: bool, stop_at: StopAt, weather: Weather
+    ) -> None:
         self.schedule = schedule
         self.seed = seed
         self.stop_at = stop_at
         self.faults: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.coverage = Coverage()
-        self.cluster = SimCluster(schedule, seed, self._heed, self._heard)
+        self.cluster = SimCluster(schedule, seed, self._heed, self._heard, weather)
         self.info = first_info(schedule, seed, world="simulated", now_us=self.cluster.now_us())
         self.info.promise = self.cluster.promise
         self.info.capabilities = self.cluster.capabilities
@@ -223,7 +230,7 @@ class _SimRun:
         left = folder.Left(
             info=self.info, schedule=self.schedule, ops=cluster.clients().ops,
             trace=cluster.trace, logs=logs, faults=self.faults, exits=cluster.exits,
-            words=cluster.words,
+            words=cluster.words, messages=self.messages,
         )  # fmt: skip
         checked = folder.check(left, keep)
         breaches = tuple(self.watcher.breaches) if self.watcher is not None else ()

@@ -140,13 +140,34 @@
       jump.hidden = this.broke < 0;
       this.range.addEventListener("input", () => this.show(Number(this.range.value)));
       block.querySelector(".steps").addEventListener("click", (event) => {
-        const at = Number(this.range.value);
-        const to = {
-          first: 0, back: at - 1, on: at + 1, last: this.steps.length - 1, broke: this.broke,
-        }[event.target.dataset.step];
-        if (to !== undefined) this.show(clamp(to, 0, this.steps.length - 1));
+        this.go(event.target.dataset.step);
+      });
+      block.addEventListener("keydown", (event) => {
+        const how = { j: "on", k: "back", n: "next", p: "previous", e: "broke" }[event.key];
+        if (how && !event.ctrlKey && !event.metaKey && !event.altKey) {
+          event.preventDefault();
+          this.go(how);
+        }
       });
       this.show(this.broke >= 0 ? this.broke : this.steps.length - 1);
+    }
+
+    go(how) {
+      const at = Number(this.range.value);
+      const last = this.steps.length - 1;
+      const to = {
+        first: 0, back: at - 1, on: at + 1, last, broke: this.broke,
+        next: this.event(at, 1), previous: this.event(at, -1),
+      }[how];
+      if (to !== undefined && to >= 0) this.show(clamp(to, 0, last));
+    }
+
+    // The next step that is more than records and watermarks moving: a role, a cut, a process.
+    event(at, way) {
+      for (let i = at + way; i >= 0 && i < this.steps.length; i += way) {
+        if (["role", "cut", "up", "down"].includes(this.steps[i][2])) return i;
+      }
+      return at;
     }
 
     // What each replica holds after step `at`, and what was acknowledged until then.
@@ -179,6 +200,7 @@
       this.range.value = at;
       const [when, number, what, , , , said] = this.steps[at];
       this.said.textContent = `step ${at + 1} of ${this.steps.length}, ${when.toFixed(3)} s: ${said}`;
+      this.range.setAttribute("aria-valuetext", this.said.textContent);
       this.said.classList.toggle("broke", at === this.broke);
       const [nodes, acked] = this.after(at);
       const made = (tag, parent, text = "", classes = "") => {

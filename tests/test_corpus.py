@@ -1,0 +1,31 @@
+"""Schedules that once found a bug of ours stay here, and find it no more.
+
+Each file in `corpus/` is as the search shrunk it; its expectation names the property that it broke
+before the bug was mended. What each of them was is told here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.sim.run import simulate
+from nemesis.schedule import load
+
+CORPUS = Path(__file__).parent / "corpus"
+WAS = {
+    "brokers-stopped-one-by-one": "The simulated cluster stopped its brokers one by one; those who "
+    "were left elected a leader meanwhile and appended its record, which looked as if the "
+    "replicas had not converged.",
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CORPUS.iterdir()))
+def test_what_once_broke_a_property_breaks_it_no_more(name: str) -> None:
+    assert WAS[name]
+    schedule = load(CORPUS / f"{name}.json")
+    broken = schedule.expectation.property
+    assert broken
+    result = simulate(schedule, seed=schedule.workload.seed)
+    assert broken not in result.broken, result.checked.sentence
