@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +129,50 @@ def test_polls_of_any_sort_in_ranges(
         )  # fmt: skip
         places[process] = begin + count
     assert_same(told(s), Ranges(0, width, 12), width)
+
+
+def steady(s: Story, *hws: int, process: int = 21, begin: int = 0, **how: Any) -> None:
+    """Polls of one record each that go on from one another; `hws` are the stated ends."""
+    for at, hw in enumerate(hws, begin):
+        s.poll((at, 100 + at), process=process, hw=hw, **how)
+
+
+def the_stated_end_goes_back(s: Story) -> None:
+    steady(s, 20, 20, 15, 20, 20, 20)
+
+
+def more_is_read_than_the_stated_end(s: Story) -> None:
+    steady(s, 20, 20, 20, 20, 20, 20, process=20)
+    steady(s, 3, 3, 3, 3, 3, 3)
+
+
+def one_final_read_says_where_it_began(s: Story) -> None:
+    s.send(300, at=6)
+    s.poll((6, 300), process=30)
+    s.poll((6, 106), process=31)
+    steady(s, -1, begin=5, final=True)
+    steady(s, 20, begin=6, final=True, start=6)
+    steady(s, 20, begin=7, final=True, start=7)
+
+
+def what_is_read_first_may_not_have_been(s: Story) -> None:
+    s.poll((1, 101), process=20, outcome="info")
+    steady(s, 20, 20, 20, 20)
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        the_stated_end_goes_back, more_is_read_than_the_stated_end,
+        one_final_read_says_where_it_began, what_is_read_first_may_not_have_been,
+    ],
+)  # fmt: skip
+def test_what_may_not_be_left_out(tell: Callable[[Story], None]) -> None:
+    s = Story()
+    for at in range(8):
+        s.send(100 + at, at=at)
+    tell(s)
+    assert assert_same(told(s), Ranges(0, 100, 2), 1)[False] == 0
 
 
 def told(story: Story) -> list[pa.RecordBatch]:
