@@ -102,11 +102,13 @@ def _leave_alone(schedule: Schedule, result: SimResult, breach: Breach) -> Itera
     if not alone or moment is None or not others:
         return
     over_ms = _since_storm_ms(result, breach.t_us) + 4 * schedule.cluster.timings.session_ms + 200
-    death = Kill(on=others, after=moment)
     named, releases = _released(schedule, result, moment, breach.t_us)
-    if releases:
-        yield _longer(named, (death, *releases), over_ms)
-    yield _longer(schedule, (death,), over_ms)
+    # At once, before anything is mended; or when what was promised then has been said.
+    for delay_ms in (0, 1):
+        death = Kill(on=others, after=replace(moment, delay_ms=delay_ms))
+        if releases:
+            yield _longer(named, (death, *releases), over_ms)
+        yield _longer(schedule, (death,), over_ms)
 
 
 def _leave_out(schedule: Schedule, result: SimResult, breach: Breach) -> Iterator[Schedule]:
