@@ -10,7 +10,7 @@ from tests.checker.killers import Killers
 from tests.checker.mutants import TARGETS, explained, hunt, mutants, what
 
 SAMPLE = 40
-"""One mutant of so many is tried at once; the whole takes half an hour."""
+"""One mutant of so many is in the sample; the whole takes half an hour."""
 
 
 def survivors(step: int) -> list[str]:
@@ -21,6 +21,7 @@ def survivors(step: int) -> list[str]:
     return [what(mutant) for mutant in tried if not hunt(killers, mutant, luck)]
 
 
+@pytest.mark.slow
 def test_a_sample_of_mutants_is_noticed() -> None:
     assert survivors(SAMPLE) == []
 
