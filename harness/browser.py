@@ -187,8 +187,10 @@ class Page:
     def click(self, selector: str) -> None:
         """Scroll an element into view and click it with the mouse."""
         box = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            # Where it is counts once the page has been drawn there.
+            "for (let i = 0; i < 2; i += 1) await new Promise(requestAnimationFrame);"
             "const b = e.getBoundingClientRect();"
             "return [b.left + b.width / 2, b.top + b.height / 2]; })()"
         )
