@@ -70,14 +70,15 @@ def test_each_message_that_was_lost_is_let_through_in_turn() -> None:
     single = [one for one in cut_off().counterfactuals if one.kind == "message"]
     assert len(single) > 5
     assert [one.message for one in single if not one.fails] == ["heartbeat"]
-    assert not single[-1].fails
+    assert not [one for one in single if one.message == "heartbeat"][-1].fails
 
 
 def test_messages_of_one_kind_are_let_through_together() -> None:
-    groups = [one for one in cut_off().counterfactuals if one.kind == "messages"]
-    assert [(one.sender, one.receiver, one.message, one.fails) for one in groups] == [
-        ("n1", "v1", "heartbeat", False)
-    ]
+    groups = {
+        (one.sender, one.receiver, one.message): one.fails
+        for one in cut_off().counterfactuals if one.kind == "messages"
+    }  # fmt: skip
+    assert [link for link, fails in groups.items() if not fails] == [("n1", "v1", "heartbeat")]
 
 
 def test_an_explanation_is_kept_and_told(tmp_path: Path) -> None:
