@@ -27,6 +27,7 @@ Texts = npt.NDArray[np.object_]
 Parts = Mapping[Kind, tuple[Columns, I64 | None]]
 _Made = TypeVar("_Made")
 _Index = I64 | Mask | slice
+_NOTHING: Final = np.zeros(0, np.int64)
 
 
 class _Column:
@@ -65,14 +66,18 @@ class Facts:
 
     def take(self, index: _Index) -> Facts:
         """The rows at `index` (numbers, a mask or a slice), in that order."""
+        if not self._length:
+            return self
         if isinstance(index, slice):
             return Facts(self, np.arange(self._length)[index])
         if index.dtype == np.bool_:
-            return self if index.all() else Facts(self, np.flatnonzero(index))
+            return self if index.all() else Facts(self, index.nonzero()[0])
         return Facts(self, np.asarray(index, np.int64))
 
     def column(self, name: str) -> I64:
         """A column by name."""
+        if not self._length:
+            return _NOTHING
         if isinstance(self._source, Facts):
             column: I64 = getattr(self._source, name)
         else:
