@@ -183,6 +183,14 @@ class Group:
         return bool(self.replicas) and set(self.replicas) <= set(self.dumped)
 
     @cached_property
+    def owing(self) -> Facts:
+        """The heads of the logs that must come to be one: not of what a broker kept of a partition
+        that was moved away from it."""
+        heads = self.of(Kind.LOG_HEAD)
+        rows = [r for r, n in enumerate(heads.node.tolist()) if heads.name(n) in self.replicas]
+        return heads.take(np.array(rows, np.int64))
+
+    @cached_property
     def trace_complete(self) -> bool:
         """Whether the trace of every replica is there and whole."""
         files = self.of(Kind.TRACE_FILE)

@@ -60,7 +60,7 @@ def judge(group: Group) -> Finding:
         for found in (
             _contents(group),
             _hashes(group, committed, "committed prefix"),
-            _boundaries(group, committed.end, heads.hw, "committed"),
+            _boundaries(group, committed.end, heads, heads.hw, "committed"),
         )
         if found
     ]
@@ -167,9 +167,11 @@ def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
     return max((e for e, _ in found[0] & found[1]), default=0)
 
 
-def _boundaries(group: Group, ends: I64, up_to: I64, what: str) -> _Conflicts | None:
-    """Batch ends that a complete log passes over inside one of its own batches."""
-    heads, logs = group.of(Kind.LOG_HEAD), group.of(Kind.LOG)
+def _boundaries(
+    group: Group, ends: I64, heads: Facts, up_to: I64, what: str
+) -> _Conflicts | None:
+    """Batch ends that one of these logs, if complete, passes over inside a batch of its own."""
+    logs = group.of(Kind.LOG)
     ends = np.unique(ends)
     offsets, parties, witnesses = [], [], []
     for row in np.flatnonzero(heads.flags != 0):
@@ -265,11 +267,11 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     run does not promise better, but what the replicas hold in the end is one log."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
-    found = (_hashes(group, known, what), _boundaries(group, known.end, heads.hw, "committed"))
+    found = (_hashes(group, known, what), _boundaries(group, known.end, heads, heads.hw, "committed"))
     return [c for c in found if c]
 
 
@@ -277,16 +279,17 @@ def _tails(group: Group) -> list[_Conflicts]:
     """Differences above the HW between final logs, once replicas had the time to converge."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
-    batch = np.flatnonzero(logs.hash != 0)
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    held = _by_node(logs.node, heads, heads.flags) > 0
+    batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
-    found = (_hashes(group, known, "log"), _boundaries(group, known.end, heads.leo, "replicated"))
-    return [c for c in found if c]
+    ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
+    return [c for c in (_hashes(group, known, "log"), ends) if c]
 
 
 def _truncated(group: Group) -> list[Anomaly]:
     """A high watermark was established beyond everything that any replica has at the end."""
-    events, heads = group.of(Kind.HW), group.of(Kind.LOG_HEAD)
+    events, heads = group.of(Kind.HW), group.owing
     if not group.logs_complete or not len(events):
         return []
     longest = int(heads.leo.max())

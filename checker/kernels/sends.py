@@ -111,17 +111,13 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
 def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple[I64, Moments]:
     """The `later` sends that stand before a record known before they were invoked; for each the
     record that stands farthest behind."""
-    b = np.flatnonzero(later & (sends.t0 >= 0))
-    if not len(moments.t_us) or not len(b):
-        nothing = np.zeros(0, np.int64)
-        return nothing, moments.take(nothing)
+    b = np.flatnonzero(later)
     farthest = np.maximum.accumulate(moments.offset)
-    # Where the running maximum was last raised: the moment it belongs to.
-    raised = np.concatenate(([True], farthest[1:] > farthest[:-1]))
-    owner = np.maximum.accumulate(np.where(raised, np.arange(len(raised)), 0))
     before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
-    wrong = (before > 0) & (farthest[np.maximum(before - 1, 0)] > base[b])
-    return b[wrong], moments.take(owner[before[wrong] - 1])
+    reached = np.append(-1, farthest)[before]
+    wrong = reached > base[b]
+    # The first moment that reached so far is the one that is told.
+    return b[wrong], moments.take(np.searchsorted(farthest, reached[wrong]))
 
 
 def _tell_realtime(
