@@ -62,9 +62,6 @@ def merge(
     t_us: I64 | None = None,
 ) -> Records:  # fmt: skip
     """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
-    if not len(offset):
-        empty = np.zeros(0, np.int64)
-        return Records(empty, empty, empty, empty, empty, empty)
     if t_us is None:
         t_us = np.full(len(offset), NEVER)
     if count is not None:
@@ -85,7 +82,7 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
     if not len(flags):
         return columns, flags, t_us
     # Columns that are all the same, as most are, need no sorting.
-    varied = [column for column in columns if (column != column[0]).any()]
+    varied = [column for column in columns if column.min() != column.max()]
     order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
@@ -259,7 +256,7 @@ class Evidence:
     @cached_property
     def placed(self) -> Records:
         """The version order's raw material: (offset, value) of committed sends and of all reads."""
-        sends = self.sends.take(self.committed & (self.sends.offset >= 0) & (self.sends.count > 0))
+        sends = self.sends.take(self.committed & (self.sends.offset >= 0))
         run, place = expand(sends.count)
         weak = sends.idx != _ALL_ACKS
         flags = np.where(
@@ -321,8 +318,7 @@ class Evidence:
         sends, read = self.sends, self.read_records
         told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(told & (sends.count > 0))
-        timed = read.t_us < NEVER
-        read, writer = read.take(timed), self.writer_of_read[timed]
+        writer = self.writer_of_read
         # What was read before it was sent tells nothing of when it was appended.
         late = writer < 0
         late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
@@ -375,8 +371,7 @@ class Evidence:
     @cached_property
     def final_end(self) -> int:
         """Offset after the last record that a final read returned; 0 if none did."""
-        some = self.final_reads.count > 0
-        return int(self.final_reads.end[some].max()) if some.any() else 0
+        return int(self.final_reads.end.max(initial=0))
 
     def read_row(self, *, offset: int, value: int) -> int:
         """Row in `reads` of the earliest read that returned this value at this offset, ok reads
