@@ -74,7 +74,8 @@ def test_when_a_record_that_was_read_stood_there(
     s = Story()
     s.send(10, at=5, process=1, begin=2, end=20)
     s.poll((5, 10), process=8, begin=0, end=done)
-    s.poll((3, 20), (5, 10), process=9, begin=0, end=30)
+    s.poll((5, 10), process=9, begin=0, end=30)
+    s.poll((3, 20), process=7, begin=0, end=31)
     s.send(20, at=3, process=2, begin=4, end=6)
     assert told(s, tmp_path) == wrong
 
