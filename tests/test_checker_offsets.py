@@ -224,3 +224,10 @@ def test_each_read_of_an_operation_has_its_own_start(tmp_path: Path) -> None:
     reads = [Read(partition=P, start=n, records=(Run(n, value),)) for n, value in ((0, 10), (3, 20))]
     s.op("poll", "ok", reads=reads, process=9)
     assert against(s.check(tmp_path)) == {}
+
+
+def test_the_value_after_those_of_a_send_is_not_its_own(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.poll((0, 10, 2), (2, 12))
+    assert against(s.check(tmp_path)) == {"phantom": 1}
