@@ -19,10 +19,10 @@ def test_a_send_of_no_record_takes_no_place(tmp_path: Path) -> None:
     """Neither in the order of a process nor in real time, nor may anything be lost of it."""
     s = Story()
     s.send(10, 0, at=5, begin=0, end=1)
-    s.send(20, at=4, begin=2, end=3)
-    s.send(30, 0, at=4, begin=4, end=5)
+    s.send(20, at=3, begin=2, end=3)
+    s.send(30, 0, at=3, begin=4, end=5)
     s.send(40, 0, at=0, process=2, begin=6, end=7)
-    s.poll((4, 20))
+    s.poll((3, 20))
     assert told(s, tmp_path) == {}
 
 
