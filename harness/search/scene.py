@@ -33,6 +33,7 @@ class Scene:
     votes: bool
     now_ms: int = 0
     elections: int = 0
+    crashes: int = 0
     preferred: str = "n1"
     victim: str = ""
     felt: list[After] = field(default_factory=list)
@@ -91,7 +92,10 @@ class Scene:
     def span_ms(self, *percents: int) -> int:
         """How long, in percent of the time after which the cluster takes notice."""
         timings = self.cluster.timings
-        timeout = self.choose.pick((timings.session_ms, min(timings.lag_ms, timings.session_ms)))
+        # Where replicas vote, the patience of a voter is what silence is measured by.
+        timeout = timings.election_max_ms if self.votes else self.choose.pick(
+            (timings.session_ms, min(timings.lag_ms, timings.session_ms))
+        )  # fmt: skip
         return timeout * self.choose.pick(percents) // 100
 
     def _takes(self, ms: int) -> None:
@@ -101,7 +105,8 @@ class Scene:
     def feel_election(self) -> None:
         """The act just drawn brings about another leader, as a rule."""
         self.elections += 1
-        self._takes(self.cluster.timings.session_ms)
+        timings = self.cluster.timings
+        self._takes(timings.election_max_ms if self.votes else timings.session_ms)
         at, nth, choose = self.partition, self.elections, self.choose
         leads = After(event="role", match={"partition": at, "role": "leader"}, nth=nth)
         writes = {"partition": at, "leader_epoch": {"at_least": nth + 1}}
@@ -113,6 +118,14 @@ class Scene:
             After(event="truncated", match={"partition": at}, nth=choose.integer(1, 2)),
             After(event="diverging", match={"partition": at}),
         ]  # fmt: skip
+
+    def in_office(self, delay_ms: int = 0) -> When:
+        """When the leader of the last election leads; now, if there was none."""
+        if not self.elections:
+            return later({"at_ms": self.now_ms}, delay_ms)
+        match = {"partition": self.partition, "role": "leader"}
+        after = After(event="role", match=match, nth=self.elections, delay_ms=delay_ms)
+        return {"after": after}
 
     def feel_isr(self) -> None:
         """The act just drawn changes the in-sync set, as a rule."""
