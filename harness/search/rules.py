@@ -43,5 +43,5 @@ def slow_controller(scene: Scene, when: When) -> Link:
         on=scene.leader if asks else "voters", to="voters" if asks else scene.leader,
         action=action, kinds=("alter",) if asks else ("altered", "fetched"),
         delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
-        for_ms=scene.span_ms(200, 130, 300, 60), **when,
+        for_ms=scene.span_ms(200, 130, 300, 400, 60), **when,
     )  # fmt: skip

@@ -80,8 +80,11 @@ class Scene:
     def _any_moment(self) -> After:
         """When something is written, committed, acknowledged or cut for the n-th time."""
         choose = self.choose
-        events = ["ack", "append", "hw", "append", "hw", "truncated", "isr"]
-        event = choose.pick([*events, "vote", "vote"] if self.votes else [*events, "proposed"])
+        events = ["append", "hw", "ack", "append", "hw"]
+        if self.faults:  # before that nobody has a reason to
+            events += ["vote", "vote"] if self.votes else ["isr", "proposed"]
+            events.append("truncated")
+        event = choose.pick(events)
         match: dict[str, Any] = {"partition": self.partition}
         if event in ("append", "hw"):
             match["role"] = choose.pick(("leader", "follower"))
@@ -98,15 +101,15 @@ class Scene:
         )  # fmt: skip
         return timeout * self.choose.pick(percents) // 100
 
-    def _takes(self, ms: int) -> None:
+    def takes(self, ms: int) -> None:
         """So long it is, more or less, until an act is felt."""
-        self.now_ms = min(self.now_ms + min(ms, 250), LAST_MOMENT_MS)
+        self.now_ms = min(self.now_ms + min(ms, 600), LAST_MOMENT_MS)
 
     def feel_election(self) -> None:
         """The act just drawn brings about another leader, as a rule."""
         self.elections += 1
         timings = self.cluster.timings
-        self._takes(timings.election_max_ms if self.votes else timings.session_ms)
+        self.takes(timings.election_max_ms if self.votes else timings.session_ms)
         at, nth, choose = self.partition, self.elections, self.choose
         leads = After(event="role", match={"partition": at, "role": "leader"}, nth=nth)
         writes = {"partition": at, "leader_epoch": {"at_least": nth + 1}}
@@ -129,7 +132,7 @@ class Scene:
 
     def feel_isr(self) -> None:
         """The act just drawn changes the in-sync set, as a rule."""
-        self._takes(self.cluster.timings.lag_ms)
+        self.takes(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
         self.felt = [
             After(event=event, match=match, nth=choose.integer(1, 3))

@@ -137,15 +137,10 @@ def relapse(scene: Scene) -> None:
     """A follower falls out of the in-sync set, comes back, and fails again at the very moment the
     leader asks for it to be let in; the controller may hear of it, or answer, late."""
     choose, on, when = scene.choose, scene.broker(), scene.when()
-    timings = scene.cluster.timings
-    if timings.lag_ms < timings.session_ms and choose.chance(70):
-        span = timings.lag_ms * choose.pick((150, 250)) // 100
-        scene.faults.append(deaf(scene, "rest", on, span, when))
-    else:
-        span = timings.session_ms * choose.pick((150, 250)) // 100
-        scene.faults.append(Kill(on=on, for_ms=span, **when))
+    span = _falls_out(scene, on, when)
     if choose.chance(70):
-        scene.faults.append(slow_controller(scene, later(when, choose.pick((span, span, 0)))))
+        scene.faults.append(slow_controller(scene, later(when, span)))
+    scene.takes(span)
     asked: When = {"after": _asked(scene, on, choose.pick((0, 0, 2, 10, 50)))}
     loses = scene.cluster.flush == "async"
     way = choose.pick(("power", "power", "deaf") if loses else ("deaf", "deaf", "apart", "kill"))
@@ -163,6 +158,21 @@ def relapse(scene: Scene) -> None:
     scene.feel_isr()
 
 
+def _falls_out(scene: Scene, on: str, when: When) -> int:
+    """Whatever the cluster notices first brings a follower out of the in-sync set. For how long."""
+    choose, timings = scene.choose, scene.cluster.timings
+    if timings.lag_ms < timings.session_ms:
+        span = timings.lag_ms * choose.pick((180, 250, 350)) // 100
+        scene.faults.append(deaf(scene, "rest", on, span, when))
+    else:
+        span = timings.session_ms * choose.pick((160, 250)) // 100
+        scene.faults.append(
+            Isolate(on=on, for_ms=span, **when) if choose.chance(50)
+            else Kill(on=on, for_ms=span, **when)
+        )  # fmt: skip
+    return span
+
+
 def _asked(scene: Scene, on: str, delay_ms: int) -> After:
     """When the leader asks for `on` to be let in again, after all the others."""
     isr = [*(name for name in scene.replicas if name != on), on]
@@ -174,9 +184,11 @@ def _asked(scene: Scene, on: str, delay_ms: int) -> After:
 def succession(scene: Scene) -> None:
     """A follower lags until the others go on without it; the leader falls as soon as they do, and
     the one that lagged meets a new leader before it has caught up."""
-    choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(400, 250, 600, 800)
-    scene.faults.append(deaf(scene, "rest", on, span, when))
+    choose, on, when = scene.choose, scene.broker(), scene.when()
+    out_ms = _falls_out(scene, on, when)
+    span = scene.span_ms(400, 250, 600, 800)
+    scene.faults.append(deaf(scene, "rest", on, out_ms + span, when))
+    scene.takes(out_ms)
     others = [name for name in scene.replicas if name != on]
     event = choose.pick(("isr", "isr", "partition"))
     without = After(
