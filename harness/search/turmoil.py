@@ -125,9 +125,14 @@ def _apart(scene: Scene, one: str, other: str, when: When) -> Fault:
         return Cut(on=on, to=to, for_ms=span, **when)
     if way == "deaf":
         return deaf(scene, on, to, span, when)
-    match = {"partition": scene.partition, **({"diverging": True} if choose.chance(60) else {})}
+    # What a follower is told to cut, or whatever it is told.
+    kinds, how = choose.pick((
+        (("fetched",), {"diverging": True}), (("epoch-ended",), {}),
+        (("fetched", "epoch-ended"), {}),
+    ))  # fmt: skip
+    match: dict[str, Any] = {"partition": scene.partition}
     return Link(
-        on=on, to=to, two_way=choose.chance(50), kinds=("fetched", "epoch-ended"), match=match,
+        on=on, to=to, two_way=choose.chance(50), kinds=kinds, match=match | how,
         action="delay" if way == "late" else "duplicate", delay_ms=choose.pick((100, 50, 200, 400)),
         limit=choose.pick((None, 1, 2)), for_ms=span, **when,
     )  # fmt: skip
