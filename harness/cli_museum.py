@@ -22,7 +22,7 @@ from harness.search.museum import CHUNK, Entry, Exhibited, Guarded
 from harness.search.museum_table import Replayed
 from harness.search.real_form import real_form
 from nemesis.schedule import Schedule
-from node.errors import UsageError
+from node.errors import FloodmarkError, UsageError
 
 EXIT_ALL: Final = 0
 EXIT_OPEN: Final = 1
@@ -108,7 +108,10 @@ def _explained(wish: MuseumWish, folder: Path) -> Iterator[Path]:
     """Say of every schedule in the museum why it fails, unless that was said of it before."""
     jobs = []
     for file in sorted(folder.glob("*.schedule.json")):
-        schedule = load_schedule(file)
+        try:
+            schedule = load_schedule(file)
+        except FloodmarkError:
+            continue  # Of another version: `floodmark replay` says why.
         target = file.with_name(file.name.replace(".schedule.json", f".{EXPLANATION}"))
         before = _load(target, _Explained)
         if before is None or before.schedule != schedule.digest():
