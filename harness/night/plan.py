@@ -28,7 +28,8 @@ CANARY_SWITCH: Final = "ack-before-isr"
 FAULT_SETS: Final = (
     *ALIASES, "kill", "pause", "delay", "loss", "kill,pause,partition", "power-cut",
 )  # fmt: skip
-"""What the storms of a night are drawn from; with power cuts, brokers flush now and then only."""
+"""What the storms of a night are drawn from; with power cuts, brokers flush now and then only, so
+protocols whose word is about flush=sync are spared them."""
 _BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
@@ -128,7 +129,10 @@ def least_hit(past: Sequence[Night], tonight: Mapping[tuple[str, str], int], see
             counts[key] = counts.get(key, 0) + cell.runs
     held = correct_protocols()
     others = [p.name for p in protocols.REGISTRY.values() if broken_by(p)]
-    cells = [(name, kinds) for group in (held, others) for kinds in FAULT_SETS for name in group]
+    cells = [
+        (name, kinds) for group in (held, others) for kinds in FAULT_SETS for name in group
+        if not ("power-cut" in kinds and protocols.protocol(name).clean_only)
+    ]  # fmt: skip
     protocol, kinds = min(cells, key=lambda cell: counts.get(cell, 0))
     return Storm(protocol=protocol, kinds=kinds, seed=seed)
 

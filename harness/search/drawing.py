@@ -7,7 +7,7 @@ acts, but those often (swarm testing, Groce and others 2012).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -77,6 +77,10 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
     factor = min(brokers, choose.pick((3, 3, 3, 2)))
     if choose.chance(6):
         factor = 1
+    flush: Literal["sync", "async"] = choose.pick(("sync", "sync", "async"))
+    unclean = choose.chance(8)
+    if protocol_of(protocol).clean_only:
+        flush, unclean = "sync", False
     return Cluster(
         protocol=protocol,
         switches=switches,
@@ -85,9 +89,9 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
         partitions=2 if choose.chance(10) else 1,
         replication_factor=factor,
         min_isr=min(factor, choose.pick((2, 1))),
-        flush=choose.pick(("sync", "sync", "async")),
+        flush=flush,
         flush_interval_ms=choose.pick((1000, 200)),
-        unclean_election=choose.chance(8),
+        unclean_election=unclean,
         timings=choose.pick(TEMPERS),
     )
 
