@@ -30,6 +30,10 @@ def test_the_nearest_correct_protocol_shares_most_choices(given: str, nearest: s
     assert all(expected == "holds" for _, expected in protocols.REGISTRY[nearest].expected)
 
 
+def test_a_schedule_with_lying_disks_gets_a_protocol_that_promises_to_live_with_them() -> None:
+    assert nearest_correct("high-watermark", clean=False).name == "kafka"
+
+
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated run of KIP-101's first scenario under the protocol that loses there."""
