@@ -191,8 +191,12 @@ class Shift:
         return sum(bool(bucket.page) for kept in found for bucket in kept)
 
     def _known(self) -> dict[str, list[str]]:
-        """By protocol, the buckets for which there is a schedule."""
-        kept = [b for night in self._past for b in night.buckets if b.schedule]
+        """By protocol, the buckets for which there is a schedule. What somebody removed is new."""
+        store = self._settings.store
+        kept = [
+            b for night in self._past for b in night.buckets
+            if b.schedule and (store / b.schedule).is_file()
+        ]  # fmt: skip
         kept += [b for row in self._journal.rows if isinstance(row, Searched) for b in row.kept]
         known: dict[str, list[str]] = {}
         for bucket in kept:
