@@ -229,6 +229,8 @@ def _fault(line: Mapping[str, Any]) -> Sentence | None:
         return None
     verb = "Fault" if action == "inject" else "End of fault"
     what = f"{line.get('what', '?')} {nodes}".strip()
+    if not line.get("what") and action == "heal":
+        verb, what = "End of all faults", nodes
     node = (line.get("nodes") or [""])[0]
     return Sentence(t_us=line["t_us"], text=f"{verb}: {what}.", kind="fault", node=node)
 

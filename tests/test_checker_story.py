@@ -122,6 +122,13 @@ def test_a_long_story_keeps_what_broke_something() -> None:
     assert told[-1].startswith("! n1 cuts its log from 2 to 1, to the leader's log end")
 
 
+def test_the_healing_of_everything_is_named() -> None:
+    t = Tape()
+    t.append("n1", 1, 1, 2, role="leader")
+    t.fault("", "n1", "n3", action="heal")
+    assert t.told(offset=1)[-1] == "End of all faults: n1 and n3."
+
+
 def test_a_story_ends_where_it_is_asked_to() -> None:
     assert len(kip_101_scenario_1().told(offset=1, until_us=4000)) == 4
 
