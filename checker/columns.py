@@ -32,6 +32,7 @@ class Columns:
         self._all_names = names
         self._kept: dict[str, I64] | None = {} if shared else None
         self._length: int = sum(block.num_rows for block in blocks)
+        self._sorted: bool | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -46,7 +47,7 @@ class Columns:
         found: set[str] = set()
         for block in self._blocks:
             for name in _NAMES:
-                if name in block.schema.names:
+                if block.schema.get_field_index(name) >= 0:
                     found.update(n or "" for n in pc.unique(block.column(name)).to_pylist())
         return found
 
@@ -56,7 +57,7 @@ class Columns:
         made = np.full(self._length, "", dtype=object)
         at = 0
         for block in self._blocks:
-            if "text" in block.schema.names:
+            if block.schema.get_field_index("text") >= 0:
                 made[at : at + block.num_rows] = block.column("text").to_pylist()
             at += block.num_rows
         return made
@@ -83,15 +84,16 @@ class Columns:
         return made[0] if len(made) == 1 else np.concatenate(made)
 
     def _numbers(self, block: pa.RecordBatch, name: str) -> I64:
-        if name not in block.schema.names:
+        at = block.schema.get_field_index(name)
+        if at < 0:
             return np.full(block.num_rows, UNKNOWN[name], np.int64)
-        numbers: I64 = block.column(name).to_numpy(zero_copy_only=False)
+        numbers: I64 = block.column(at).to_numpy(zero_copy_only=False)
         return numbers.astype(np.int64, copy=False)
 
     def _codes(self, block: pa.RecordBatch, name: str) -> I64:
         names = self._all_names()
         rank = {each: code for code, each in enumerate(names)}
-        if name not in block.schema.names:
+        if block.schema.get_field_index(name) < 0:
             return np.full(block.num_rows, rank[""], np.int64)
         column = block.column(name)
         encoded = (
@@ -109,8 +111,12 @@ class Columns:
         if rows is None:
             self._blocks = sorted(self._blocks, key=lambda block: _first(block, keys[0]))
         columns = [self.take(name) for name in keys]
+        if self._sorted is None:
+            self._sorted = is_sorted(columns)
+        if self._sorted:
+            return rows
         if rows is None:
-            return None if is_sorted(columns) else order_of(columns)
+            return order_of(columns)
         columns = [column[rows] for column in columns]
         return rows if is_sorted(columns) else rows[order_of(columns)]
 

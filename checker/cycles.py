@@ -70,7 +70,6 @@ class _Web:
                 parts.append(np.array(rows, np.int64).reshape(-1, 5))
         parts += [self._process(), self._time()]
         self.edges = _Edges(*np.concatenate(parts).T)
-        self.nodes = int(max(self.edges.source.max(), self.edges.target.max(), -1)) + 1
 
     def _process(self) -> I64:
         """Each operation to the next one of its process."""
@@ -85,8 +84,9 @@ class _Web:
         t0 = np.array([op[3] for op in self.about], np.int64)
         t1 = np.array([op[4] for op in self.about], np.int64)
         outcome = np.array([op[5] for op in self.about], np.int64)
-        ended = np.flatnonzero((outcome != Outcome.INFO) & (t1 >= 0))
+        ended = np.flatnonzero(outcome != Outcome.INFO)
         moments = np.unique(t1[ended])
+        self.nodes = count + len(moments)
         chain = count + np.arange(len(moments))
         into = count + np.searchsorted(moments, t1[ended])
         last = np.searchsorted(moments, t0, side="left") - 1

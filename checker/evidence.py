@@ -62,9 +62,6 @@ def merge(
     t_us: I64 | None = None,
 ) -> Records:  # fmt: skip
     """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
-    if not len(offset):
-        empty = np.zeros(0, np.int64)
-        return Records(empty, empty, empty, empty, empty, empty)
     if t_us is None:
         t_us = np.full(len(offset), NEVER)
     if count is not None:
@@ -84,18 +81,18 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
     earliest of their times."""
     if not len(flags):
         return columns, flags, t_us
-    order = any_order_of(columns)
+    # Columns that are all the same, as most are, need no sorting.
+    varied = [column for column in columns if column.min() != column.max()]
+    order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
-    # Columns that are all the same, as most are, need no sorting.
-    varied = [bool((column != column[0]).any()) for column in columns]
-    columns = tuple(c[order] if v else c for c, v in zip(columns, varied, strict=True))
-    for column, varies in zip(columns, varied, strict=True):
-        if varies:
-            new[1:] |= column[1:] != column[:-1]
+    for column in varied:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(new)
+    kept = order[starts]
     return (
-        tuple(c[starts] for c in columns),
+        tuple(c[kept] for c in columns),
         np.bitwise_or.reduceat(flags[order], starts),
         np.minimum.reduceat(t_us[order], starts),
     )
@@ -103,7 +100,9 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
 
 def first_of(keys: I64) -> I64:
     """Where each group of equal keys begins in a sorted column."""
-    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else keys
+    new = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 def find(haystack: I64, needles: I64) -> I64:
@@ -257,7 +256,7 @@ class Evidence:
     @cached_property
     def placed(self) -> Records:
         """The version order's raw material: (offset, value) of committed sends and of all reads."""
-        sends = self.sends.take(self.committed & (self.sends.offset >= 0) & (self.sends.count > 0))
+        sends = self.sends.take(self.committed & (self.sends.offset >= 0))
         run, place = expand(sends.count)
         weak = sends.idx != _ALL_ACKS
         flags = np.where(
@@ -287,6 +286,28 @@ class Evidence:
         found: I64 = sure[first_of(sure)]
         return found
 
+    def place_of(self, values: I64) -> tuple[I64, I64]:
+        """The lowest offset that each value is known at, or -1, and its flags."""
+        at = find(self.values.value, values)
+        return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
+
+    @cached_property
+    def _first_records(self) -> tuple[I64, I64]:
+        return self.place_of(self.sends.value)
+
+    @cached_property
+    def bases(self) -> I64:
+        """Base offset of each send: as acknowledged, else learned from a read of its first record;
+        -1 where it is not known."""
+        sends = self.sends
+        return np.where(sends.offset >= 0, sends.offset, self._first_records[0])
+
+    @cached_property
+    def first_read(self) -> Mask:
+        """For each send whether an ok read returned its first record."""
+        found: Mask = (self._first_records[1] & READ_OK) != 0
+        return found
+
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset."""
         return np.searchsorted(self.offsets, offsets)
@@ -297,8 +318,7 @@ class Evidence:
         sends, read = self.sends, self.read_records
         told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
         acked = np.flatnonzero(told & (sends.count > 0))
-        timed = read.t_us < NEVER
-        read, writer = read.take(timed), self.writer_of_read[timed]
+        writer = self.writer_of_read
         # What was read before it was sent tells nothing of when it was appended.
         late = writer < 0
         late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
@@ -351,8 +371,7 @@ class Evidence:
     @cached_property
     def final_end(self) -> int:
         """Offset after the last record that a final read returned; 0 if none did."""
-        some = self.final_reads.count > 0
-        return int(self.final_reads.end[some].max()) if some.any() else 0
+        return int(self.final_reads.end.max(initial=0))
 
     def read_row(self, *, offset: int, value: int) -> int:
         """Row in `reads` of the earliest read that returned this value at this offset, ok reads

@@ -27,6 +27,7 @@ Texts = npt.NDArray[np.object_]
 Parts = Mapping[Kind, tuple[Columns, I64 | None]]
 _Made = TypeVar("_Made")
 _Index = I64 | Mask | slice
+_NOTHING: Final = np.zeros(0, np.int64)
 
 
 class _Column:
@@ -65,14 +66,18 @@ class Facts:
 
     def take(self, index: _Index) -> Facts:
         """The rows at `index` (numbers, a mask or a slice), in that order."""
+        if not self._length:
+            return self
         if isinstance(index, slice):
             return Facts(self, np.arange(self._length)[index])
         if index.dtype == np.bool_:
-            return self if index.all() else Facts(self, np.flatnonzero(index))
+            return self if index.all() else Facts(self, index.nonzero()[0])
         return Facts(self, np.asarray(index, np.int64))
 
     def column(self, name: str) -> I64:
         """A column by name."""
+        if not self._length:
+            return _NOTHING
         if isinstance(self._source, Facts):
             column: I64 = getattr(self._source, name)
         else:
@@ -176,6 +181,14 @@ class Group:
     def logs_complete(self) -> bool:
         """Whether we have the complete log of every replica: only then is absence a proof."""
         return bool(self.replicas) and set(self.replicas) <= set(self.dumped)
+
+    @cached_property
+    def owing(self) -> Facts:
+        """The heads of the logs that must come to be one: not of what a broker kept of a partition
+        that was moved away from it."""
+        heads = self.of(Kind.LOG_HEAD)
+        rows = [r for r, n in enumerate(heads.node.tolist()) if heads.name(n) in self.replicas]
+        return heads.take(np.array(rows, np.int64))
 
     @cached_property
     def trace_complete(self) -> bool:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from checker.columns import Columns
 from checker.facts import I64, UNKNOWN, Kind
 from checker.group import Group, groups_in
-from checker.sorting import is_sorted, order_of
 
 _NAMES: Final = ("client", "node")
 
@@ -80,23 +79,17 @@ class RowColumns(Columns):
             if isinstance(part.partition, str):
                 codes += [known.setdefault(part.partition, len(known))] * part.count
             else:
-                codes += [known.setdefault(p, len(known)) for p in part.partition]
+                for each in dict.fromkeys(part.partition):
+                    known.setdefault(each, len(known))
+                codes += map(known.__getitem__, part.partition)
         return np.array(codes, np.int64), list(known)
-
-    def order(self, keys: Sequence[str], rows: I64 | None) -> I64 | None:
-        """These rows, or all, in the order of `keys`; None for all as they are."""
-        if (self._length if rows is None else len(rows)) < 2:
-            return rows
-        columns = [self.take(name) if rows is None else self.take(name)[rows] for name in keys]
-        if is_sorted(columns):
-            return rows
-        order = order_of(columns)
-        return order if rows is None else rows[order]
 
     def _make(self, name: str) -> I64:
         if name in _NAMES:
             rank = {each: code for code, each in enumerate(self.names)}
             return np.array([rank[n or ""] for n in self._joined(name, "")], np.int64)
+        if not any(name in part.columns for part in self._parts):
+            return np.full(self._length, UNKNOWN[name], np.int64)
         return np.array(self._joined(name, UNKNOWN[name]), np.int64)
 
     def _joined(self, name: str, default: Any) -> list[Any]:

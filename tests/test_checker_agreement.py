@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from tests.checker.story import NODES, Story, against, one
+from tests.checker.story import NODES, P, Story, against, one
 
 
 def test_replicas_that_agree(tmp_path: Path) -> None:
@@ -258,3 +259,48 @@ def test_who_must_begin_with_all_that_was_committed(tmp_path: Path) -> None:
     assert against(s.check(tmp_path / "none of these")) == {}
     role(s, 0, epoch=5, ms=4)
     assert against(s.check(tmp_path / "this one")) == {"incomplete-leader": 1}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_a_broker_kept_of_a_partition_that_was_moved_away_owes_nothing(
+    tmp_path: Path, moved: bool
+) -> None:
+    """n1 was down when the move was completed, and never learned that its log can go."""
+    s = Story()
+    s.run["partitions"][P] = list(NODES[1:] if moved else NODES)
+    s.send(10, at=0)
+    for value in (20, 30, 40):
+        s.send(value, outcome="info")
+    s.phase("heal", 100)
+    s.phase("end", 100 + s.run["recovery_limit_ms"])
+    s.log("n1", (10, 1), (20, 1), hw=1)
+    s.log("n2", (10, 1), (30, 1), (40, 1), hw=1)
+    s.log("n3", (10, 1), (30, 1), (40, 1), hw=1)
+    apart = {"divergent-tail": 1, "not-converged": 1}
+    assert against(s.check(tmp_path)) == ({} if moved else apart)
+
+
+def test_committed_records_that_only_a_former_replica_kept(tmp_path: Path) -> None:
+    s = Story()
+    s.run["partitions"][P] = list(NODES[1:])
+    s.send(10, 3, outcome="info")
+    s.hw("n1", (10, 3))
+    s.log("n1", (10, 3))
+    s.log("n2", (10, 3))
+    s.log("n3", (10, 3))
+    assert against(s.check(tmp_path / "kept")) == {}
+    for node in NODES[1:]:
+        s.logs[node].clear()
+        s.log(node)
+    assert against(s.check(tmp_path / "gone")) == {"committed-truncated": 3}
+
+
+def test_nothing_is_settled_in_a_run_that_was_never_healed(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.send(20, outcome="info")
+    s.phase("end", 5_000)
+    s.log("n1", (10, 1), hw=0)
+    s.log("n2", (20, 1), hw=0)
+    s.log("n3", (20, 1), hw=0)
+    assert against(s.check(tmp_path)) == {}

@@ -289,3 +289,18 @@ def test_a_breakpoint_that_no_process_came_to(tmp_path: Path) -> None:
     s = _script("ok", "ok")
     s.faults[-1]["stopped"] = 0
     assert "fault 0 (break) had no effect" in one(s.check(tmp_path), "fault-missed").message
+
+
+def test_the_storm_is_what_silence_is_sought_in(tmp_path: Path) -> None:
+    """Not the time before it, whoever was busy then; one that never began has no silence."""
+    s = Story()
+    s.busy()
+    s.send(5, at=12, begin=-500, end=10, process=2)
+    s.send(6, at=13, begin=300, end=301, process=3)
+    s.send(7, at=14, begin=600, end=1_200, process=4)
+    s.phase("heal", 900)
+    assert exercise(s.check(tmp_path / "busy")) == set()
+    s.history = [op for op in s.history if op.process != 4]
+    assert exercise(s.check(tmp_path / "silent")) == {"clients-stopped"}
+    s.run["phases"]["storm_us"] = 0
+    assert exercise(s.check(tmp_path / "no storm")) == set()

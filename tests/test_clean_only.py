@@ -33,6 +33,7 @@ def test_a_leader_that_lost_its_tail_leads_on_in_its_epoch(
 
 @pytest.mark.parametrize("protocol", CLEAN_ONLY)
 def test_a_search_asks_no_more_than_is_promised(protocol: str) -> None:
-    drawn = [draw_schedule(RandomChooser(random.Random(seed)), protocol).cluster for seed in range(60)]
+    choosers = [RandomChooser(random.Random(seed)) for seed in range(60)]
+    drawn = [draw_schedule(choose, protocol).cluster for choose in choosers]
     assert {cluster.flush for cluster in drawn} == {"sync"}
     assert not any(cluster.unclean_election for cluster in drawn)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checker.catalogue import AGREEMENT
-from checker.evidence import evidence, first_of, merge
+from checker.evidence import NEVER, evidence, find, first_of
 from checker.facts import I64, Kind
 from checker.findings import (
     Finding,
@@ -54,22 +54,24 @@ class _Prefixes:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     logs, heads = group.of(Kind.LOG), group.of(Kind.LOG_HEAD)
-    committed = _committed(group, logs, _by_node(logs, heads, heads.hw))
+    committed = _committed(group, logs, _by_node(logs.node, heads, heads.hw))
     conflicts = [
         found
         for found in (
             _contents(group),
             _hashes(group, committed, "committed prefix"),
-            _boundaries(group, committed.end, heads.hw, "committed"),
+            _boundaries(group, committed.end, heads, heads.hw, "committed"),
         )
         if found
     ]
     anomalies: list[Anomaly] = []
+    tails = _tails(group)
     if conflicts:
         anomalies.append(_anomaly(group, "divergence", conflicts))
-    elif tails := _tails(group):
+    elif tails:
         anomalies.append(_anomaly(group, "divergent-tail", tails))
-    if differing := _final_prefixes(group):
+    # Whole logs that are the same have the same prefixes.
+    if tails and (differing := _final_prefixes(group)):
         anomalies.append(_anomaly(group, "replicas-differ", differing))
     anomalies += _truncated(group)
     anomalies += _incomplete_leaders(group)
@@ -90,11 +92,13 @@ def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
     )
 
 
-def _by_node(rows: Facts, heads: Facts, what: I64) -> I64:
-    """For each row what the head of its node's log says; -1 where there is no head."""
-    table = np.full(len(rows.names), -1, np.int64)
+def _by_node(nodes: I64, heads: Facts, what: I64) -> I64:
+    """For each node what the head of its log says; -1 where there is no head."""
+    if not len(nodes):
+        return nodes
+    table = np.full(len(heads.names), -1, np.int64)
     table[heads.node] = what
-    return table[rows.node]
+    return table[nodes]
 
 
 def _committed(group: Group, logs: Facts, hw: I64) -> _Prefixes:
@@ -111,7 +115,7 @@ def _prefixes(events: Facts, event: I64, logs: Facts, batch: I64) -> _Prefixes:
     node = np.concatenate((events.node[event], logs.node[batch]))
     row = np.concatenate((event, batch))
     from_log = np.concatenate((np.zeros_like(event), np.ones_like(batch)))
-    order = np.lexsort((row, from_log, node, hashes, end))
+    order = np.argsort(end, kind="stable")
     return _Prefixes(end[order], hashes[order], node[order], row[order], from_log[order])
 
 
@@ -163,16 +167,18 @@ def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
     return max((e for e, _ in found[0] & found[1]), default=0)
 
 
-def _boundaries(group: Group, ends: I64, up_to: I64, what: str) -> _Conflicts | None:
-    """Batch ends that a complete log passes over inside one of its own batches."""
-    heads, logs = group.of(Kind.LOG_HEAD), group.of(Kind.LOG)
+def _boundaries(
+    group: Group, ends: I64, heads: Facts, up_to: I64, what: str
+) -> _Conflicts | None:
+    """Batch ends that one of these logs, if complete, passes over inside a batch of its own."""
+    logs = group.of(Kind.LOG)
     ends = np.unique(ends)
     offsets, parties, witnesses = [], [], []
     for row in np.flatnonzero(heads.flags != 0):
         limit = min(int(up_to[row]), int(heads.leo[row]))
-        own = logs.end[logs.node == heads.node[row]]
+        own = np.sort(logs.end[logs.node == heads.node[row]])
         reach = ends[(ends <= limit) & (ends > heads.offset[row])]
-        if len(missed := reach[~np.isin(reach, own)]):
+        if len(missed := reach[find(own, reach) < 0]):
             offsets.append(missed)
             parties.append(heads.name(int(heads.node[row])))
             witnesses.append(node_witness(heads, int(row), Kind.LOG_HEAD, offset=int(missed[0])))
@@ -192,23 +198,18 @@ def _boundaries(group: Group, ends: I64, up_to: I64, what: str) -> _Conflicts | 
 def _contents(group: Group) -> _Conflicts | None:
     """Offsets at which reads and committed log records differ in value or epoch."""
     known = evidence(group)
-    reads, logs, heads = known.read_records, known.logs, group.of(Kind.LOG_HEAD)
-    inside = np.clip(_by_node(logs, heads, heads.hw) - logs.offset, 0, logs.count)
-    logged = merge(
-        logs.offset, logs.value, logs.epoch, np.zeros(len(logs), np.int64),
-        np.full(len(logs), -1, np.int64), inside,
-    )  # fmt: skip
+    reads, logged, heads = known.read_records, known.log_records, group.of(Kind.LOG_HEAD)
+    logged = logged.take(logged.offset < _by_node(logged.node, heads, heads.hw))
     offset = np.concatenate((reads.offset, logged.offset))
     value = np.concatenate((reads.value, logged.value))
     epoch = np.concatenate((reads.epoch, logged.epoch))
-    order = np.lexsort((epoch, value, offset))
+    order = np.argsort(offset, kind="stable")
     order = order[value[order] >= 0]
     offset, value, epoch = offset[order], value[order], epoch[order]
     starts = first_of(offset)
-    highest = np.maximum.reduceat(epoch, starts)
     # An unknown epoch (-1) contradicts nothing.
-    told = np.where(epoch >= 0, epoch, np.repeat(highest, np.diff([*starts, len(offset)])))
-    wrong = np.minimum.reduceat(told, starts) != highest
+    told = np.where(epoch >= 0, epoch, NEVER)
+    wrong = np.minimum.reduceat(told, starts) < np.maximum.reduceat(epoch, starts)
     wrong |= np.minimum.reduceat(value, starts) != np.maximum.reduceat(value, starts)
     if not wrong.any():
         return None
@@ -266,11 +267,11 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     run does not promise better, but what the replicas hold in the end is one log."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
-    below = np.flatnonzero((logs.end <= _by_node(logs, heads, heads.hw)) & (logs.hash != 0))
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
-    found = (_hashes(group, known, what), _boundaries(group, known.end, heads.hw, "committed"))
+    found = (_hashes(group, known, what), _boundaries(group, known.end, heads, heads.hw, "committed"))
     return [c for c in found if c]
 
 
@@ -278,16 +279,17 @@ def _tails(group: Group) -> list[_Conflicts]:
     """Differences above the HW between final logs, once replicas had the time to converge."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.of(Kind.LOG_HEAD), np.zeros(0, np.int64)
-    batch = np.flatnonzero(logs.hash != 0)
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    held = _by_node(logs.node, heads, heads.flags) > 0
+    batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
-    found = (_hashes(group, known, "log"), _boundaries(group, known.end, heads.leo, "replicated"))
-    return [c for c in found if c]
+    ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
+    return [c for c in (_hashes(group, known, "log"), ends) if c]
 
 
 def _truncated(group: Group) -> list[Anomaly]:
     """A high watermark was established beyond everything that any replica has at the end."""
-    events, heads = group.of(Kind.HW), group.of(Kind.LOG_HEAD)
+    events, heads = group.of(Kind.HW), group.owing
     if not group.logs_complete or not len(events):
         return []
     longest = int(heads.leo.max())

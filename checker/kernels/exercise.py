@@ -113,13 +113,7 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     """Why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
     if not len(injected):
-        skipped = np.flatnonzero(
-            (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
-        )
-        if not len(skipped):
-            return "was never reached"
-        what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
-        return f"{what} ({lines.text[skipped[0]]})"
+        return _told_instead(lines)
     effects = lines.outcome == FaultAction.EFFECT
     if effects.any() and not lines.count[effects].any():
         return "had no effect"
@@ -131,3 +125,14 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     if not (sent.t1 > at).any():
         return "was followed by no acknowledgement"
     return ""
+
+
+def _told_instead(lines: Facts) -> str:
+    """What is on record of a fault that was not injected."""
+    skipped = np.flatnonzero(
+        (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
+    )
+    if not len(skipped):
+        return "was never reached"
+    what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
+    return f"{what} ({lines.text[skipped[0]]})"

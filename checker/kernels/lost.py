@@ -90,10 +90,8 @@ def _owed(known: Evidence) -> tuple[_Owed, I64, Mask]:
     base = known.sends.offset[send]
     owed = _Owed(send, value, np.where(base >= 0, base + place, -1), known.sends.idx[send] != -1)
     at = find(known.values.value, value)
-    if not len(known.values.value):
-        return owed, np.full(len(owed), -1, np.int64), np.zeros(len(owed), dtype=bool)
-    last = np.where(at >= 0, known.values.last[at], -1)
-    read = (at >= 0) & ((known.values.flags[at] & READ_OK) != 0)
+    last = np.append(known.values.last, -1)[at]
+    read = (np.append(known.values.flags, 0)[at] & READ_OK) != 0
     return owed, last, read
 
 
@@ -107,7 +105,7 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
     """Which values certainly are in no replica's log."""
     if not group.logs_complete:
         return np.zeros(len(values), dtype=bool)
-    found: Mask = ~np.isin(values, known.logged_values)
+    found: Mask = find(known.logged_values, values) < 0
     return found
 
 

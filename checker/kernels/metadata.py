@@ -8,9 +8,11 @@ import msgspec
 import numpy as np
 
 from checker.catalogue import LOG
+from checker.evidence import first_of
 from checker.facts import Kind
 from checker.findings import Finding, anomaly, listing, node_witness
 from checker.group import Facts, Group
+from checker.sorting import distinct, order_of
 from checker.verdict import Anomaly, Witness
 
 
@@ -32,12 +34,13 @@ def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
     """Epochs that more than one node claims, each with the first row of each node."""
     if not len(facts):
         return []
-    keys = np.stack((facts.epoch, facts.node))
-    _, first = np.unique(keys, axis=1, return_index=True)
-    claims: dict[int, list[int]] = {}
-    for row in first.tolist():
-        claims.setdefault(int(facts.epoch[row]), []).append(row)
-    return [(epoch, rows) for epoch, rows in sorted(claims.items()) if len(rows) > 1 and epoch >= 0]
+    known = np.flatnonzero(facts.epoch >= 0)
+    order = known[order_of((facts.epoch[known], facts.node[known]))]
+    epoch, node = facts.epoch[order], facts.node[order]
+    claims = np.union1d(first_of(epoch), first_of(node))
+    claimed = epoch[claims]
+    double = distinct(claimed[1:][claimed[1:] == claimed[:-1]])
+    return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
 
 
 def _two_leaders(group: Group, roles: Facts, appends: Facts) -> Iterator[Anomaly]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from checker.catalogue import OFFSETS, WITNESS_CAP
-from checker.evidence import READ_OK, Evidence, Moments, evidence, expand, find
+from checker.evidence import READ_OK, Evidence, Moments, evidence, expand
 from checker.facts import I64, Outcome
 from checker.findings import Finding, anomaly, plural, read_witness, send_witness, who
 from checker.group import Facts, Group, Mask
+from checker.sorting import order_of
 from checker.verdict import Anomaly
 from harness.history import show_value
 
@@ -23,20 +24,11 @@ def judge(group: Group) -> Finding:
     return Finding(property=OFFSETS, examined=len(known.sends), anomalies=tuple(found))
 
 
-def _bases(known: Evidence, sends: Facts) -> I64:
-    """Base offset of each send: as acknowledged, else learned from a read of its first record."""
-    values = known.values
-    at = find(values.value, sends.value)
-    learned = np.where(at >= 0, values.first[at], -1) if len(values.value) else at
-    return np.where(sends.offset >= 0, sends.offset, learned)
-
-
 def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
     """nonmonotonic-send: an operation's first send lands at or before the previous one's last."""
-    sends = known.sends.take((known.sends.outcome != Outcome.FAIL) & (known.sends.count > 0))
-    base = _bases(known, sends)
-    sends, base = sends.take(base >= 0), base[base >= 0]
-    order = np.lexsort((sends.seq, sends.op, sends.process))
+    sends, base = known.sends, known.bases
+    placed = np.flatnonzero((sends.outcome != Outcome.FAIL) & (sends.count > 0) & (base >= 0))
+    order = placed[order_of((sends.process[placed], sends.op[placed], sends.seq[placed]))]
     sends, base = sends.take(order), base[order]
     last = base + sends.count - 1
     after = np.arange(1, len(sends))
@@ -55,12 +47,10 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     """Successive records of one operation: out of order, or with others between them."""
     sends = known.sends.take(known.sends.count > 0)
     run, place = expand(sends.count)
-    values = known.values
     value = sends.value[run] + place
-    at = find(values.value, value)
-    offset = np.where(at >= 0, values.first[at], -1) if len(values.value) else at
+    offset, flags = known.place_of(value)
     # A send that failed has no place, unless somebody read it after all.
-    read = (at >= 0) & ((values.flags[at] & READ_OK) != 0) if len(values.value) else at >= 0
+    read = (flags & READ_OK) != 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
     run, value, offset = run[known_at], value[known_at], offset[known_at]
     delta = np.diff(known.dense(offset))
@@ -100,45 +90,34 @@ def _tell_inside(
 
 def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
     """A was acknowledged or read before B was invoked, yet A stands behind B."""
-    sends = known.sends.take(known.committed & (known.sends.count > 0))
-    base = _bases(known, sends)
-    sends, base = sends.take(base >= 0), base[base >= 0]
-    certain = (sends.idx == _ALL_ACKS) | _was_read(known, sends)
+    placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
+    sends, base = known.sends.take(placed), known.bases[placed]
+    certain = (sends.idx == _ALL_ACKS) | known.first_read[placed]
     moments = known.moments
     found = []
     strong = _inversions(sends, base, moments.take(moments.strong), certain)
-    every = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
-    weak = ~np.isin(every[0], strong[0])
-    for late, early, allowed in ((*strong, ""), (every[0][weak], every[1].take(weak), _WEAK)):
-        if len(late):
-            found.append(_tell_realtime(group, known, sends, base, late, early, allowed))
-    return found
-
-
-def _was_read(known: Evidence, sends: Facts) -> Mask:
-    """Sends whose first record an ok read returned."""
-    values = known.values
-    if not len(values.value):
-        return np.zeros(len(sends), dtype=bool)
-    at = find(values.value, sends.value)
-    found: Mask = (at >= 0) & ((values.flags[at] & READ_OK) != 0)
+    if len(strong[0]):
+        found.append(_tell_realtime(group, known, sends, base, *strong, ""))
+    if certain.all() and moments.strong.all():
+        return found
+    late, early = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
+    weak = ~np.isin(late, strong[0])
+    if weak.any():
+        late, early = late[weak], early.take(weak)
+        found.append(_tell_realtime(group, known, sends, base, late, early, _WEAK))
     return found
 
 
 def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple[I64, Moments]:
     """The `later` sends that stand before a record known before they were invoked; for each the
     record that stands farthest behind."""
-    b = np.flatnonzero(later & (sends.t0 >= 0))
-    if not len(moments.t_us) or not len(b):
-        nothing = np.zeros(0, np.int64)
-        return nothing, moments.take(nothing)
+    b = np.flatnonzero(later)
     farthest = np.maximum.accumulate(moments.offset)
-    # Where the running maximum was last raised: the moment it belongs to.
-    raised = np.concatenate(([True], farthest[1:] > farthest[:-1]))
-    owner = np.maximum.accumulate(np.where(raised, np.arange(len(raised)), 0))
     before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
-    wrong = (before > 0) & (farthest[np.maximum(before - 1, 0)] > base[b])
-    return b[wrong], moments.take(owner[before[wrong] - 1])
+    reached = np.append(-1, farthest)[before]
+    wrong = reached > base[b]
+    # The first moment that reached so far is the one that is told.
+    return b[wrong], moments.take(np.searchsorted(farthest, reached[wrong]))
 
 
 def _tell_realtime(

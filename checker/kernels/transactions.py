@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.catalogue import OFFSETS, WITNESS_CAP
-from checker.evidence import NEVER, Evidence, evidence, expand, first_of
+from checker.evidence import Evidence, evidence, expand, first_of
 from checker.facts import I64
 from checker.findings import Finding, Graph, anomaly, plural, read_witness, send_witness, who
 from checker.group import Facts, Group
@@ -64,8 +64,7 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _future(group: Group, known: Evidence) -> list[Anomaly]:
     """Records whose first ok read was over before their send was invoked."""
-    timed = known.read_records.t_us < NEVER
-    read, writer = known.read_records.take(timed), known.writer_of_read[timed]
+    read, writer = known.read_records, known.writer_of_read
     rows = np.flatnonzero(writer >= 0)
     rows = rows[known.sends.t0[writer[rows]] > read.t_us[rows]]
     if not len(rows):
@@ -78,11 +77,10 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
         witnesses.append(read_witness(known.reads, known.read_row(**at), **at))
         witnesses.append(send_witness(known.sends, int(writer[row]), value=at["value"]))
     seen, sent = witnesses[:2]
-    begun = int(known.sends.t0[writer[rows[0]]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
         f"{who(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
-        f"{who(sent)} began to send it at {group.seconds(begun)}."
+        f"{who(sent)} began to send it at {group.seconds(known.sends.t0[writer[rows[0]]])}."
     )
     return [
         anomaly(

@@ -36,7 +36,8 @@ _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a night. `piece_schedules` ends a stretch of search by count (0: by time
-    alone). `storm_s` is the length of a storm, without its start and end."""
+    alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start and
+    end. `kept_of_a_kind` is how many real runs of one class stay as folders, over all nights."""
 
     store: Path
     budget_s: float
@@ -45,12 +46,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     piece_s: float = 20.0
     piece_schedules: int = 0
     shrink_tries: int = 400
+    pages: int = 24
     museum_s: float = 60.0
     twice_runs: int = 12
     storm_s: float = 10.0
     real: bool = True
     least_free_bytes: int = 512 << 20
     judge_every: int = 40
+    kept_of_a_kind: int = 5
 
 
 class Storm(msgspec.Struct, frozen=True, kw_only=True):

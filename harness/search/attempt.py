@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from checker.catalogue import AGREEMENT, EXERCISE
-from checker.story import tell
-from checker.verdict import Anomaly, Verdict
+from checker.story import read_of, tell
+from checker.verdict import Anomaly, Sentence, Verdict
 from harness.search import mechanism
 from harness.search.strikes import strikes
 from harness.sim.breach import Breach
@@ -139,14 +139,26 @@ def bucket(result: SimResult, about: str = "") -> str:
     partition, offset, name = place(result, about)
     how = ""
     if partition and offset >= 0:
-        told = tell(result.trace, result.faults, partition=partition, offset=offset)
-        how = mechanism.of_story(told, result.trace, partition)
+        how = mechanism.of_story(story(result, about), result.trace, partition)
     if not how and broken == AGREEMENT and partition:
         breach = _breach(result, about)
         node = "" if breach is None else next((w.node for w in breach.witnesses if w.node), "")
         until_us = None if breach is None else breach.t_us
         how = f"{name} {mechanism.of_divergence(result.trace, partition, node, until_us)}"
     return f"{broken}: {how or name or UNTOLD}"
+
+
+def story(result: SimResult, about: str = "") -> list[Sentence]:
+    """The story of the record that broke first, of `about` where that is given; empty where none
+    is concerned."""
+    partition, offset, _ = place(result, about)
+    if not partition or offset < 0:
+        return []
+    here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
+    read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
+    return tell(
+        result.trace, result.faults, partition=partition, offset=offset, read_us=read_us
+    )
 
 
 def place(result: SimResult, about: str = "") -> tuple[str, int, str]:

@@ -94,19 +94,20 @@ class LifeDefinitions:
     def apart(self, partition: str) -> int:
         """How many replicas end before the longest, once they owe one log."""
         heal_us, in_sync_us = self.phase("heal"), self.phase("in_sync")
+        members = self.story.run["partitions"][partition]
         ends = [
             head.leo
             for node, lines in self.story.logs.items()
             for head in lines
             if head.partition == partition and head.count == 0
-            if node not in self.story.unfinished
+            if node not in self.story.unfinished and node in members
         ]
         due_us = heal_us + self.limit_us
         if in_sync_us:
             due_us = min(due_us, in_sync_us)
         due_us = max(due_us, self.phase("stop_writing") + CATCH_UP_US)
         settled = self.story.run["state"] == "finished" and heal_us > 0
-        if not settled or self.phase("end") < due_us or len(ends) < len(NODES):
+        if not settled or self.phase("end") < due_us or len(ends) < len(members):
             return 0
         return sum(end < max(ends) for end in ends)
 

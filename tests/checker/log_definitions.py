@@ -41,7 +41,10 @@ class LogDefinitions:
         own = {n: [x for x in x_s if x.partition == partition] for n, x_s in story.logs.items()}
         self.replicas = {n: Replica(lines) for n, lines in own.items() if lines}
         self.finished = {n: r for n, r in self.replicas.items() if n not in story.unfinished}
-        self.complete = len(self.finished) == len(NODES)
+        # What a broker kept of a partition that was moved away from it is no replica's log.
+        members = story.run["partitions"][partition]
+        self.owing = {n: r for n, r in self.replicas.items() if n in members}
+        self.complete = set(members) <= set(self.finished)
         self.due = self.convergence_due(story)
         self.read = {
             (run.offset + k, run.value + k, run.epoch)
@@ -76,17 +79,17 @@ class LogDefinitions:
         )
         found["divergence"] = len(self.divergence())
         if not found["divergence"] and self.due and self.complete:
-            every = {e for r in self.replicas.values() for e in r.ends(True)}
-            apart = self.hashes(everything=True) | self.inside(every, committed=False)
+            every = {e for r in self.owing.values() for e in r.ends(True)}
+            apart = self.hashes(everything=True) | self.inside(every, self.owing, committed=False)
             found["divergent-tail"] = len(apart)
         if self.due and self.complete:
             found["replicas-differ"] = len(
-                self.hashes(everything=False, events=False)
-                | self.inside(self.committed_ends(), committed=True)
+                self.hashes(everything=False, in_the_end=True)
+                | self.inside(self.committed_ends(self.owing), self.owing, committed=True)
             )
         hws = [e["hw"] for e in self.events["hw"]]
         if self.complete and hws:
-            longest = max(r.head.leo for r in self.replicas.values())
+            longest = max(r.head.leo for r in self.owing.values())
             found["committed-truncated"] = max(0, max(hws) - longest)
         found["incomplete-leader"] = sum(
             any(
@@ -148,30 +151,34 @@ class LogDefinitions:
             if len({value for value, _ in records}) > 1 or len(epochs) > 1:
                 found.add(offset)
         told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
-        return found | self.inside(self.committed_ends() | told, committed=True)
+        ends = self.committed_ends(self.replicas) | told
+        return found | self.inside(ends, self.finished, committed=True)
 
-    def committed_ends(self) -> set[int]:
+    @staticmethod
+    def committed_ends(logs: dict[str, Replica]) -> set[int]:
         """Batch ends of the logs, with their prefix hashes, below their HWs."""
-        return {end for r in self.replicas.values() for end in r.ends(True) if end <= r.head.hw}
+        return {end for r in logs.values() for end in r.ends(True) if end <= r.head.hw}
 
-    def hashes(self, *, everything: bool, events: bool = True) -> set[int]:
-        """Batch ends with two prefix hashes: of committed batches and HW events (unless left out),
-        or of all that logs hold."""
+    def hashes(self, *, everything: bool, in_the_end: bool = False) -> set[int]:
+        """Batch ends with two prefix hashes: of committed batches and HW events; or of what the
+        replicas hold in the end, committed or all of it."""
         at = defaultdict(set)
-        for replica in self.replicas.values():
+        in_the_end = in_the_end or everything
+        for replica in (self.owing if in_the_end else self.replicas).values():
             for batch in replica.batches:
                 end = batch.offset + batch.count
                 if batch.hash and (everything or end <= replica.head.hw):
                     at[end].add(batch.hash)
-        for event in self.events["hw"] if events and not everything else []:
+        for event in [] if in_the_end else self.events["hw"]:
             if event["hash"]:
                 at[event["batch_end"]].add(event["hash"])
         return {end for end, hashes in at.items() if len(hashes) > 1}
 
-    def inside(self, ends: set[int], *, committed: bool) -> set[int]:
+    @staticmethod
+    def inside(ends: set[int], logs: dict[str, Replica], *, committed: bool) -> set[int]:
         """Batch ends that fall inside a batch of some log (below its HW, if `committed`)."""
         found = set()
-        for replica in self.finished.values():
+        for replica in logs.values():
             limit = min(replica.head.hw, replica.head.leo) if committed else replica.head.leo
             reach = {end for end in ends if replica.head.offset < end <= limit}
             found |= reach - replica.ends()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from hypothesis import strategies as st
 
-from tests.checker.story import NODES, Batch, Story
+from tests.checker.story import NODES, Batch, P, Story
 
 LOGS_SHOW = frozenset(
     {
@@ -64,10 +64,13 @@ def history(of: list[tuple[int, int]], branch: int) -> list[Batch]:
 
 
 def tell(
-    of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool | None
-) -> Story:
-    """The run as a story; `due` if its replicas must have converged, None if it never healed."""
+    of: list[tuple[int, int]], held: list[Log | None], seen: list[Event], due: bool | None,
+    moved: bool,
+) -> Story:  # fmt: skip
+    """The run as a story; `due` if its replicas must have converged, None if it never healed;
+    `moved` if the last node is no replica any more."""
     s = Story()
+    s.run["partitions"][P] = list(NODES[: 2 if moved else 3])
     for node, log in zip(NODES, held, strict=True):
         if log is None:
             continue
@@ -113,5 +116,6 @@ def tell(
 runs = st.tuples(
     batches, st.lists(st.one_of(logs, logs, logs, st.none()), min_size=3, max_size=3),
     st.lists(events, max_size=4), st.sampled_from([True, True, False, None]),
+    st.sampled_from([False, False, True]),
 )  # fmt: skip
-Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None]
+Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None, bool]

@@ -47,6 +47,7 @@ WORDS = {
     "message", "messages", "witnesses", "witness", "told", "words", "opening", "came", "ends",
     "source", "text", "sides", "parties", "order", "nodes", "seen", "sent", "place", "where",
     "agreed", "when", "same", "first", "at", "at_offset", "waited", "which", "now", "then",
+    "has", "should",
 }  # fmt: skip
 
 BORDER = {
@@ -62,17 +63,18 @@ OTHER_TEXT = {"left": "right", "right": "left"}
 
 
 class Mutant(NamedTuple):
-    """One change: where, what, and the whole module with it."""
+    """One change: where, what, and a module of nothing but the function with it.
+
+    `was` and `now` are the function's text without and with the change.
+    """
 
     file: str
     function: str
     line: int
     change: str
     tree: ast.Module
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line} {self.function}"
+    was: str
+    now: str
 
 
 class _Mutator(ast.NodeTransformer):
@@ -95,9 +97,12 @@ class _Mutator(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         inside = [n for target in node.targets for n in ast.walk(target)]
         names = {n.id for n in inside if isinstance(n, ast.Name)}
-        if names and names <= WORDS:
+        if (names and names <= WORDS) or _is_order(node):
             return node
         return self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        return node if _gathers(node) else self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is not None:
@@ -182,6 +187,22 @@ def _sign(op: ast.cmpop) -> str:
     return ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))[2:-2]
 
 
+def _is_order(node: ast.Assign) -> bool:
+    """Whether rows are only put in another order, which says whom a finding names first."""
+    value, target = node.value, node.targets[0]
+    return (
+        isinstance(value, ast.Subscript) and ast.unparse(value.value) == ast.unparse(target)
+        and ast.unparse(value.slice).startswith(("np.lexsort(", "np.argsort("))
+    )  # fmt: skip
+
+
+def _gathers(node: ast.stmt) -> bool:
+    """Whether a loop does nothing but gather witnesses and words."""
+    if isinstance(node, ast.For):
+        return all(_gathers(statement) for statement in node.body)
+    return isinstance(node, ast.AugAssign) and ast.unparse(node.target) in WORDS
+
+
 def _is_text(node: ast.BinOp) -> bool:
     return any(isinstance(n, ast.JoinedStr | ast.List | ast.Dict) for n in ast.walk(node))
 
@@ -199,18 +220,29 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 def mutants(file: str) -> Iterator[Mutant]:
     """All mutants of one file."""
     tree = ast.parse((ROOT / file).read_text())
-    for place, (name, function) in enumerate(functions(tree)):
-        number = 0
+    for name, function in functions(tree):
+        was, number = ast.unparse(function), 0
         while True:
-            changed = copy.deepcopy(tree)
+            changed = copy.deepcopy(function)
             mutator = _Mutator(number)
-            target = list(functions(changed))[place][1]
-            target.body = [mutator.visit(statement) for statement in target.body]
+            changed.body = [mutator.visit(statement) for statement in changed.body]
             if number >= mutator.count:
                 break
             number += 1
-            ast.fix_missing_locations(changed)
-            yield Mutant(file, name, mutator.made[1] or function.lineno, mutator.made[0], changed)
+            change, line = mutator.made
+            yield Mutant(
+                file, name, line or function.lineno, change, _alone(name, changed), was,
+                ast.unparse(changed),
+            )  # fmt: skip
+
+
+def _alone(name: str, function: ast.FunctionDef) -> ast.Module:
+    """A module of one function, or of a class of one method."""
+    node: ast.stmt = function
+    if "." in name:
+        node = ast.ClassDef(name.partition(".")[0], [], [], [function], [])
+    later = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
+    return ast.fix_missing_locations(ast.Module([later, node], []))
 
 
 def _code(code: CodeType, path: list[str]) -> CodeType:
@@ -283,9 +315,7 @@ def explained() -> dict[str, str]:
 
 def what(mutant: Mutant) -> str:
     """A mutant by the line that it changes, as it was and as it is."""
-    sound = _own(mutant.file, ast.parse((ROOT / mutant.file).read_text()), mutant.function)
-    now = _own(mutant.file, mutant.tree, mutant.function)
-    lines = zip(sound.splitlines(), now.splitlines(), strict=False)
+    lines = zip(mutant.was.splitlines(), mutant.now.splitlines(), strict=False)
     was, becomes = next((a.strip(), b.strip()) for a, b in lines if a != b)
     return f"{mutant.file} {mutant.function}: {was} -> {becomes}"
 
@@ -310,14 +340,9 @@ def table(results: dict[str, Found], equivalent: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _own(file: str, tree: ast.Module, function: str) -> str:
-    return ast.unparse(dict(functions(tree))[function])
-
-
 def _key(mutant: Mutant) -> str:
     """A mutant's name that outlives changes elsewhere in its file."""
-    own = _own(mutant.file, mutant.tree, mutant.function)
-    return hashlib.blake2b(f"{mutant.file} {own}".encode(), digest_size=6).hexdigest()
+    return hashlib.blake2b(f"{mutant.file} {mutant.now}".encode(), digest_size=6).hexdigest()
 
 
 def hunt(killers: Killers, mutant: Mutant, luck: Counter[str]) -> str:
