@@ -298,7 +298,7 @@ ACTS: Final[dict[Act, int]] = {
 """Each act, and in how many percent of the experiments it is used."""
 ACTS_WITH_VOTES: Final[dict[Act, int]] = {
     strike: 45, strand: 35, lag: 25, hold: 35, bounce: 35, blackout: 25, crash: 35, split: 15,
-    churn: 60, contest: 40,
+    churn: 70, contest: 45,
 }  # fmt: skip
 """The same where replicas vote: there is no controller to ask for anything."""
 

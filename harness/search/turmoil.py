@@ -32,16 +32,16 @@ def churn(scene: Scene) -> None:
     """One leader after another is cut off, dies or stands still: as soon as it leads, or when it
     has written or committed a little. It is back by the next election, or the one after."""
     choose = scene.choose
-    for _ in range(choose.pick((3, 2, 4))):
+    for _ in range(choose.pick((3, 3, 4, 2))):
         when = scene.in_office(choose.pick((0, 0, 0, 1, 30)))
         at, epoch = {"partition": scene.partition, "role": "leader"}, scene.elections + 1
         if choose.chance(50):
             match: dict[str, Any] = {**at, "leader_epoch": {"at_least": epoch}}
-            event, nth = choose.pick((("hw", 1), ("hw", 1), ("hw", 2), ("append", 1)))
+            event, nth = choose.pick((("hw", 1), ("hw", 1), ("hw", 1), ("hw", 2), ("append", 1)))
             when = {"after": After(
                 event=event, match=match, nth=nth, delay_ms=choose.pick((0, 0, 2))
             )}  # fmt: skip
-        scene.faults.append(_fall(scene, scene.span_ms(150, 250, 400, 80), when))
+        scene.faults.append(_fall(scene, scene.span_ms(150, 250, 250, 400, 80), when))
         scene.feel_election()
 
 
@@ -60,23 +60,28 @@ def _fall(scene: Scene, span: int, when: When) -> Fault:
 
 
 def contest(scene: Scene) -> None:
-    """An election under bad conditions: nobody leads at once, votes are late or lost on the way to
-    or from one of the candidates, and a voter is restarted as soon as it has voted or stood."""
+    """An election under bad conditions: nobody leads at once, one candidate's votes are late, it
+    and another may not hear each other, and a voter is restarted as soon as it has voted."""
     choose, when = scene.choose, scene.when()
-    names = scene.cluster.broker_names()
+    names = list(scene.cluster.broker_names())
     if choose.chance(70):
         on = choose.pick((",".join(names), scene.leader))
         scene.faults.append(Kill(on=on, for_ms=choose.pick((1, 20, 50)), **when))
     else:
         scene.faults.append(_fall(scene, scene.span_ms(150, 250), when))
     slow = choose.pick(names)
+    span = scene.span_ms(250, 400, 150)
+    pre: dict[str, Any] = {"pre": False} if choose.chance(60) else {}
     scene.faults.append(Link(
-        on=slow, to="rest", two_way=choose.chance(60), kinds=choose.pick((("vote",), ("voted",),
-        ("vote", "voted"), ("vote", "voted", "begin-epoch"))), match={"partition": scene.partition},
-        action=choose.pick(("delay", "delay", "hold")), delay_ms=choose.pick((40, 20, 80, 120)),
-        for_ms=scene.span_ms(200, 100, 400), **when,
+        on=slow, to="rest", kinds=choose.pick((("vote",), ("vote", "voted"), ("voted",))),
+        match={"partition": scene.partition, **pre}, two_way=choose.chance(25),
+        action=choose.pick(("delay", "delay", "delay", "hold")),
+        delay_ms=choose.pick((80, 40, 120)), for_ms=span, **when,
     ))  # fmt: skip
     voter = choose.pick([name for name in names if name != slow])
+    others = [name for name in names if name not in (slow, voter)]
+    if others and choose.chance(50):
+        scene.faults.append(Cut(on=slow, to=choose.pick(others), for_ms=span, **when))
     voted = stands_or_votes(scene, voter, choose.pick((1, 1, 2)))
     if choose.chance(60):
         scene.faults.append(Kill(on=voter, for_ms=choose.pick((0, 5, 30)), after=voted))
