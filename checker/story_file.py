@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.story import tell
+from checker.story import read_of, tell
 from checker.verdict import Anomaly, RunResult, Story, Verdict
 
 STORY: Final = "story.json"
@@ -22,7 +22,7 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
         return None
     sentences = tell(
         _events(folder, finding.partition), _lines(folder / "faults.jsonl", ()),
-        partition=finding.partition, offset=finding.offset,
+        partition=finding.partition, offset=finding.offset, read_us=read_of(finding),
     )  # fmt: skip
     if not sentences:
         return None

@@ -78,6 +78,9 @@ def run(
     store: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("store"),
     no_hub: Annotated[bool, typer.Option("--no-hub", help="No link hub: no link faults.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Build no page.")] = False,
+    no_control: Annotated[
+        bool, typer.Option("--no-control", help="Of a failure, do not simulate it for its page.")
+    ] = False,
     no_spark: NoSpark = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -93,8 +96,8 @@ def run(
         faults=faults, seed=seed, flush=flush, switches=tuple(switch or ()), hub=not no_hub,
     )  # fmt: skip
     how = Presentation(
-        name=name, store=store, hub=not no_hub, report=not no_report, spark=not no_spark,
-        quiet=quiet, json=json, open_page=open_page,
+        name=name, store=store, hub=not no_hub, report=not no_report, control=not no_control,
+        spark=not no_spark, quiet=quiet, json=json, open_page=open_page,
     )  # fmt: skip
     return run_command(wishes, how)
 
@@ -115,10 +118,14 @@ def check(
     again: Annotated[
         bool, typer.Option("--again", help="Also what was judged and has not changed since.")
     ] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Build no page of a single failing run.")
+    ] = False,
 ) -> int:
     """Judge run folders, or all in a store: what is there, even of a run that was killed."""
     from harness.judge import Keep, SparkOptions, SparkSoon, judge, run_folders, wrong_lines
     from harness.judge import summarise as summary
+    from harness.pages import is_invalid, page_after
 
     if validate:
         sentences = [sentence for path in runs for sentence in wrong_lines(path)]
@@ -131,7 +138,9 @@ def check(
         _print_json(results)
     else:
         for folder, result in zip(folders, results, strict=True):
-            print(summary(folder, result))
+            print(summary(folder, result), flush=True)
+        if not no_report and out is None and len(folders) == 1 and is_invalid(folders[0]):
+            print(f"  page        {page_after(folders[0], _tell) or 'none'}")
     return EXIT_CODES[worst(result.verdict for result in results)]
 
 

@@ -14,18 +14,28 @@ import msgspec
 from multiprocess import get_context
 
 from harness.cli_replay import Replay, outcomes_of
+from harness.options import load_schedule
 from harness.progress import Progress
 from harness.search import museum, museum_table
+from harness.search.explain import EXPLANATION, explain, write
 from harness.search.museum import CHUNK, Entry, Exhibited, Guarded
 from harness.search.museum_table import Replayed
 from harness.search.real_form import real_form
-from node.errors import UsageError
+from nemesis.schedule import Schedule
+from node.errors import FloodmarkError, UsageError
 
 EXIT_ALL: Final = 0
 EXIT_OPEN: Final = 1
 FIRST_SECONDS: Final = 20.0
 """What the first round gives each search; most exhibits need less."""
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
+
+
+class _Explained(msgspec.Struct):
+    """What is needed of an explanation: the digest of its schedule."""
+
+    schedule: str
 
 
 class MuseumWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +66,8 @@ def museum_command(wish: MuseumWish) -> int:
             if entry.schedule is not None:
                 file = folder / f"{entry.exhibit.code}-{entry.seed}.schedule.json".lower()
                 file.write_bytes(entry.schedule.to_pretty_json())
+        for written in _explained(wish, folder):
+            progress.tell(f"explained in {written}")
         for guarded in _guarded(wish, folder):
             progress.note(museum_table.guarded_lines([guarded])[0])
             _save(folder / _guard_name(guarded.protocol, guarded.seed, guarded.first), guarded)
@@ -92,6 +104,27 @@ def _hunted(wish: MuseumWish, wanted: list[Exhibited], folder: Path) -> Iterator
         seconds = min(2 * seconds, wish.seconds)
 
 
+def _explained(wish: MuseumWish, folder: Path) -> Iterator[Path]:
+    """Say of every schedule in the museum why it fails, unless that was said of it before."""
+    jobs = []
+    for file in sorted(folder.glob("*.schedule.json")):
+        try:
+            schedule = load_schedule(file)
+        except FloodmarkError:
+            continue  # Of another version: `floodmark replay` says why.
+        target = file.with_name(file.name.replace(".schedule.json", f".{EXPLANATION}"))
+        before = _load(target, _Explained)
+        if before is None or before.schedule != schedule.digest():
+            jobs.append((schedule, target))
+    yield from _spread(explained_in, jobs, wish.cores)
+
+
+def explained_in(schedule: Schedule, target: Path) -> Path:
+    """Write why a schedule fails, as one piece of work; returns where."""
+    write(explain(schedule), target)
+    return target
+
+
 def _guarded(wish: MuseumWish, folder: Path) -> Iterator[Guarded]:
     """The stretches of schedules on correct protocols that were not done yet."""
     jobs = [
@@ -103,7 +136,7 @@ def _guarded(wish: MuseumWish, folder: Path) -> Iterator[Guarded]:
     yield from _spread(museum.guard, jobs, wish.cores)
 
 
-def _spread(work: Callable[..., T], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[T]:
+def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[R]:
     """Results as they come; on one core in this process."""
     if cores == 1:
         yield from (work(*job) for job in jobs)

@@ -10,9 +10,9 @@ import msgspec
 
 from checker.verdict import EXIT_CODES, RunResult
 from harness.interrupts import Interrupts, StopNow
-from harness.judge import SparkSoon, build_page, judge, summarise, tidy
+from harness.judge import SparkSoon, judge, summarise, tidy
 from harness.options import Wishes, default_name, to_schedule
-from harness.pages import bring_finding
+from harness.pages import bring_finding, page_after
 from harness.progress import Progress
 from harness.real.cluster import RealCluster
 from harness.run import Run, RunSettings
@@ -26,6 +26,7 @@ class Presentation(msgspec.Struct, frozen=True, kw_only=True):
     store: Path = Path("store")
     hub: bool = True
     report: bool = True
+    control: bool = True
     spark: bool = True
     quiet: bool = False
     json: bool = False
@@ -56,13 +57,20 @@ def run_command(wishes: Wishes, how: Presentation) -> int:
         progress.phase("judging")
         result = judge([run.folder.path], spark, progress.note)[0]
         bring_finding(wishes.schedule, run.folder.path, progress.note)
-        page = None
-        if how.report:
-            progress.phase("building the page")
-            page = build_page(run.folder.path, progress.note)
         tidy(run.folder.path, result)
-    _print(run, result, page, how)
+    if not how.json:
+        print(summarise(run.folder.path, result), flush=True)
+    _print_page(run, result, _page(run.folder.path, how), how)
     return EXIT_CODES[result.verdict]
+
+
+def _page(folder: Path, how: Presentation) -> Path | None:
+    """The page, after the verdict: nothing that goes wrong with it changes that."""
+    if not how.report:
+        return None
+    with Progress(quiet=how.quiet) as progress:
+        progress.phase("building the page")
+        return page_after(folder, progress.note, control=how.control)
 
 
 def _headline(schedule: Schedule, folder: Path) -> str:
@@ -76,7 +84,7 @@ def _headline(schedule: Schedule, folder: Path) -> str:
     )
 
 
-def _print(run: Run, result: RunResult, page: Path | None, how: Presentation) -> None:
+def _print_page(run: Run, result: RunResult, page: Path | None, how: Presentation) -> None:
     folder = run.folder.path
     if how.json:
         told = {
@@ -85,7 +93,6 @@ def _print(run: Run, result: RunResult, page: Path | None, how: Presentation) ->
         }  # fmt: skip
         print(msgspec.json.encode(told).decode())
     else:
-        print(summarise(folder, result))
         print(f"  page        {page}" if page else f"  folder      {folder}")
     if how.open_page and page is not None:
         webbrowser.open(page.absolute().as_uri())

@@ -102,6 +102,7 @@ def _told(finding: Finding, kept: Saved) -> Iterator[str]:
     )
     yield from (f"  {line}" for line in in_lines(kept.explanation))
     yield f"  replay: floodmark replay {kept.folder}"
+    yield f"  page: floodmark report {kept.folder}"
 
 
 def _real_line(form: RealForm | None, folder: Path) -> str:

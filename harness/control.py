@@ -18,13 +18,13 @@ import msgspec
 from harness.options import load_schedule
 from harness.rundir import write_whole
 from harness.sim.run import SimResult, simulate
-from nemesis.schedule import Schedule
+from nemesis.schedule import ElectUnclean, Schedule
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
 from node.errors import FloodmarkError
 
 CONTROL: Final = "control.json"
-_PROMISES: Final = ("name", "citation", "expected")
+_PROMISES: Final = ("name", "citation", "expected", "clean_only")
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +57,15 @@ class _Run(msgspec.Struct, frozen=True):
     world: str = ""
 
 
-def nearest_correct(name: str) -> Protocol:
+def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
     """The protocol expected to hold every property that differs from `name` in fewest choices;
-    of equally near ones the first in the registry. Raises UsageError for an unknown name."""
+    of equally near ones the first in the registry. Unless all is `clean` (flush=sync and no unclean
+    election) only one whose word covers that. Raises UsageError for an unknown name."""
     given = protocols.protocol(name)
-    correct = [p for p in protocols.REGISTRY.values() if all(e == "holds" for _, e in p.expected)]
+    correct = [
+        p for p in protocols.REGISTRY.values()
+        if all(e == "holds" for _, e in p.expected) and (clean or not p.clean_only)
+    ]
     choices = [f.name for f in fields(Protocol) if f.name not in _PROMISES]
 
     def distance(other: Protocol) -> int:
@@ -87,7 +91,9 @@ def make_control(folder: Path) -> Control:
 
 def _made(schedule: Schedule, seed: int, like: Path | None) -> Control:
     cluster = schedule.cluster
-    nearest = nearest_correct(cluster.protocol)
+    asked = any(isinstance(fault, ElectUnclean) for fault in schedule.faults)
+    clean = cluster.flush == "sync" and not (cluster.unclean_election or asked)
+    nearest = nearest_correct(cluster.protocol, clean=clean)
     replaced = msgspec.structs.replace(cluster, protocol=nearest.name, switches=())
     other = msgspec.structs.replace(schedule, cluster=replaced)
     try:

@@ -180,10 +180,12 @@ def run_folders(paths: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in paths:
-        inside = sorted(p.parent for depth in ("*", "*/*") for p in path.glob(f"{depth}/run.json"))
+        depths = ("*", "*/*", "findings/*/simulated")
+        inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
         # `latest` in a store is a link to one of the others.
         inside = [folder for folder in inside if not folder.is_symlink()]
-        is_run = any((path / part).exists() for part in _PARTS)
+        # The folder of a finding has a schedule, and the run of it inside.
+        is_run = any((path / part).exists() for part in _PARTS[:2])
         found += inside if inside and not is_run else [run_folder(path)]
     return found
 

@@ -5,9 +5,12 @@ Nothing here may change a verdict: what cannot be made is told in a sentence and
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import msgspec
@@ -19,11 +22,12 @@ from harness.options import load_schedule
 from harness.search.explain import EXPLANATION
 from harness.search.findings import DRAWN, REAL, SCHEDULE
 from harness.sim.run import simulate
-from node.errors import FloodmarkError
 from reports import build
 
 FINDING: Final = "finding"
 SIMULATED: Final = "simulated"
+CONTROL_LIMIT_S: Final = 15.0
+"""So long somebody waits for the control of a run that was just judged."""
 
 Tell = Callable[[str], None]
 
@@ -46,17 +50,62 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
 
 
 def page_of(run: Path, tell: Tell) -> Path:
-    """Build the page of a run folder, with the control of a failure if it has none yet.
+    """Build the page of a run folder, with still plots and, of a failure, its control.
 
     Raises ReportError when there is no page to be had.
     """
-    if _is_invalid(run) and not (run / CONTROL).exists():
-        tell(f"Running the schedule of {run} twice in the simulated world, for its control ...")
-        try:
-            make_control(run)
-        except (FloodmarkError, AssertionError, LookupError, TypeError, ValueError) as error:
-            tell(f"The control of {run} could not be run: {error}")
+    if is_invalid(run):
+        _control(run, tell)
     return build(run, plots=True)
+
+
+def page_after(run: Path, tell: Tell, *, control: bool = True) -> Path | None:
+    """The page of a run that was just judged: of a failure as `page_of` makes it, if its control
+    takes at most `CONTROL_LIMIT_S`; of others without still plots. Nothing is raised, and Ctrl-C
+    only leaves the control out: the verdict has been told. Main thread only."""
+    failed = is_invalid(run)
+    if failed and control:
+        try:
+            with _at_most(CONTROL_LIMIT_S):
+                _control(run, tell)
+        except (TooLong, KeyboardInterrupt):
+            tell(f"The control is left out; to make it: floodmark report {run}")
+    try:
+        return build(run, plots=failed)
+    except (Exception, KeyboardInterrupt) as error:
+        tell(f"The page could not be built: {error or type(error).__name__}")
+        return None
+
+
+def _control(run: Path, tell: Tell) -> None:
+    """Make the control of a failure, if it has a schedule and no control yet."""
+    if (run / CONTROL).exists() or not (run / SCHEDULE).exists():
+        return
+    tell(f"Running the schedule of {run} twice in the simulated world, for its control ...")
+    try:
+        make_control(run)
+    except Exception as error:
+        tell(f"The control of {run} could not be run: {error}")
+
+
+class TooLong(BaseException):
+    """Time is up. No error that anything in between may catch."""
+
+
+@contextlib.contextmanager
+def _at_most(limit_s: float) -> Iterator[None]:
+    """Raises TooLong in the block when its time is up."""
+
+    def up(number: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def page_of_finding(finding: Path, tell: Tell) -> Path:
@@ -78,9 +127,10 @@ def is_finding(path: Path) -> bool:
     return (path / EXPLANATION).is_file()
 
 
-def _is_invalid(run: Path) -> bool:
+def is_invalid(run: Path) -> bool:
+    """Whether a run was judged invalid."""
     try:
         result = msgspec.json.decode((run / "results.json").read_bytes(), type=RunResult)
     except (OSError, msgspec.DecodeError):
         return False
-    return result.verdict is Verdict.INVALID and (run / "schedule.json").exists()
+    return result.verdict is Verdict.INVALID

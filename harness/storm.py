@@ -5,7 +5,7 @@ Nobody sleeps for effect here: each phase ends when what it waits for is seen, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from harness.clock import Pace, RealPace
@@ -110,10 +110,12 @@ class Storm:
         self._progress.phase("recovery", limit_s)
         enough_us = self._pace.now_us() + round(self._patient_s(LEAST_RECOVERY_S) * 1e6)
         writes = self._schedule.workload.clients > 0
-        wanted = set(self._schedule.cluster.partition_names()) if writes else set()
+        names = self._schedule.cluster.partition_names()
+        wanted = set(names) if writes else set()
+        healed = {name: self._cluster.view.hw(name) for name in names}
 
         def recovered() -> bool:
-            if not self._info.phases.in_sync_us and self._all_in_sync():
+            if not self._info.phases.in_sync_us and self._all_in_sync(healed):
                 self._info.phases.in_sync_us = self._pace.now_us()
             long_enough = self._pace.now_us() >= enough_us
             acked = self._clients.status.progress.keys() >= wanted
@@ -124,13 +126,14 @@ class Storm:
         if wanted and progress.keys() >= wanted:
             self._info.phases.recovered_us = max(progress.values(), default=0)
 
-    def _all_in_sync(self) -> bool:
-        """Whether each partition's ISR is known to hold all its replicas. A protocol without an
-        ISR never says so: there the whole recovery limit is waited for."""
+    def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
+        """Whether each partition's ISR is known to hold all its replicas. Where there is no ISR:
+        whether all replicas are past `healed`, the high watermark as it was after the heal."""
         view = self._cluster.view
         return all(
             len(view.isr(name)) >= max(1, len(view.replicas(name)))
-            for name in self._schedule.cluster.partition_names()
+            or (not view.isr(name) and view.common_hw(name) > hw)
+            for name, hw in healed.items()
         )
 
     def stop_writing(self) -> None:

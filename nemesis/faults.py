@@ -176,7 +176,8 @@ class Break(_Fault, frozen=True, kw_only=True, tag="break"):
     Armed when the fault is injected, in the processes of `on` and in those that are started later;
     it counts from then on, in each process apart, and stops one process of a node once. `before`
     says where in the turn: "send", everything is on disk and in the trace, and no message of the
-    turn has left; "commit", nothing of the turn has been written. `for_ms` counts from the stop.
+    turn has left; "commit", nothing of the turn has been written, and only what does not wait for
+    the disk has left. `for_ms` counts from the stop.
     """
 
     on: str

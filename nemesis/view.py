@@ -30,6 +30,7 @@ class _Partition:
     seen: set[str] = field(default_factory=set)
     hw: int = 0
     hw_epoch: int = -1
+    knows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class ClusterView:
@@ -111,6 +112,15 @@ class ClusterView:
         """The high watermark as the latest leader last said; 0 when it said nothing."""
         return self._facts(partition).hw
 
+    def common_hw(self, partition: str) -> int:
+        """The high watermark that every replica has said it has, in the latest epoch in which one
+        was said; -1 while some replica has said nothing in that epoch. For partitions without an
+        ISR: whoever has the high watermark has the records below it."""
+        facts = self._facts(partition)
+        latest = max((epoch for epoch, _ in facts.knows.values()), default=-1)
+        said = [facts.knows.get(node, (-1, -1)) for node in self.replicas(partition)]
+        return min((hw if epoch == latest else -1 for epoch, hw in said), default=-1)
+
     def _facts(self, partition: str) -> _Partition:
         return self._partitions.get(partition, _NOTHING)
 
@@ -134,6 +144,9 @@ class ClusterView:
                 if event["leader_epoch"] > facts.leader_epoch and not event["leader"]:
                     facts.leader, facts.leader_epoch = NOBODY, event["leader_epoch"]
             case trace.HW:
+                facts.knows[node] = max(
+                    facts.knows.get(node, (-1, -1)), (event["leader_epoch"], event["hw"])
+                )
                 if event["role"] == "leader" and event["leader_epoch"] >= facts.hw_epoch:
                     facts.hw, facts.hw_epoch = event["hw"], event["leader_epoch"]
 

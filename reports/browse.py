@@ -69,8 +69,9 @@ class Store:
         self._known: dict[str, tuple[tuple[float, float], RunRow]] = {}
 
     def runs(self) -> list[RunRow]:
-        """All runs, the latest first."""
-        folders = [info.parent for info in self.path.glob("*/*/run.json")]
+        """All runs, the latest first; those of findings are simulated."""
+        places = ("*/*/run.json", "findings/*/simulated/run.json")
+        folders = [info.parent for place in places for info in self.path.glob(place)]
         # `latest` is a link to one of the others.
         found = [self._run(folder) for folder in folders if not folder.is_symlink()]
         return sorted(found, key=lambda row: (-row.modified_s, row.path))
@@ -106,7 +107,8 @@ def _fits(row: RunRow, wanted: Wanted, story: BucketStory | None) -> bool:
         return True
     if story is None:
         return wanted.bucket in row.classes
-    if row.path == story.shown.schedule.rpartition("/")[0]:
+    folder = story.shown.schedule.rpartition("/")[0]
+    if row.path in (folder, f"{folder}/simulated"):
         return True
     under = "+".join((row.protocol, *row.switches))
     about = story.shown

@@ -44,6 +44,7 @@ def sentence(folder: RunFolder) -> str:
         return words.clip(folder.result.sentence) or _bare(folder.verdict)
     recorded = len(folder.operations)
     what = words.count(recorded, "operation") if recorded else "no operation"
+    what = "a history in tables" if folder.in_tables else what
     last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
     unreadable = (folder.path / "results.json").exists()
     if unreadable:
@@ -143,6 +144,8 @@ def _exercised(folder: RunFolder) -> Badge:
 
 
 def _acked(folder: RunFolder) -> Badge:
+    if folder.in_tables:
+        return _acked_by_measures(folder)
     ops = folder.operations
     acked = ops.acked
     records = int(ops.count[acked].sum())
@@ -153,7 +156,17 @@ def _acked(folder: RunFolder) -> Badge:
                  "plain" if acked.any() else "unsure")  # fmt: skip
 
 
+def _acked_by_measures(folder: RunFolder) -> Badge:
+    """What the checker counted, where this page reads no operations."""
+    records = folder.result.measures.get("acked_records") if folder.result else None
+    value = words.count(records, "record") if isinstance(records, int) else "not counted"
+    return Badge("Acknowledged writes", value, "As the checker counted; the history is kept as "
+                 "tables only.", "plain")  # fmt: skip
+
+
 def _gap(folder: RunFolder) -> Badge:
+    if folder.in_tables:
+        return Badge("Longest gap", "not drawn", "The history is kept as tables only.", "plain")
     found = gaps(folder)
     if not found:
         return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")

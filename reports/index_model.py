@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,6 +110,16 @@ def buckets(nights: Sequence[Night]) -> list[BucketStory]:
 def _is_gone(night: Night, bucket: Bucket) -> bool:
     folder = bucket.schedule.rpartition("/")[0]
     return any(u.is_finding and folder and u.file.endswith(folder) for u in night.unmet)
+
+
+def still_open(nights: Sequence[Night], is_there: Callable[[str], bool]) -> list[BucketStory]:
+    """What earlier nights found on protocols that should hold and the last one neither met nor saw
+    mended, as long as its schedule is in the store (`is_there` of a path)."""
+    return [
+        story for story in buckets(nights)
+        if not (story.shown.expected or story.is_tonight or story.is_gone)
+        and is_there(story.shown.schedule)
+    ]  # fmt: skip
 
 
 def new_buckets(nights: Sequence[Night]) -> set[str]:

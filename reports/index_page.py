@@ -77,7 +77,7 @@ def _tone(last: Night | None) -> str:
     if last.red:
         return "invalid"
     proven = last.canary.result == "failed" or not last.real
-    return "valid" if last.state == "finished" and proven else "unknown"
+    return "valid" if last.state == "finished" and proven and not last.open else "unknown"
 
 
 def _stamp(last: Night | None) -> tuple[str, str]:
@@ -103,21 +103,15 @@ def _sentence(known: Sequence[Night]) -> str:
     )
     if _tone(night) == "valid":
         canary = "the canary failed" if night.real else "no canary was wanted"
-        return (
-            f"Night {night.number} found nothing that it should not: {done}; {canary}"
-            f"{_not_again(known)}."
-        )
-    why = "it was not finished" if night.state != "finished" else "no canary was judged"
+        return f"Night {night.number} found nothing that it should not: {done}; {canary}."
+    if night.state != "finished":
+        why = "it was not finished"
+    elif night.open:
+        left = words.count(len(night.open), "bucket")
+        why = f"{left} of earlier nights {'is' if len(night.open) == 1 else 'are'} still open"
+    else:
+        why = "no canary was judged"
     return f"Night {night.number} has found nothing so far, but {why}: {done}."
-
-
-def _not_again(known: Sequence[Night]) -> str:
-    """What earlier nights found and this one neither met nor saw mended."""
-    left = [
-        story for story in index_model.buckets(known)
-        if not (story.shown.expected or story.is_tonight or story.is_gone)
-    ]  # fmt: skip
-    return f"; {words.count(len(left), 'bucket')} of earlier nights not met again" if left else ""
 
 
 def _most(table: dict[str, dict[str, int]]) -> int:

@@ -127,6 +127,8 @@ class RunFolder:
     curves: Curves = field(default_factory=Curves)
     zero_us: int = 0
     last_us: int = 0
+    in_tables: bool = False
+    """The history is there as tables alone, which the checker reads and this page does not."""
 
     @property
     def verdict(self) -> Verdict:
@@ -191,7 +193,15 @@ def read(run_dir: Path) -> RunFolder:
     foci = _foci(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
     lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
-    ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
+    in_tables = _in_tables(run_dir)
+    if in_tables:
+        notes.add(
+            "The history is kept as tables only (no history.jsonl): verdict, findings and measures "
+            "rest on it, but its operations are not drawn here."
+        )
+        ops = operations.none()
+    else:
+        ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
     windows = [(f.partition, f.low, f.high) for f in foci]
     exits = [
         Exit(x.node, x.t_us, x.code, x.by, x.expected, x.incarnation)
@@ -209,8 +219,14 @@ def read(run_dir: Path) -> RunFolder:
         held=replicas.read_windows(run_dir, windows, notes), files=_files(run_dir), notes=notes,
         lines_of=lines_of, story=told, origin=read_origin(run_dir, notes),
         control=read_control(run_dir, notes), curves=measured.read(run_dir, notes),
-        zero_us=_zero(info, ops, lines, story), last_us=story.last_us,
+        zero_us=_zero(info, ops, lines, story), last_us=story.last_us, in_tables=in_tables,
     )  # fmt: skip
+
+
+def _in_tables(run_dir: Path) -> bool:
+    tables = run_dir / "tables"
+    kept = (tables / "ops.parquet").exists() or (tables / "ops").is_dir()
+    return kept and not (run_dir / "history.jsonl").exists()
 
 
 def _schedule(run_dir: Path, notes: Notes) -> Schedule | None:

@@ -122,6 +122,8 @@ class Night(msgspec.Struct, kw_only=True):
     """One night. `state`: finished, stopped, disk-full, failed, or running (also of a killed one).
 
     `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
+    `open` are the buckets of earlier nights that should not be, were not met tonight, and were not
+    seen mended either; `proved_nothing` are real runs without a verdict, and why.
     `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of each
     property ("holds", "violable"). `real` is False where no real processes were wanted: then there
     is no canary.
@@ -151,6 +153,8 @@ class Night(msgspec.Struct, kw_only=True):
     expected: dict[str, dict[str, str]] = {}
     kinds: tuple[str, ...] = ()
     red: list[str] = []
+    open: list[str] = []
+    proved_nothing: list[str] = []
     problems: list[str] = []
 
 

@@ -196,6 +196,11 @@ class _Rows:
         )  # fmt: skip
 
 
+def none() -> Operations:
+    """No operation at all."""
+    return _Rows().finish()
+
+
 def read(
     path: Path, foci: Iterable[Focus], notes: Notes,
     lines_of: dict[int, tuple[int, int]] | None = None,

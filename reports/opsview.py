@@ -18,6 +18,7 @@ MOST_ROWS: Final = 32
 MOST_TITLED: Final = 3_000
 MOST_ODD_TITLED: Final = 500
 MOST_RINGS: Final = 300
+IN_TABLES: Final = "Not drawn: the history is kept as tables only."
 MERGE_GAP: Final = svg.UNITS // svg.BINS
 
 Ints = npt.NDArray[np.int64]
@@ -43,7 +44,8 @@ def section(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Section:
     """Rows of clients over the axis; `anchors` gives witness operations ids to link to."""
     ops = folder.operations
     if not len(ops):
-        return Section("Operations", (), note="No operation was recorded.")
+        why = IN_TABLES if folder.in_tables else "No operation was recorded."
+        return Section("Operations", (), note=why)
     ends = _ends(folder)
     visible = (ends >= axis.start_us) & (ops.invoked_us <= axis.end_us)
     shown = np.flatnonzero(visible)

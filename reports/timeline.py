@@ -91,14 +91,15 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
     marker = Markup("")
     if found is not None and found.t_us >= 0 and axis.covers(found.t_us):
         marker = Markup(f'<i class="marker" style="{axis.place(found.t_us)}"></i>')
+    # Without operations one section says why; empty charts would say that nothing happened.
+    writes = () if folder.in_tables else (charts.latency(folder, axis), charts.rate(folder, axis))
     return View(
         name=name, title=title, axis=axis, shades=lanes.shades(folder, axis), marker=marker,
         top=tuple([*top, flags] if flags else top),
         sections=(
             lanes.fault_section(folder, axis),
             opsview.section(folder, axis, anchors=anchors),
-            charts.latency(folder, axis),
-            charts.rate(folder, axis),
+            *writes,
             *curves.sections(folder, axis, [a.partition for a in folder.anomalies]),
         ),
         strips=tuple(strip.sections(folder, axis)),

@@ -16,6 +16,7 @@ from harness.night.plan import Settings
 from harness.night.rows import AnyRow, Hunted, Replayed, Searched
 from harness.night.whole import Wish, whole_night
 from harness.night.workers import Done
+from harness.options import load_schedule
 from harness.progress import Progress
 from harness.search.campaign import Finding
 from nemesis.schedule import Cluster, Expectation, Kill, Schedule, Workload
@@ -60,6 +61,8 @@ class FakeHands:
         self.canary = Verdict.INVALID
         self.storms: dict[str, str] = {}
         """By protocol, the anomaly of lost writes that its storms show."""
+        self.idle = ""
+        """The protocol whose storms strike nobody."""
         self.differ = False
         self.mended = False
         """Whether what was once found no longer fails."""
@@ -102,7 +105,11 @@ class FakeHands:
             case SearchJob():
                 found = self.finds if job.protocol == "kafka" else []
                 buckets = {f.bucket: 2 for f in found}
-                kept = [corpus.keep(f, Path(job.store)) for f in found if f.bucket not in job.known]
+                new = [f for f in found if f.bucket not in job.known]
+                kept = [
+                    corpus.keep(f, Path(job.store), self.told.append, with_page=nth < job.pages)
+                    for nth, f in enumerate(new)
+                ]
                 return Searched(
                     key=job.key, protocol=job.protocol, engine=job.engine, seed=job.seed,
                     schedules=100, virtual_us=200_000_000, events=5000, kept=kept, buckets=buckets,
@@ -118,9 +125,12 @@ class FakeHands:
                 return Digests(schedules=(Schedule(),), digests=(digest,))
             case ReplayJob():
                 gone = self.mended and "findings" in job.file
+                schedule = load_schedule(Path(job.file))
                 return Replayed(
-                    key=job.key, file=job.file, protocol="kafka", expectation=Expectation(),
-                    met=not gone, verdict="valid", sentence="valid.",
+                    key=job.key, file=job.file, protocol=schedule.cluster.protocol,
+                    expectation=schedule.expectation, met=not gone, verdict="valid",
+                    sentence="valid.", switches=schedule.cluster.switches, faults=9,
+                    found=corpus.named(Path(job.file), schedule),
                 )  # fmt: skip
 
     def run(self, schedule: Schedule, name: str, store: Path) -> Path:
@@ -147,6 +157,11 @@ class FakeHands:
         verdict = Verdict.INVALID if anomaly else Verdict.VALID
         if "canary" in run:
             verdict, anomaly = self.canary, "lost"
+        elif about["protocol"] == self.idle:
+            return RunResult(
+                run=run, verdict=Verdict.NOT_EXERCISED,
+                sentence="not-exercised: fault 0 found no target.",
+            )  # fmt: skip
         if verdict is Verdict.VALID:
             return RunResult(run=run, verdict=verdict, sentence="valid: all is well.")
         return RunResult(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 import reports
-from harness import judge, pages
+from harness import cli, judge, pages
 from harness.control import Control, make_control, nearest_correct
 from harness.sim.run import simulate
 from nemesis import library
@@ -26,6 +28,10 @@ def test_the_nearest_correct_protocol_shares_most_choices(given: str, nearest: s
     found = nearest_correct(given)
     assert found.name == nearest
     assert all(expected == "holds" for _, expected in protocols.REGISTRY[nearest].expected)
+
+
+def test_a_schedule_with_lying_disks_gets_a_protocol_that_promises_to_live_with_them() -> None:
+    assert nearest_correct("high-watermark", clean=False).name == "kafka"
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +71,60 @@ class TestControl:
         for file in (failed / "trace").iterdir():
             (tmp_path / "trace" / file.name).write_bytes(file.read_bytes() + b"{}\n")
         assert make_control(tmp_path).same_again is False
+
+
+@pytest.fixture
+def judged(failed: Path, tmp_path: Path) -> Path:
+    """The same run as it is when its verdict has just been told."""
+    run = tmp_path / "kip-101" / "simulated-1"
+    shutil.copytree(failed, run, ignore=shutil.ignore_patterns("control.json", "report.html"))
+    return run
+
+
+class TestAfterTheVerdict:
+    def test_a_failure_has_stills_and_control_at_once(
+        self, judged: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", "--no-spark", str(judged)])
+        assert ended.value.code == 1
+        assert capsys.readouterr().out.endswith(f"  page        {judged / 'report.html'}\n")
+        text = (judged / "report.html").read_text("utf-8")
+        assert "what differs between the two is to blame" in text
+        assert "data:image/png;base64" in text
+
+    def test_the_control_may_be_left_out(self, judged: Path) -> None:
+        assert pages.page_after(judged, pytest.fail, control=False) == judged / "report.html"
+        assert not (judged / "control.json").exists()
+        assert "not run" in (judged / "report.html").read_text("utf-8")
+
+    @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), KeyboardInterrupt()])
+    def test_whatever_happens_to_the_control_there_is_a_page(
+        self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    ) -> None:
+        def broken(folder: Path) -> Control:
+            raise error
+
+        monkeypatch.setattr(pages, "make_control", broken)
+        monkeypatch.setattr(pages, "build", lambda run, plots: run / "report.html")
+        told: list[str] = []
+        assert pages.page_after(judged, told.append) is not None
+        assert told[-1].startswith(("The control of", "The control is left out"))
+
+    def test_a_control_that_takes_too_long_is_left_out(
+        self, judged: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def endless(folder: Path) -> Control:
+            while True:
+                pass
+
+        monkeypatch.setattr(pages, "make_control", endless)
+        monkeypatch.setattr(pages, "build", lambda run, plots: run / "report.html")
+        monkeypatch.setattr(pages, "CONTROL_LIMIT_S", 0.01)
+        told: list[str] = []
+        assert pages.page_after(judged, told.append) is not None
+        assert told[-1] == f"The control is left out; to make it: floodmark report {judged}"
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 class TestFinding:

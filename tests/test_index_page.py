@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from harness.browser import Browser
 from reports import index_model
 from reports.index_page import render_index
 from reports.night import Bucket, Canary, Cell, Night, TimeToBug, Totals, Unmet
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 LOST = "no-lost-acknowledged-write"
 EXPECTED = {"kafka": {LOST: "holds", "liveness": "holds"},
             "quorum-naive": {LOST: "violable", "liveness": "holds"},
@@ -133,12 +131,26 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
 
 def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
     first, second = night(1, buckets=[bucket("cut", 3, faults=2)], red=["x"]), night(2)
-    assert "; 1 bucket of earlier nights not met again." in text(written(tmp_path, first, second))
+    (left,) = index_model.still_open([first, second], lambda path: path == "findings/cut-2.json")
+    assert left.shown.name == f"{LOST}: cut"
+    assert not index_model.still_open([first, second], lambda path: False), "nothing is left of it"
+    second.open = [f"kafka: {left.shown.name}"]
+    said = text(written(tmp_path, first, second))
+    assert "open Night 2 has found nothing so far, but 1 bucket of earlier nights is still" in said
+    assert f"still open: kafka: {LOST}: cut" in said
+    second.open = []
     second.unmet = [Unmet(file="store/findings", world="simulated", expected="invalid",
                           verdict="valid", sentence="valid.", is_finding=True)]  # fmt: skip
+    assert not index_model.still_open([first, second], lambda path: True), "mended"
     said = text(written(tmp_path, first, second))
-    assert "not met again" not in said
+    assert "still open" not in said
     assert f"no longer fails kafka · {LOST}: cut" in said
+
+
+def test_runs_that_prove_nothing_say_why(tmp_path: Path) -> None:
+    idle = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
+    said = text(written(tmp_path, night(1, proved_nothing=idle)))
+    assert f"Real runs of the last night that prove nothing {idle[0]}" in said
 
 
 def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
@@ -190,33 +202,24 @@ def test_a_night_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.xdist_group("browser")
-@pytest.mark.parametrize("width", [1280, 375])
-def test_the_page_fits_and_loads_nothing(tmp_path: Path, width: int) -> None:
-    """In a browser without any network; the frame is as wide as the screen."""
-    assert BROWSER is not None
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (375, True)])
+def test_the_page_fits_and_loads_nothing(tmp_path: Path, width: int, dark: bool) -> None:
+    """In a browser without any network."""
     many = [bucket(f"kind-{n}-with-a-rather-long-name-of-its-mechanism", n + 1) for n in range(4)]
-    page = written(tmp_path, *(night(n, buckets=many, red=["one", "two"]) for n in range(1, 40)))
-    assert not re.search(r"<script|https?://|@import|url\(", page)
-    measure = """<script>addEventListener("load", () => {
-      const wide = [...document.querySelectorAll("body *")].filter((x) =>
-        x.getBoundingClientRect().right > innerWidth + 1 && !x.closest(".scroll, .skip, .sr"));
-      parent.postMessage("wide: " + wide.map((x) => x.className || x.tagName).join(","), "*");
-    });</script></body>"""
-    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-    (tmp_path / "driven.html").write_text(policy.sub("", page).replace("</body>", measure))
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        '<body><script>addEventListener("message", (event) => {'
-        " document.body.dataset.said = event.data; });</script>"
-        f'<iframe src="driven.html" style="border:0;width:{width}px;height:3000px"></iframe>'
-    )
-    done = subprocess.run(
-        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu",
-         "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", "--virtual-time-budget=4000", "--dump-dom", frame.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert 'data-said="wide: "' in done.stdout
-    assert "CONSOLE" not in done.stderr
+    known = [night(n, buckets=many, red=["one", "two"]) for n in range(1, 40)]
+    known[-1].open = [f"kafka: {many[0].name} (simulated, last met in night 7)"]
+    text = written(tmp_path, *known)
+    assert not re.search(r"<script|https?://|@import|url\(", text)
+    file = tmp_path / "index.html"
+    file.write_text(text, encoding="utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        page = browser.open(file, width=width, height=3000, dark=dark)
+        assert page.console == []
+        assert page.requests == [file.resolve().as_uri()]
+        assert page.run("document.documentElement.scrollWidth") <= width
+        wide = page.run(
+            "[...document.querySelectorAll('body *')].filter(x => !x.closest('.scroll, .skip, .sr')"
+            " && x.getBoundingClientRect().right > innerWidth + 1).map(x => x.outerHTML)"
+        )
+        assert wide == []

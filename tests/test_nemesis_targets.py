@@ -218,3 +218,19 @@ def test_storms_spare_the_voters_of_a_small_quorum(voters: int, hit: str) -> Non
     for target in ("controller", "v1"):
         found = resolve(target, view, cluster, random.Random(0), among, spare_voters=True)
         assert " ".join(found.nodes) == hit
+
+
+def test_where_there_is_no_isr_the_high_watermark_that_all_have_tells_who_is_in_sync() -> None:
+    def said(node: str, what: str, epoch: int, value: int) -> dict[str, Any]:
+        rest = {"leo": 9, "leader_epoch": epoch, "role": what, "batch_end": True, "hash": ""}
+        return happened(node, trace.HW, "log-0", hw=value, **rest)
+
+    view = ClusterView()
+    for node in ("n1", "n2", "n3"):
+        view.observe(role(node, "leader" if node == "n1" else "follower", 1))
+    assert view.common_hw("log-0") == -1, "nobody has said anything"
+    for node, value in (("n1", 7), ("n2", 5), ("n3", 6)):
+        view.observe(said(node, "follower", 1, value))
+    assert view.common_hw("log-0") == 5
+    view.observe(said("n2", "leader", 2, 8))
+    assert view.common_hw("log-0") == -1, "in epoch 2 only n2 has said anything"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 from night_fakes import LOST, FakeHands, Killed, Nights, loses_a_write
 
 from checker.verdict import Verdict
-from harness.night import plan, rows
+from harness.night import corpus, plan, rows
 from harness.night.rows import Ran, Searched
+from harness.search import findings
 from node.core.protocol import REGISTRY
 from node.errors import StorageError, UsageError
 from reports.night import Night, nights
@@ -237,8 +240,10 @@ class TestBuckets:
         (bucket,) = (b for b in last(store).buckets if not b.expected)
         assert (bucket.protocol, bucket.world, bucket.property) == ("kafka", "simulated", LOST)
         assert (store.store / bucket.schedule).is_file()
+        assert bucket.page == f"{bucket.schedule.rpartition('/')[0]}/simulated/report.html"
         assert (store.store / bucket.page).is_file()
         assert bucket.replay.startswith("floodmark replay ")
+        assert f'<a href="{bucket.page}">' in (store.store / "index.html").read_text()
         assert "1 on protocols expected to hold, 1 of them new" in capsys.readouterr().out
 
         unclean = loses_a_write("unclean", faults=2)
@@ -266,6 +271,72 @@ class TestBuckets:
         assert mended.is_finding
         assert "no longer fails" in (store.store / "index.html").read_text()
 
+    def test_a_finding_that_somebody_saved_keeps_nights_red_too(self, store: Nights) -> None:
+        """`floodmark search` saves in the same place; so do people."""
+        saved = findings.save(loses_a_write("cut"), store.store / "findings")
+        assert store.night() == 1
+        (bucket,) = (b for b in last(store).buckets if not b.expected)
+        assert bucket.name == saved.explanation.bucket
+        assert bucket.replay == f"floodmark replay {saved.folder}"
+        assert (store.store / bucket.schedule).is_file()
+
+        assert store.night(lambda hands: setattr(hands, "mended", True)) == 0
+        assert [u.is_finding for u in last(store).unmet] == [True]
+
+    def test_a_finding_of_a_protocol_that_is_known_to_fail_is_no_news(self, store: Nights) -> None:
+        cut = loses_a_write("cut")
+        cluster = replace(cut.smallest.cluster, protocol="high-watermark")
+        findings.save(
+            replace(cut, smallest=replace(cut.smallest, cluster=cluster)), store.store / "findings"
+        )
+        assert store.night() == 0
+        assert last(store).totals.replays_met == last(store).totals.replays
+
+    def test_a_page_that_fails_costs_the_night_a_sentence(
+        self, store: Nights, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(folder: Path, tell: object) -> Path:
+            raise ZeroDivisionError("a bug of the page")
+
+        monkeypatch.setattr(corpus, "page_of_finding", broken)
+        assert store.night(lambda hands: setattr(hands, "finds", [loses_a_write("cut")])) == 1
+        (bucket,) = last(store).buckets
+        assert (bucket.page, (store.store / bucket.schedule).is_file()) == ("", True)
+        assert store.hands is not None
+        assert any("a bug of the page" in sentence for sentence in store.hands.told)
+
+    def test_only_so_many_findings_of_a_night_get_a_page(self, store: Nights) -> None:
+        finds = [loses_a_write("cut"), loses_a_write("unclean", faults=2)]
+        store.night(lambda hands: setattr(hands, "finds", finds), pages=1)
+        assert sorted(bool(b.page) for b in last(store).buckets) == [False, True]
+
+    def test_what_was_not_met_again_is_open_and_not_green(
+        self, store: Nights, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert store.night(lambda hands: hands.storms.update(quorum="lost")) == 1
+        capsys.readouterr()
+        assert store.night() == 2, "no storm hit it tonight, which proves nothing"
+        (line,) = last(store).open
+        assert line == f"quorum: {LOST}: lost (real, last met in night 1)"
+        said = capsys.readouterr().out
+        assert said.startswith("? OPEN  night 2, finished after ")
+        assert f"still open  1 bucket of earlier nights, not met again and not seen mended; " \
+               f"the first: {line}" in said
+        suite = ElementTree.parse(store.store / "junit.xml").getroot()[0]
+        assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
+
+        # Who has understood it removes the run.
+        (kept,) = store.store.glob("night-0001-quorum*")
+        shutil.rmtree(kept)
+        assert store.night() == 0
+
+    def test_a_finding_that_was_not_replayed_tonight_is_open(self, store: Nights) -> None:
+        cut = loses_a_write("cut")
+        assert store.night(lambda hands: setattr(hands, "finds", [cut])) == 1
+        key = f"replay/simulated/{cut.smallest.digest()}"
+        assert store.night(lambda hands: setattr(hands, "lose", key)) == 2
+        assert last(store).open == [f"kafka: {LOST}: cut (simulated, last met in night 1)"]
+
     def test_failures_of_protocols_that_are_known_to_fail_are_no_news(self, store: Nights) -> None:
         def known(hands: FakeHands) -> None:
             hands.storms = {name: "lost" for name, p in REGISTRY.items()
@@ -286,6 +357,29 @@ class TestBuckets:
         assert (bucket.protocol, bucket.name, bucket.expected) == ("quorum", f"{LOST}: lost", False)
         assert (store.store / bucket.page).is_file()
         assert bucket.replay == f"floodmark run --schedule {bucket.page.rpartition('/')[0]}"
+
+
+def test_of_each_class_a_few_real_runs_stay_the_smallest_among_them(store: Nights) -> None:
+    for _ in range(4):
+        store.night(lambda hands: hands.storms.update(quorum="lost"), kept_of_a_kind=2)
+    assert sum(b.count for night in nights(store.store)[0] for b in night.buckets) > 2
+    there = [run.parent for run in store.store.glob("night-*/2*/run.json")]
+    assert sum("canary" in str(folder) for folder in there) == 2
+    assert sum("canary" not in str(folder) for folder in there) == 2
+    (bucket,) = last(store).buckets
+    shown = f'<a href="{bucket.page}">page of the smallest</a>'
+    assert shown in (store.store / "index.html").read_text()
+
+
+def test_a_real_run_that_proves_nothing_says_why(
+    store: Nights, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert store.night(lambda hands: setattr(hands, "idle", "quorum")) == 0
+    why, *_ = last(store).proved_nothing
+    assert why.startswith("storm/quorum/")
+    assert why.endswith(": not-exercised: fault 0 found no target.")
+    assert "no proof    " in capsys.readouterr().out
+    assert "fault 0 found no target" in (store.store / "index.html").read_text()
 
 
 def test_junit_has_a_case_for_each_protocol_and_bucket(store: Nights) -> None:

@@ -20,7 +20,7 @@ from reports.night import nights
 
 SEARCH = SearchJob(
     key="search/0", protocol="high-watermark", engine="random", seed=0,
-    budget=Budget(until_failure=True), shrink_tries=30, store="",
+    budget=Budget(until_failure=True), shrink_tries=30, store="", pages=1,
 )  # fmt: skip
 
 

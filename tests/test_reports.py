@@ -237,6 +237,22 @@ class TestDamage:
         assert "a/b" in text
         assert ("✗ invalid" in text) == (lost != "results.json")
 
+    @pytest.mark.parametrize("parted", [False, True])
+    def test_a_history_in_tables_is_said_where_its_drawings_would_be(
+        self, tmp_path: Path, parted: bool
+    ) -> None:
+        folder = made.storm(tmp_path / "a" / "b", broken=True, rate=1)
+        (folder / "history.jsonl").unlink()
+        kept = folder / "tables" / ("ops" if parted else "ops.parquet")
+        kept.parent.mkdir(exist_ok=True)
+        kept.mkdir() if parted else kept.write_bytes(b"")
+        text = page(folder).text
+        assert "✗ invalid" in text
+        assert "Not drawn: the history is kept as tables only." in text
+        assert "its operations are not drawn here" in text
+        for claim in ("history.jsonl is missing", "No write was", "No operation was recorded"):
+            assert claim not in text
+
     @pytest.mark.parametrize("name", ["run.json", "schedule.json", "results.json"])
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run": 3}', b"\xff\xfe"])
     def test_a_broken_json_file_is_said(self, tmp_path: Path, name: str, content: bytes) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from checker.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness import cli
+from harness.judge import run_folders
 from harness.serve import StoreServer
 from reports.night import Bucket, Night
 
@@ -109,6 +110,27 @@ def test_the_list_is_a_page_that_links_to_pages(get: Get) -> None:
     assert opened.getheader("Content-Type") == "text/html; charset=utf-8"
     assert b"a failure" in opened.read()
     assert get("/store/bad/latest/run.json").status == 200, "a link within the store is followed"
+
+
+def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(
+    store: Path, get: Get
+) -> None:
+    made = make_run(store, "made", Verdict.INVALID, "kafka")
+    finding = store / "findings" / "kafka-1"
+    finding.mkdir(parents=True)
+    made.rename(finding / "simulated")
+    (finding / "schedule.json").write_text("{}")
+    key = "f" * 12
+    bucket = Bucket(key=key, protocol="kafka", world="simulated", property=LOST, name="x: y",
+                    expected=False, count=1, schedule="findings/kafka-1/schedule.json")  # fmt: skip
+    night = Night(number=2, seed=2, state="finished", started="", budget_s=1, used_s=1, cores=1,
+                  buckets=[bucket])  # fmt: skip
+    (store / "nights" / "0002.json").write_bytes(msgspec.json.encode(night))
+    assert paths(get, f"?bucket={key}") == ["findings"]
+    page = get("/store/findings/kafka-1/simulated/report.html")
+    assert page.status == 200
+    assert finding / "simulated" in run_folders([store])
+    assert run_folders([finding]) == [finding / "simulated"]
 
 
 def test_a_store_with_nothing_in_it_says_so(tmp_path: Path) -> None:

@@ -26,14 +26,17 @@ APPENDED: dict[str, Any] = {
     "on": "n1", "event": "append", "match": {"partition": "log-0", "role": "leader"}
 }  # fmt: skip
 
+THREE = Cluster(partitions=1, brokers=3)
 
-def run(*faults: Fault, sends: int = 1, must: str = "ok") -> SimResult:
+
+def run(
+    *faults: Fault, sends: int = 1, must: str = "ok", cluster: Cluster = THREE
+) -> SimResult:
     """One partition led by n1; writes of one record each, one after the other."""
     operations = tuple(Send(client="c1", at_ms=10, must=must) for _ in range(sends))  # type: ignore[arg-type]
     workload = Workload(
         clients=0, consumers=0, operations=operations, duration_ms=8000, timeout_ms=2000
     )
-    cluster = Cluster(partitions=1, brokers=3)
     return simulate(
         Schedule(cluster=cluster, workload=workload, faults=faults), seed=1, stop_at="never"
     )
@@ -71,6 +74,23 @@ def test_before_the_commit_nothing_of_the_turn_is_kept() -> None:
     assert ends(result) == ["info"]
     assert found_after_the_kill(result) == 0
     assert not events(result, lambda e: e["event"] == "append")
+
+
+@pytest.mark.parametrize(("told_too_soon", "ends_as"), [(False, "info"), (True, "ok")])
+def test_what_does_not_wait_for_the_disk_has_left_before_the_commit(
+    told_too_soon: bool, ends_as: str
+) -> None:
+    switches = ("ack-before-commit",) if told_too_soon else ()
+    alone = Cluster(
+        protocol="quorum", partitions=1, brokers=2, replication_factor=1, min_isr=1,
+        switches=switches,
+    )  # fmt: skip
+    result = run(
+        Break(at_ms=0, before="commit", **APPENDED), Kill(after=STOPPED, on="n1", for_ms=100),
+        must="any", cluster=alone,
+    )  # fmt: skip
+    assert ends(result) == [ends_as]
+    assert ("no-lost-acknowledged-write" in result.broken) is told_too_soon
 
 
 @pytest.mark.parametrize("before", ["send", "commit"])

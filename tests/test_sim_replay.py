@@ -9,9 +9,12 @@ import msgspec
 import pytest
 from sim_schedules import plan
 
+from harness import storm
 from harness.cli import main
+from harness.cli_replay import Replay, scheduled
 from nemesis import library
-from nemesis.schedule import Expectation, Kill, Schedule
+from nemesis.schedule import Expectation, Kill, Schedule, Timings, load
+from tests.harness_fakes import FakeCluster
 
 
 def replay(*words: str) -> int:
@@ -76,6 +79,49 @@ def test_a_kept_run_can_be_replayed_from_its_folder(
     assert replay(str(folder), "--seed", "4", "--json") == 0
     again = json.loads(capsys.readouterr().out)
     assert again["runs"][0]["digest"] == first["runs"][0]["digest"]
+
+
+@pytest.fixture
+def finding(tmp_path: Path) -> Path:
+    """What a search leaves: a schedule for the simulated world, and a form for real processes."""
+    folder = tmp_path / "findings" / "kafka-1"
+    folder.mkdir(parents=True)
+    timings = Timings(heartbeat_ms=1, session_ms=20, lag_ms=1)
+    calm = plan(duration_ms=60)
+    for name, seed in (("schedule.json", 5), ("drawn.json", 6), ("real.json", 7)):
+        made = msgspec.structs.replace(
+            calm, cluster=msgspec.structs.replace(calm.cluster, timings=timings),
+            workload=msgspec.structs.replace(calm.workload, seed=seed),
+        )  # fmt: skip
+        (folder / name).write_bytes(made.to_pretty_json())
+    (folder / "explain.json").write_text('{"bucket": "b"}')
+    return folder
+
+
+def test_a_finding_is_replayed_in_the_form_of_each_world(
+    finding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Real processes are stood in for by a cluster made of nothing."""
+    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+        monkeypatch.setattr(storm, name, 0.0)
+    monkeypatch.setattr("harness.real.cluster.RealCluster", FakeCluster)
+    replay(str(finding), "--json")
+    assert json.loads(capsys.readouterr().out)["runs"][0]["seed"] == 5
+    replay(str(finding), "--world", "real", "--quiet", "--json", "--keep", str(tmp_path / "kept"))
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["seed"] == 7
+    folder = Path(run["folder"])
+    assert load(folder / "schedule.json") == load(finding / "real.json")
+    # Why it fails comes along, for the page.
+    assert (folder / "finding" / "explain.json").is_file()
+
+
+def test_a_finding_without_a_form_for_real_processes_is_replayed_as_it_is(
+    finding: Path, tmp_path: Path
+) -> None:
+    (finding / "real.json").unlink()
+    assert scheduled(Replay(file=finding, world="real")) == load(finding / "schedule.json")
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,12 @@ def test_a_cluster_that_hangs_is_invalid_and_says_who_waits(
     assert result.broken == ("liveness",)
     assert {"n2 is down", "n3 is down"} <= set(result.waits)
     assert any(sentence.startswith("n1: leader of log-0") for sentence in result.waits)
+
+
+def test_voters_need_not_wait_for_the_whole_recovery_limit() -> None:
+    schedule = storm(3, kinds=("kill",), protocol="quorum")
+    run = simulate(schedule, seed=3)
+    phases = run.info.phases
+    assert run.verdict is Verdict.VALID, run.checked.sentence
+    assert 0 < phases.heal_us <= phases.in_sync_us
+    assert phases.stop_writing_us - phases.heal_us < run.info.recovery_limit_ms * 1000

@@ -12,20 +12,20 @@ from typing import Final
 
 import msgspec
 
-from harness.judge import build_page
-from harness.night.plan import is_expected
 from harness.options import load_schedule
+from harness.pages import SIMULATED, Tell, page_of_finding
 from harness.search.campaign import Finding
+from harness.search.explain import EXPLANATION
 from harness.search.findings import REAL, SCHEDULE, save
-from harness.sim.run import simulate
 from nemesis import library
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
 from reports.night import Bucket, bucket_key
 
 FINDINGS: Final = "findings"
-SIMULATED: Final = "simulated"
 PAGE: Final = "report.html"
+UNNAMED: Final = "?"
+"""Stands in a class for a mechanism that nobody has named."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +34,11 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     schedule: Schedule
 
-    @property
-    def is_finding(self) -> bool:
-        """Whether it fails on a protocol that should hold: then it is good news if it does not."""
-        expectation, cluster = self.schedule.expectation, self.schedule.cluster
-        broken = [expectation.property] if expectation.property else []
-        return expectation.verdict == "invalid" and not is_expected(
-            cluster.protocol, broken, cluster.switches
-        )
+
+class _Named(msgspec.Struct):
+    """What is needed of `explain.json`."""
+
+    bucket: str
 
 
 def simulated(store: Path) -> list[Saved]:
@@ -61,22 +58,53 @@ def real(store: Path) -> list[Saved]:
     return [*_loaded(files, ""), *_loaded(found, REAL)]
 
 
-def keep(finding: Finding, store: Path) -> Bucket:
-    """Save a finding as `floodmark search` does, with its run and page in the same folder.
+def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -> Bucket:
+    """Save a finding as `floodmark search` does; with a page, also run it in its folder.
 
-    Returns its bucket, not counted yet. Raises OSError or StorageError.
+    A page that fails is told and costs nothing else. Returns the finding's bucket, not counted yet.
+    Raises OSError.
     """
     kept = save(finding, store / FINDINGS)
     smallest = finding.smallest
-    simulate(smallest, seed=smallest.workload.seed, stop_at="never", keep=kept.folder)
-    page = build_page(kept.folder, lambda sentence: None)
+    page = _page(kept.folder, tell) if with_page else None
     protocol, folder = smallest.cluster.protocol, kept.folder.relative_to(store)
     return Bucket(
         key=bucket_key(protocol, SIMULATED, finding.bucket), protocol=protocol, world=SIMULATED,
         property=finding.property, name=finding.bucket, expected=False, count=0,
         sentence=finding.sentence, faults=len(smallest.faults), schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {kept.folder}", page="" if page is None else f"{folder}/{PAGE}",
+        replay=f"floodmark replay {kept.folder}",
+        page="" if page is None else str(page.relative_to(store)),
     )  # fmt: skip
+
+
+def named(file: Path, schedule: Schedule) -> str:
+    """The class of failure that a finding was saved for; "" for a file that is no finding."""
+    if file.parent.name != FINDINGS:
+        return ""
+    try:
+        return msgspec.json.decode((file / EXPLANATION).read_bytes(), type=_Named).bucket
+    except (OSError, msgspec.DecodeError):
+        return f"{schedule.expectation.property or UNNAMED}: {UNNAMED}"
+
+
+def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
+    """The bucket of a finding in `findings/` that no night made, not counted yet."""
+    folder = f"{FINDINGS}/{Path(file).name}"
+    return Bucket(
+        key=bucket_key(protocol, SIMULATED, name), protocol=protocol, world=SIMULATED,
+        property=name.partition(":")[0], name=name, expected=False, count=0, sentence=sentence,
+        faults=faults, schedule=f"{folder}/{SCHEDULE}", replay=f"floodmark replay {file}",
+        page=f"{folder}/{SIMULATED}/{PAGE}",
+    )  # fmt: skip
+
+
+def _page(folder: Path, tell: Tell) -> Path | None:
+    """The page of a finding; whatever goes wrong with it, the finding is kept all the same."""
+    try:
+        return page_of_finding(folder, lambda sentence: None)
+    except Exception as error:
+        tell(f"the page of {folder} could not be built: {type(error).__name__}: {error}")
+        return None
 
 
 def _loaded(files: list[Path], inside: str) -> Iterator[Saved]:

@@ -84,7 +84,7 @@ def _verdicted(
     if keep:
         build_page(folder, hands.tell)
         return Verdicted(judged, lambda: None)
-    return Verdicted(judged, lambda: _remove(folder))
+    return Verdicted(judged, lambda: remove(folder))
 
 
 def classes(result: RunResult) -> dict[str, str]:
@@ -96,7 +96,7 @@ def classes(result: RunResult) -> dict[str, str]:
     return found
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """A run folder, and that of its name when it was the last."""
     shutil.rmtree(folder, ignore_errors=True)
     parent = folder.parent

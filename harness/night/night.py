@@ -170,14 +170,14 @@ class Shift:
 
     def _searches(self, left_s: float) -> list[AnyJob]:
         settings, held = self._settings, correct_protocols()
-        known = self._known()
+        known, pages = self._known(), max(0, settings.pages - self._pages())
         found: list[AnyJob] = []
         for number in plan.numbered("search", self._journal.done(), settings.cores):
             protocol = held[number % len(held)]
             found.append(SearchJob(
                 key=f"search/{number}", protocol=protocol, seed=self._seed + number,
                 engine=plan.ENGINES[number // len(held) % len(plan.ENGINES)],
-                store=str(settings.store),
+                store=str(settings.store), pages=pages,
                 shrink_tries=settings.shrink_tries, known=tuple(known.get(protocol, ())),
                 budget=Budget(
                     seconds=min(settings.piece_s, left_s), schedules=settings.piece_schedules
@@ -185,9 +185,18 @@ class Shift:
             ))  # fmt: skip
         return found
 
+    def _pages(self) -> int:
+        """How many findings of tonight have a page."""
+        found = (row.kept for row in self._journal.rows if isinstance(row, Searched))
+        return sum(bool(bucket.page) for kept in found for bucket in kept)
+
     def _known(self) -> dict[str, list[str]]:
-        """By protocol, the buckets for which there is a schedule."""
-        kept = [b for night in self._past for b in night.buckets if b.schedule]
+        """By protocol, the buckets for which there is a schedule. What somebody removed is new."""
+        store = self._settings.store
+        kept = [
+            b for night in self._past for b in night.buckets
+            if b.schedule and (store / b.schedule).is_file()
+        ]  # fmt: skip
         kept += [b for row in self._journal.rows if isinstance(row, Searched) for b in row.kept]
         known: dict[str, list[str]] = {}
         for bucket in kept:

@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
 
 class SearchJob(Job, frozen=True, tag="search"):
     """Search a protocol that is expected to hold, for so long; known buckets are not shrunk. What
-    is found is saved in `store`."""
+    is found is saved in `store`, the first `pages` findings with a page."""
 
     protocol: str
     engine: str
@@ -41,6 +41,7 @@ class SearchJob(Job, frozen=True, tag="search"):
     budget: Budget
     shrink_tries: int
     store: str
+    pages: int = 0
     known: tuple[str, ...] = ()
 
 
@@ -105,12 +106,16 @@ def _search(job: SearchJob) -> Searched:
     )  # fmt: skip
     wanted.check()
     tally = search_alone(wanted)
+    problems = tally.problems[:10]
+    kept = [
+        corpus.keep(finding, Path(job.store), problems.append, with_page=number < job.pages)
+        for number, finding in enumerate(tally.findings)
+    ]
     return Searched(
         key=job.key, protocol=job.protocol, engine=job.engine, seed=job.seed,
         schedules=tally.schedules, virtual_us=tally.virtual_us, events=tally.events,
         failures=tally.failures, buckets=tally.buckets,
-        strikes=tally.strikes, problems=tally.problems[:10],
-        kept=[corpus.keep(finding, Path(job.store)) for finding in tally.findings],
+        strikes=tally.strikes, problems=problems, kept=kept,
     )  # fmt: skip
 
 
@@ -145,6 +150,8 @@ def _replay(job: ReplayJob) -> Replayed:
     outcomes = list(outcomes_of(wish))
     return Replayed(
         key=job.key, file=job.file, protocol=schedule.cluster.protocol,
+        switches=schedule.cluster.switches, faults=len(schedule.faults),
+        found=corpus.named(Path(job.file), schedule),
         expectation=schedule.expectation, met=is_met(schedule.expectation, outcomes),
         verdict=outcomes[0].verdict, sentence=outcomes[0].sentence,
     )  # fmt: skip

@@ -28,14 +28,16 @@ CANARY_SWITCH: Final = "ack-before-isr"
 FAULT_SETS: Final = (
     *ALIASES, "kill", "pause", "delay", "loss", "kill,pause,partition", "power-cut",
 )  # fmt: skip
-"""What the storms of a night are drawn from; with power cuts, brokers flush now and then only."""
+"""What the storms of a night are drawn from; with power cuts, brokers flush now and then only, so
+protocols whose word is about flush=sync are spared them."""
 _BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a night. `piece_schedules` ends a stretch of search by count (0: by time
-    alone). `storm_s` is the length of a storm, without its start and end."""
+    alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start and
+    end. `kept_of_a_kind` is how many real runs of one class stay as folders, over all nights."""
 
     store: Path
     budget_s: float
@@ -44,12 +46,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     piece_s: float = 20.0
     piece_schedules: int = 0
     shrink_tries: int = 400
+    pages: int = 24
     museum_s: float = 60.0
     twice_runs: int = 12
     storm_s: float = 10.0
     real: bool = True
     least_free_bytes: int = 512 << 20
     judge_every: int = 40
+    kept_of_a_kind: int = 5
 
 
 class Storm(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +129,10 @@ def least_hit(past: Sequence[Night], tonight: Mapping[tuple[str, str], int], see
             counts[key] = counts.get(key, 0) + cell.runs
     held = correct_protocols()
     others = [p.name for p in protocols.REGISTRY.values() if broken_by(p)]
-    cells = [(name, kinds) for group in (held, others) for kinds in FAULT_SETS for name in group]
+    cells = [
+        (name, kinds) for group in (held, others) for kinds in FAULT_SETS for name in group
+        if not ("power-cut" in kinds and protocols.protocol(name).clean_only)
+    ]  # fmt: skip
     protocol, kinds = min(cells, key=lambda cell: counts.get(cell, 0))
     return Storm(protocol=protocol, kinds=kinds, seed=seed)
 

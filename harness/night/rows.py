@@ -80,7 +80,8 @@ class Twice(Row, tag="twice"):
 
 
 class Replayed(Row, tag="replay"):
-    """A saved schedule in the simulated world."""
+    """A saved schedule in the simulated world. `found` is the class of failure that a search saved
+    it for, "" for other schedules."""
 
     file: str
     protocol: str
@@ -88,6 +89,9 @@ class Replayed(Row, tag="replay"):
     met: bool
     verdict: str
     sentence: str
+    switches: tuple[str, ...] = ()
+    faults: int = -1
+    found: str = ""
 
 
 class Ran(Row, tag="ran"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from checker.verdict import Verdict
 from harness.cli_replay import has_failed
-from harness.night import plan
+from harness.night import corpus, plan
 from harness.night.rows import (
     AnyRow,
     Began,
@@ -174,16 +174,25 @@ class _Adding:
     def _replayed(self, row: Replayed) -> None:
         self._totals.replays += 1
         self._totals.replays_met += row.met
-        bucket = next(
-            (b for schedule, b in self._saved.items()
-             if row.file.endswith(schedule.rpartition("/")[0])), None
-        )  # fmt: skip
+        bucket = self._finding(row)
         if not row.met:
             self._unmet(row.file, "simulated", row.expectation, row.verdict, row.sentence,
                         is_finding=bucket is not None)  # fmt: skip
         elif bucket is not None:
             # It was found on a protocol that should hold, and it still fails.
             self._bucket(bucket, 1)
+
+    def _finding(self, row: Replayed) -> Bucket | None:
+        """The bucket of a replayed schedule that was once found on a protocol that should hold, by
+        a night or by a search that anybody made."""
+        for schedule, bucket in self._saved.items():
+            folder = schedule.rpartition("/")[0]
+            if folder and row.file.endswith(folder):
+                return None if bucket.expected else bucket
+        about = [row.expectation.property] if row.expectation.property else []
+        if not row.found or plan.is_expected(row.protocol, about, row.switches):
+            return None
+        return corpus.found(row.file, row.protocol, row.found, row.faults, row.sentence)
 
     def _unmet(
         self, file: str, world: str, expected: Expectation, verdict: str, sentence: str,
@@ -230,13 +239,11 @@ class _Adding:
                 _count(cell.broken, name, 1)
         if row.verdict == Verdict.INVALID:
             self._real_bucket(run, row, page)
+        elif row.verdict != Verdict.VALID:
+            self._night.proved_nothing.append(f"{row.key}: {row.sentence}")
 
     def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
-        # One that breaks something it may break, and something else, is of the something else.
-        news = [p for p in row.broken if not plan.is_expected(run.protocol, [p], run.switches)]
-        about = next(iter([*news, *row.broken]), "?")
-        name = f"{about}: {row.broken.get(about, '?')}"
-        under = "+".join((run.protocol, *run.switches))
+        under, about, name, news = real_class(run, row)
         bucket = Bucket(
             key=bucket_key(under, "real", name), protocol=under, world="real",
             property=about, name=name, expected=not news, count=0, sentence=row.sentence,
@@ -245,6 +252,24 @@ class _Adding:
             replay=f"floodmark run --schedule {row.kept}" if row.kept else "", page=page,
         )  # fmt: skip
         self._bucket(bucket, 1)
+
+
+class RealClass(NamedTuple):
+    """What a failing real run is filed under; `news` says that nobody expected it."""
+
+    protocol: str
+    property: str
+    name: str
+    news: bool
+
+
+def real_class(run: Ran, row: Judged) -> RealClass:
+    """The class of a real run that failed."""
+    # One that breaks something it may break, and something else, is of the something else.
+    news = [p for p in row.broken if not plan.is_expected(run.protocol, [p], run.switches)]
+    about = next(iter([*news, *row.broken]), "?")
+    under = "+".join((run.protocol, *run.switches))
+    return RealClass(under, about, f"{about}: {row.broken.get(about, '?')}", bool(news))
 
 
 def _rank(bucket: Bucket) -> tuple[bool, int]:

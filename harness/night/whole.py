@@ -16,10 +16,12 @@ from harness.night import telling
 from harness.night.hands import Hands, RealHands
 from harness.night.night import DISK_FULL, Shift, open_journal
 from harness.night.plan import Settings
+from harness.night.pruning import prune
 from harness.night.summary import summarise
 from harness.progress import Progress
 from harness.rundir import write_whole
 from node.errors import FloodmarkError, StorageError, UsageError
+from reports.index_model import still_open
 from reports.night import FOLDER, Night, nights
 
 JUNIT = "junit.xml"
@@ -77,9 +79,20 @@ def _whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None) -
             night = summarise(journal.rows, past)
             # On a full disk even the last line may be missing.
             night.state = state
+            night.open = _still_open([*past, night], settings.store)
+            prune(settings.store, settings.kept_of_a_kind)
             return _tell(settings, wish, night, past, shift.sentence)
     finally:
         journal.close()
+
+
+def _still_open(known: list[Night], store: Path) -> list[str]:
+    """What earlier nights left open, a line each."""
+    left = still_open(known, lambda path: bool(path) and (store / path).is_file())
+    return [
+        f"{s.shown.protocol}: {s.shown.name} ({s.shown.world}, last met in night {s.last})"
+        for s in left
+    ]
 
 
 def _real(

@@ -11,9 +11,11 @@ in-sync set has changed. Nothing here knows any particular bug.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from harness.search.rules import ACTIONS, deaf, late
 from harness.search.scene import Scene, When, later
+from harness.search.turmoil import churn, contest, relapse, seesaw, stands_or_votes, succession
 from nemesis.schedule import (
     After,
     Break,
@@ -35,12 +37,6 @@ from node.trace import METADATA_PARTITION
 
 Act = Callable[[Scene], None]
 
-_ACTIONS: Final[tuple[Literal["drop", "delay", "duplicate", "hold"], ...]] = (
-    "hold", "hold", "drop", "delay", "duplicate",
-)  # fmt: skip
-_ACTIONS_THAT_KEEP: Final[tuple[Literal["delay", "duplicate", "hold"], ...]] = (
-    "hold", "duplicate", "delay",
-)  # fmt: skip
 _COPYING: Final = ("fetched", "fetched", "fetch", "epoch-ended", "epoch-end")
 _VOTING: Final = ("fetched", "fetched", "fetch", "vote", "voted", "begin-epoch")
 _UPWARDS: Final = ("alter", "alter", "heartbeat", "register", "report-leader")
@@ -53,9 +49,7 @@ def bounce(scene: Scene) -> None:
     choose, on = scene.choose, scene.broker()
     when, span = scene.when(), scene.span_ms(0, 2, 10, 30, 60, 130)
     if scene.votes and choose.chance(40):
-        event, match = choose.pick((("vote", {}), ("role", {"role": "candidate"})))
-        match = {"node": on, "partition": scene.partition, **match}
-        when = {"after": After(event=event, match=match, nth=choose.integer(1, 2))}
+        when = {"after": stands_or_votes(scene, on, choose.integer(1, 2))}
     match choose.pick(("kill", "power", "power", "stop")):
         case "kill":
             scene.faults.append(Kill(on=on, for_ms=span, **when))
@@ -120,35 +114,15 @@ def strand(scene: Scene) -> None:
         case "apart":
             scene.faults.append(Cut(on=scene.broker(), to="all", for_ms=span, **when))
         case "deaf":
-            scene.faults.append(_deaf(scene, "rest", scene.broker(), span, when))
+            scene.faults.append(deaf(scene, "rest", scene.broker(), span, when))
         case _:
             scene.faults.append(
                 Cut(on=scene.leader, to="all", for_ms=span, **when) if choose.chance(50)
-                else _deaf(scene, scene.leader, "all", span, when)
+                else deaf(scene, scene.leader, "all", span, when)
             )
     _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
     if choose.chance(35):
-        scene.faults.append(_late(scene, later(when, choose.pick((0, 100, 200)))))
-
-
-def _late(scene: Scene, when: When) -> Link:
-    """One or two answers to a follower come late, or a second time."""
-    choose = scene.choose
-    action = choose.pick(_ACTIONS_THAT_KEEP)
-    return Link(
-        on="rest", to=scene.broker(), action=action, kinds=("fetched",),
-        match={"partition": scene.partition, **({"diverging": True} if choose.chance(50) else {})},
-        delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
-        limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 200, 300), **when,
-    )  # fmt: skip
-
-
-def _deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
-    """What leaders answer does not come, or comes much later."""
-    return Link(
-        on=on, to=to, action=scene.choose.pick(("drop", "hold")), kinds=("fetched", "epoch-ended"),
-        match={"partition": scene.partition}, for_ms=span, **when,
-    )  # fmt: skip
+        scene.faults.append(late(scene, later(when, choose.pick((0, 100, 200)))))
 
 
 def lag(scene: Scene) -> None:
@@ -159,7 +133,7 @@ def lag(scene: Scene) -> None:
     way = choose.pick(("deaf", "deaf", "mute", "pair", "pair", "brokers", "voters", "rest", "slow"))
     match way:
         case "deaf":
-            scene.faults.append(_deaf(scene, "rest", on, span, when))
+            scene.faults.append(deaf(scene, "rest", on, span, when))
         case "mute":
             scene.faults.append(Link(
                 on=on, to="rest", action="drop", kinds=("fetch", "epoch-end"), for_ms=span,
@@ -178,52 +152,6 @@ def lag(scene: Scene) -> None:
         case _:
             scene.faults.append(Pause(on=on, for_ms=span, **when))
     scene.feel_isr()
-
-
-def waver(scene: Scene) -> None:
-    """A follower falls behind, comes back, and relapses as it is about to be in sync again, while
-    the controller may take its time: felt when the in-sync set changes."""
-    choose, on, when = scene.choose, scene.broker(), scene.when()
-    timings = scene.cluster.timings
-    if timings.lag_ms < timings.session_ms and choose.chance(80):
-        span = timings.lag_ms * choose.pick((150, 250)) // 100
-        scene.faults.append(_deaf(scene, "rest", on, span, when))
-    else:
-        span = timings.session_ms * choose.pick((150, 250)) // 100
-        scene.faults.append(Kill(on=on, for_ms=span, **when))
-    if choose.chance(65):
-        scene.faults.append(_slow_controller(scene, later(when, choose.pick((span, 0)))))
-    proposed = After(
-        event="proposed", match={"partition": scene.partition}, nth=choose.pick((2, 1, 3)),
-        delay_ms=choose.pick((0, 0, 10, 50)),
-    )  # fmt: skip
-    again: When = {"after": proposed}
-    span = scene.span_ms(130, 300, 600)
-    match choose.pick(("deaf", "deaf", "apart", "power", "kill")):
-        case "deaf":
-            scene.faults.append(_deaf(scene, "rest", on, span, again))
-        case "apart":
-            scene.faults.append(Cut(on=on, to="all", for_ms=span, **again))
-        case "power":
-            keep = choose.pick((0, None))
-            soon = scene.span_ms(0, 10, 60)
-            scene.faults.append(PowerCut(on=on, for_ms=soon, keep_percent=keep, **again))
-        case _:
-            scene.faults.append(Kill(on=on, for_ms=scene.span_ms(0, 10, 60), **again))
-    scene.feel_isr()
-
-
-def _slow_controller(scene: Scene, when: When) -> Link:
-    """What the leader asks of the controller, or what it is told, is late or lost."""
-    choose = scene.choose
-    asks = choose.chance(60)
-    action = choose.pick(_ACTIONS)
-    return Link(
-        on=scene.leader if asks else "voters", to="voters" if asks else scene.leader,
-        action=action, kinds=("alter",) if asks else ("altered", "fetched"),
-        delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
-        for_ms=scene.span_ms(60, 130, 300), **when,
-    )  # fmt: skip
 
 
 def hold(scene: Scene) -> None:
@@ -246,7 +174,7 @@ def hold(scene: Scene) -> None:
         match = {"partition": scene.partition}
         if kind == "fetched" and choose.chance(40):
             match["diverging"] = True
-    action = choose.pick(_ACTIONS)
+    action = choose.pick(ACTIONS)
     late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
     name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
@@ -289,7 +217,8 @@ def crash(scene: Scene) -> None:
         nth=choose.integer(1, 4), before=choose.pick(("commit", "send")), **when,
     ))  # fmt: skip
     span = scene.span_ms(0, 5, 60, 130, 300)
-    stands: When = {"after": After(event="break")}
+    scene.crashes += 1
+    stands: When = {"after": After(event="break", nth=scene.crashes)}
     if choose.chance(70):
         scene.faults.append(Kill(on=on, for_ms=span, **stands))
     else:
@@ -351,7 +280,7 @@ def govern(scene: Scene) -> None:
 def forget(scene: Scene) -> None:
     """A broker hears no news of the cluster, and goes by what it knew; it is alive and well."""
     choose, on = scene.choose, scene.broker()
-    action = choose.pick(_ACTIONS[1:3])
+    action = choose.pick(ACTIONS[1:3])
     name = f"held-{len(scene.faults)}" if action == "hold" else ""
     scene.faults.append(Link(
         name=name, on="voters", to=on, action=action, kinds=("fetched",),
@@ -363,11 +292,14 @@ def forget(scene: Scene) -> None:
 
 
 ACTS: Final[dict[Act, int]] = {
-    strike: 50, strand: 50, waver: 40, lag: 40, hold: 50, bounce: 40, hand_over: 35,
-    forget: 25, blackout: 25, crash: 25, split: 15, govern: 20,
+    strike: 45, strand: 35, lag: 30, hold: 40, bounce: 35, hand_over: 20, forget: 20, blackout: 20,
+    crash: 25, split: 12, govern: 18, relapse: 30, succession: 25, seesaw: 30, churn: 30,
 }  # fmt: skip
 """Each act, and in how many percent of the experiments it is used."""
-ACTS_WITH_A_CONTROLLER: Final = (hand_over, govern, forget, waver)
-"""Acts that ask the controller for something; where replicas vote, there is nothing to ask for."""
+ACTS_WITH_VOTES: Final[dict[Act, int]] = {
+    strike: 45, strand: 35, lag: 25, hold: 35, bounce: 35, blackout: 25, crash: 35, split: 15,
+    churn: 70, contest: 45,
+}  # fmt: skip
+"""The same where replicas vote: there is no controller to ask for anything."""
 
-__all__ = ["ACTS", "ACTS_WITH_A_CONTROLLER", "Act", "let_go", "strike"]
+__all__ = ["ACTS", "ACTS_WITH_VOTES", "Act", "let_go", "strike"]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from checker.catalogue import AGREEMENT, EXERCISE
-from checker.story import tell
-from checker.verdict import Verdict
+from checker.story import read_of, tell
+from checker.verdict import Anomaly, Sentence, Verdict
 from harness.search import mechanism
 from harness.search.strikes import strikes
+from harness.sim.breach import Breach
 from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
 from harness.sim.weather import CALM, Weather
@@ -51,10 +52,12 @@ class Attempt:
 
 def attempt(
     schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
-    spares: Callable[[Struck], bool] | None = None, weather: Weather = CALM,
+    spares: Callable[[Struck], bool] | None = None, weather: Weather = CALM, about: str = "",
 ) -> Attempt:  # fmt: skip
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
+    Where several properties break, `bucket`, `property` and `sentence` are those of `about`, if it
+    is one of them, else of the first.
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
     of the world too. `spares` and `weather` are as in `simulate`.
     """
@@ -69,13 +72,15 @@ def attempt(
     unknown = any(
         p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
     )
+    broken = visibly_broken(result)
+    about = about if about in broken else ""
     return Attempt(
         failed=failed,
         precursor=next((b.invariant for b in result.breaches if not b.visible), ""),
-        bucket=bucket(result) if failed else "",
-        property=property_of(result) if failed else "",
-        broken=visibly_broken(result),
-        sentence=result.sentence,
+        bucket=bucket(result, about) if failed else "",
+        property=(about or property_of(result)) if failed else "",
+        broken=broken,
+        sentence=_sentence(result, about),
         coverage=frozenset("/".join(point) for point in result.coverage),
         strikes=tuple(strikes(result.trace, result.faults).elements()),
         states=result.states,
@@ -96,37 +101,93 @@ def visibly_broken(result: SimResult) -> tuple[str, ...]:
 
 def property_of(result: SimResult) -> str:
     """The property that broke first, by the watcher's word or else the checker's."""
-    breach = next((b for b in result.breaches if b.visible), None)
+    breach = _breach(result)
     return breach.property if breach is not None else next(iter(result.broken), "")
 
 
-def bucket(result: SimResult) -> str:
-    """The class of a failure: `property: mechanism`.
+def _breach(result: SimResult, about: str = "") -> Breach | None:
+    """The first breach that clients, traces or logs show too, of `about` where that is given."""
+    seen = (b for b in result.breaches if b.visible and about in ("", b.property))
+    return next(seen, None)
+
+
+def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
+    """The first that is invalid, of `about` where that is given."""
+    return next(
+        (found for found in result.checked.anomalies
+         if found.verdict is Verdict.INVALID and about in ("", found.property)), None,
+    )  # fmt: skip
+
+
+def _sentence(result: SimResult, about: str) -> str:
+    """What broke, in one sentence; of `about` where that is given."""
+    if about and (breach := _breach(result, about)) is not None:
+        return f"invalid: {breach.sentence}."
+    if about and (found := _anomaly(result, about)) is not None and found.message:
+        return f"invalid: {found.message}"
+    return result.sentence
+
+
+def bucket(result: SimResult, about: str = "") -> str:
+    """The class of a failure: `property: mechanism`; of the property `about`, or of the first.
 
     The mechanism is the first step of the story of the record concerned at which something broke;
     without such a step, the invariant or the anomaly by name, and where logs differ, by which rule
     they were cut last (`harness.search.mechanism`).
     """
-    partition, offset, name = place(result)
+    broken = about or property_of(result)
+    partition, offset, name = place(result, about)
     how = ""
     if partition and offset >= 0:
-        told = tell(result.trace, result.faults, partition=partition, offset=offset)
-        how = mechanism.of_story(told, result.trace, partition)
-    if not how and property_of(result) == AGREEMENT and partition:
-        breach = next((b for b in result.breaches if b.visible), None)
+        how = mechanism.of_story(story(result, about), result.trace, partition)
+    if not how and broken == AGREEMENT and partition:
+        breach = _breach(result, about)
         node = "" if breach is None else next((w.node for w in breach.witnesses if w.node), "")
         until_us = None if breach is None else breach.t_us
         how = f"{name} {mechanism.of_divergence(result.trace, partition, node, until_us)}"
-    return f"{property_of(result)}: {how or name or UNTOLD}"
+    return f"{broken}: {how or name or UNTOLD}"
 
 
-def place(result: SimResult) -> tuple[str, int, str]:
-    """(partition, offset, name) of what broke first; offset -1 where it has none."""
-    for breach in result.breaches:
-        if breach.visible:
-            offsets = [w.offset for w in breach.witnesses if w.offset >= 0]
-            return breach.partition, min(offsets, default=-1), breach.invariant
-    for found in result.checked.anomalies:
-        if found.verdict is Verdict.INVALID:
-            return found.partition, found.offset, found.name
-    return "", -1, ""
+def story(result: SimResult, about: str = "") -> list[Sentence]:
+    """The story of the record concerned; empty where there is none."""
+    partition, offset = concerned(result, about)
+    if offset < 0:
+        return []
+    here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
+    read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
+    return tell(
+        result.trace, result.faults, partition=partition, offset=offset, read_us=read_us
+    )
+
+
+def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
+    """(partition, offset) of the record that broke first, of `about` where that is given, or of
+    the first at which two logs differ; offset -1 where none is concerned."""
+    partition, offset, _ = place(result, about)
+    if partition and offset < 0:
+        offset = _parting(result, partition)
+    return partition, offset if partition else -1
+
+
+def _parting(result: SimResult, partition: str) -> int:
+    """The first offset at which two replicas ended with different batches; -1 where none is."""
+    seen: dict[int, str] = {}
+    apart: list[int] = []
+    for lines in result.logs.values():
+        for line in lines:
+            if line.partition != partition or not line.count:
+                continue
+            if seen.setdefault(line.offset, line.hash) != line.hash:
+                apart.append(line.offset)
+    return min(apart, default=-1)
+
+
+def place(result: SimResult, about: str = "") -> tuple[str, int, str]:
+    """(partition, offset, name) of what broke first, of `about` where that is given; offset -1
+    where it has none."""
+    breach = _breach(result, about)
+    if breach is not None:
+        offsets = [w.offset for w in breach.witnesses if w.offset >= 0]
+        return breach.partition, min(offsets, default=-1), breach.invariant
+    found = _anomaly(result, about)
+    return ("", -1, "") if found is None else (found.partition, found.offset, found.name)

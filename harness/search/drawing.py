@@ -7,21 +7,21 @@ acts, but those often (swarm testing, Groce and others 2012).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.acts import ACTS, ACTS_WITH_A_CONTROLLER, Act, let_go, strike
+from harness.search.acts import ACTS, ACTS_WITH_VOTES, Act, let_go, strike
 from harness.search.choosing import Chooser
 from harness.search.scene import Scene
 from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-DRAWING: Final = 3
+DRAWING: Final = 4
 """The generation of this routine: with another one the same seed gives another schedule."""
 MAX_ACTS: Final = 6
-MAX_FAULTS_DRAWN: Final = 12
+MAX_FAULTS_DRAWN: Final = 14
 TIMINGS: Final = Timings(
     heartbeat_ms=80, session_ms=250, lag_ms=200, fetch_wait_ms=80, fetch_timeout_ms=120,
     retry_ms=20, election_min_ms=170, election_max_ms=260, hw_checkpoint_ms=100,
@@ -52,7 +52,7 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
     )  # fmt: skip
     acts = _mask(choose, votes=scene.votes)
     for number in range(MAX_ACTS):
-        if number > 1 and not choose.chance(80):
+        if len(scene.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):
             break
         choose.pick(acts)(scene)
         if scene.held and choose.chance(40):
@@ -60,7 +60,8 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
     workload = Workload(
         seed=seed,
         clients=choose.pick((2, 1, 3)),
-        consumers=choose.integer(0, 1),
+        # Whoever reads at once sees what is committed and not acknowledged to anybody.
+        consumers=choose.pick((1, 1, 1, 2, 0)),
         rate=choose.pick((20.0, 40.0, 10.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
@@ -75,8 +76,12 @@ def draw_schedule(choose: Chooser, protocol: str, switches: tuple[str, ...] = ()
 def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Cluster:
     brokers = choose.pick((3, 3, 3, 2, 3, 4))
     factor = min(brokers, choose.pick((3, 3, 3, 2)))
-    if choose.chance(6):
+    if choose.chance(12 if protocol_of(protocol).leader_by is LeaderBy.VOTES else 6):
         factor = 1
+    flush: Literal["sync", "async"] = choose.pick(("sync", "sync", "async"))
+    unclean = choose.chance(8)
+    if protocol_of(protocol).clean_only:
+        flush, unclean = "sync", False
     return Cluster(
         protocol=protocol,
         switches=switches,
@@ -85,15 +90,15 @@ def _cluster(choose: Chooser, protocol: str, switches: tuple[str, ...]) -> Clust
         partitions=2 if choose.chance(10) else 1,
         replication_factor=factor,
         min_isr=min(factor, choose.pick((2, 1))),
-        flush=choose.pick(("sync", "sync", "async")),
+        flush=flush,
         flush_interval_ms=choose.pick((1000, 200)),
-        unclean_election=choose.chance(8),
+        unclean_election=unclean,
         timings=choose.pick(TEMPERS),
     )
 
 
 def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
     """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    possible = {a: p for a, p in ACTS.items() if not (votes and a in ACTS_WITH_A_CONTROLLER)}
+    possible = ACTS_WITH_VOTES if votes else ACTS
     chosen = [act for act, percent in possible.items() if choose.chance(percent)]
     return chosen or [strike]

@@ -15,11 +15,10 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from checker.story import tell
 from checker.verdict import Sentence
-from harness.search.attempt import Attempt, attempt, bucket, place, property_of
+from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
 from harness.sim.network import Struck
-from harness.sim.run import SimResult, simulate
+from harness.sim.run import simulate
 from nemesis.schedule import Schedule
 from reports import words
 
@@ -81,11 +80,11 @@ def explain(schedule: Schedule) -> Explanation:
     named = bucket(result)
     changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
     changes += _messages(schedule, named, struck, result.info.phases.storm_us)
-    partition, offset, _ = place(result)
+    partition, offset = concerned(result)
     return Explanation(
         schedule=schedule.digest(), bucket=named, property=property_of(result),
         sentence=result.sentence, storm_us=result.info.phases.storm_us,
-        partition=partition, offset=offset, sentences=tuple(_story(result, partition, offset)),
+        partition=partition, offset=offset, sentences=tuple(story(result)),
         counterfactuals=tuple(changes), untried=max(0, len(struck) - MOST_MESSAGES),
     )  # fmt: skip
 
@@ -108,12 +107,6 @@ def in_lines(explanation: Explanation) -> Iterator[str]:
         if one.instead:
             fate = f"fails in another way ({one.instead})"
         yield f"without {one.without}: {fate}"
-
-
-def _story(result: SimResult, partition: str, offset: int) -> list[Sentence]:
-    if not partition or offset < 0:
-        return []
-    return tell(result.trace, result.faults, partition=partition, offset=offset)
 
 
 def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:

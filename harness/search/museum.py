@@ -128,7 +128,7 @@ def shows(exhibit: Exhibited, schedule: Schedule) -> Attempt | None:
 
     Where the protocol is known to break it anyway, it must hold with the bug turned off.
     """
-    outcome = attempt(schedule, stop_at="never")
+    outcome = attempt(schedule, stop_at="never", about=exhibit.breaks)
     if exhibit.breaks not in outcome.broken:
         return None
     if exhibit.switch and exhibit.breaks in broken_by(protocols.protocol(exhibit.protocol)):

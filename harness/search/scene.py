@@ -33,6 +33,7 @@ class Scene:
     votes: bool
     now_ms: int = 0
     elections: int = 0
+    crashes: int = 0
     preferred: str = "n1"
     victim: str = ""
     felt: list[After] = field(default_factory=list)
@@ -79,8 +80,11 @@ class Scene:
     def _any_moment(self) -> After:
         """When something is written, committed, acknowledged or cut for the n-th time."""
         choose = self.choose
-        events = ["ack", "append", "hw", "append", "hw", "truncated", "isr"]
-        event = choose.pick([*events, "vote", "vote"] if self.votes else [*events, "proposed"])
+        events = ["append", "hw", "ack", "append", "hw"]
+        if self.faults:  # before that nobody has a reason to
+            events += ["vote", "vote"] if self.votes else ["isr", "proposed"]
+            events.append("truncated")
+        event = choose.pick(events)
         match: dict[str, Any] = {"partition": self.partition}
         if event in ("append", "hw"):
             match["role"] = choose.pick(("leader", "follower"))
@@ -91,17 +95,21 @@ class Scene:
     def span_ms(self, *percents: int) -> int:
         """How long, in percent of the time after which the cluster takes notice."""
         timings = self.cluster.timings
-        timeout = self.choose.pick((timings.session_ms, min(timings.lag_ms, timings.session_ms)))
+        # Where replicas vote, the patience of a voter is what silence is measured by.
+        timeout = timings.election_max_ms if self.votes else self.choose.pick(
+            (timings.session_ms, min(timings.lag_ms, timings.session_ms))
+        )  # fmt: skip
         return timeout * self.choose.pick(percents) // 100
 
-    def _takes(self, ms: int) -> None:
+    def takes(self, ms: int) -> None:
         """So long it is, more or less, until an act is felt."""
-        self.now_ms = min(self.now_ms + min(ms, 250), LAST_MOMENT_MS)
+        self.now_ms = min(self.now_ms + min(ms, 600), LAST_MOMENT_MS)
 
     def feel_election(self) -> None:
         """The act just drawn brings about another leader, as a rule."""
         self.elections += 1
-        self._takes(self.cluster.timings.session_ms)
+        timings = self.cluster.timings
+        self.takes(timings.election_max_ms if self.votes else timings.session_ms)
         at, nth, choose = self.partition, self.elections, self.choose
         leads = After(event="role", match={"partition": at, "role": "leader"}, nth=nth)
         writes = {"partition": at, "leader_epoch": {"at_least": nth + 1}}
@@ -114,9 +122,17 @@ class Scene:
             After(event="diverging", match={"partition": at}),
         ]  # fmt: skip
 
+    def in_office(self, delay_ms: int = 0) -> When:
+        """When the leader of the last election leads; now, if there was none."""
+        if not self.elections:
+            return later({"at_ms": self.now_ms}, delay_ms)
+        match = {"partition": self.partition, "role": "leader"}
+        after = After(event="role", match=match, nth=self.elections, delay_ms=delay_ms)
+        return {"after": after}
+
     def feel_isr(self) -> None:
         """The act just drawn changes the in-sync set, as a rule."""
-        self._takes(self.cluster.timings.lag_ms)
+        self.takes(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
         self.felt = [
             After(event=event, match=match, nth=choose.integer(1, 3))

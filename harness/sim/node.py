@@ -244,6 +244,7 @@ class SimNode:
         turn.trace = [self._stamped(one) for one in turn.trace]
         reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
+            self._send_early(turn)
             self._seen(self, [self._stamped(standing(*reached))])
             self._stand(reached[0], lambda: self._finish(turn, None))
         else:
@@ -269,15 +270,19 @@ class SimNode:
         now_us = self._agenda.now_us
         return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
 
+    def _send_early(self, turn: Effects) -> None:
+        """What does not wait for the disk leaves, and the trace before it."""
+        if at_once := [out for out in turn.messages if out.mark is _AT_ONCE]:
+            if turn.trace:
+                self._seen(self, turn.trace)
+            self._send_all(at_once)
+            turn.trace = []
+            turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
+
     def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
+        self._send_early(turn)
         trace = turn.trace
-        if at_once := [out for out in turn.messages if out.mark is _AT_ONCE]:
-            if trace:
-                self._seen(self, trace)
-            self._send_all(at_once)
-            trace = []
-            turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
         try:
             if turn.flush or turn.stopped:
                 self.disk.flush()

@@ -92,6 +92,10 @@ class Protocol:
     `random_first_leader`: a new partition is led by any of its replicas, not by the first.
     `epochs_are_offsets`: partition epoch and leader epoch are the metadata offset of the record
     that changed them; otherwise each change adds one.
+    `clean_only`: `expected` speaks of flush=sync and clean elections. A restart is not found out,
+    so a leader that lost unflushed records leads on in its epoch (before KIP-966); and where the
+    leader knows nothing of a follower's epoch, the follower cuts to its own high watermark, which
+    an unclean election may have made wrong (KIP-279).
     `hw_only_rises`: no replica's high watermark ever falls; a node that is asked to cut below its
     own stops, as in KRaft.
 
@@ -118,6 +122,7 @@ class Protocol:
     below_min_isr: BelowMinIsr = BelowMinIsr.REFUSE
     random_first_leader: bool = False
     epochs_are_offsets: bool = False
+    clean_only: bool = False
     hw_only_rises: bool = False
     counts_old_terms: bool = False
     half_is_enough: bool = False
@@ -159,6 +164,7 @@ KIP_101: Final = Protocol(
     elr=False,
     tells_hw_at_once=False,
     expected=_violable("committed-prefix-agreement", "log-and-metadata", "liveness"),
+    clean_only=True,
 )
 KIP_279: Final = Protocol(
     name="kip-279",
@@ -171,6 +177,7 @@ KIP_279: Final = Protocol(
     elr=False,
     tells_hw_at_once=False,
     expected=_ALL_HOLD,
+    clean_only=True,
 )
 KAFKA: Final = Protocol(
     name="kafka",

@@ -22,7 +22,8 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Stop in the turn that emits the `nth` trace event called `event` whose fields fit `match`.
 
     `before` "send": the turn is on disk and in the trace, and none of its messages has left, but
-    for those marked at once. "commit": nothing of the turn is on disk, in the trace or sent.
+    for those marked at once. "commit": nothing of the turn is on disk, in the trace or sent, but
+    for messages marked at once, which do not wait for the disk, and the trace that precedes them.
     Events are counted from the arming on, in each process apart.
     """
 

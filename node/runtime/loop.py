@@ -236,15 +236,15 @@ class Loop:
         flush: bool,
     ) -> None:
         reached = self._breakpoints.reached(trace)
-        if reached and reached[0].before == "commit":
-            self._trace.write(now_us, [standing(*reached)])
-            self._breakpoints.stand(reached[0], self._stop.wake_fd)
-            reached = None
         if at_once:
             if trace:
                 self._trace.write(now_us, trace)
             self._outbox.send(at_once)
             trace = []
+        if reached and reached[0].before == "commit":
+            self._trace.write(now_us, [standing(*reached)])
+            self._breakpoints.stand(reached[0], self._stop.wake_fd)
+            reached = None
         if flush:
             self._storage.flush()
         else:
