@@ -1,4 +1,4 @@
-"""Stories of what counts as known of a partition: who read what, when, and what was a final read."""
+"""Stories of what counts as known of a partition: who read what, when, and in the end."""
 
 from __future__ import annotations
 
@@ -118,4 +118,12 @@ def test_a_read_that_did_not_end_well_proves_no_send(tmp_path: Path) -> None:
     s.send(20, at=5, process=2)
     s.poll((0, 10), outcome="info")
     s.poll((5, 20), process=8)
+    assert told(s, tmp_path) == {}
+
+
+def test_what_no_answered_read_returned_cannot_vanish(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.poll((0, 10), outcome="info")
+    s.agree()
     assert told(s, tmp_path) == {}
