@@ -126,7 +126,7 @@ def judge(meta: RunMeta, graphs: Sequence[tuple[str, Graph]]) -> list[Anomaly]:
     if not any(graph.ops for _, graph in graphs):
         return []
     web = _Web(graphs)
-    told = np.zeros(web.nodes, dtype=bool)
+    told = np.zeros(len(web.about), dtype=bool)
     found = []
     for kinds, musts, name, allowed in _FORMS:
         cycles = list(_cycles(web, kinds, musts, told))
@@ -147,9 +147,10 @@ def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], told: Mask) -> I
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         own = inside.take(order[begin:end])
         nodes = np.unique(own.source)
+        nodes = nodes[nodes < len(web.about)]
         if told[nodes].any() or not all((own.kind == must).any() for must in musts):
             continue
-        told[nodes[nodes < len(web.about)]] = True
+        told[nodes] = True
         yield _short_cycle(own, musts[0])
 
 

@@ -76,3 +76,12 @@ def test_real_time_reaches_over_many_moments(tmp_path: Path) -> None:
     s.poll((0, 20), partition=Q, process=2, begin=1, end=50)
     s.send(10, at=0, process=3, begin=50, end=60)
     assert told(s, tmp_path / "at once") == {}
+
+
+def test_a_larger_cycle_around_one_that_was_told_is_not_told_again(tmp_path: Path) -> None:
+    """The third follows the first in its process, and the second read of both."""
+    s = Story("log-0", Q)
+    s.txn((10, 0), reads=[(Q, (0, 20))], process=1, begin=0, end=9)
+    s.txn((20, 0, Q), reads=[(0, 10), (1, 11)], process=2, begin=0, end=9)
+    s.send(11, at=1, process=1, begin=1, end=9)
+    assert told(s, tmp_path) == {"g1c": 1}
