@@ -14,7 +14,7 @@ from tests.checker.histories import Around, Step, around, surrounded, wild
 from tests.checker.life_histories import Change, Life, changes, led, lives, tell
 
 slow_but_sure = settings(
-    max_examples=100, derandomize=True, deadline=None,
+    max_examples=40, derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from tests.checker.model import Model, World
 STEPS = st.integers(5, 45)
 
 slow_but_sure = settings(
-    max_examples=40, derandomize=True, deadline=None,
+    max_examples=20, derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 
