@@ -1,4 +1,4 @@
-"""Stories of what counts as known of a partition: who read what, when, and what was a final read."""
+"""Stories of what counts as known of a partition: who read what, when, and in the end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_a_send_of_no_record_takes_no_place(tmp_path: Path) -> None:
     """Neither in the order of a process nor in real time, nor may anything be lost of it."""
     s = Story()
     s.send(10, 0, at=5, begin=0, end=1)
-    s.send(20, at=4, begin=2, end=3)
-    s.send(30, 0, at=4, begin=4, end=5)
+    s.send(20, at=3, begin=2, end=3)
+    s.send(30, 0, at=3, begin=4, end=5)
     s.send(40, 0, at=0, process=2, begin=6, end=7)
-    s.poll((4, 20))
+    s.poll((3, 20))
     assert told(s, tmp_path) == {}
 
 
@@ -118,4 +118,12 @@ def test_a_read_that_did_not_end_well_proves_no_send(tmp_path: Path) -> None:
     s.send(20, at=5, process=2)
     s.poll((0, 10), outcome="info")
     s.poll((5, 20), process=8)
+    assert told(s, tmp_path) == {}
+
+
+def test_what_no_answered_read_returned_cannot_vanish(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.poll((0, 10), outcome="info")
+    s.agree()
     assert told(s, tmp_path) == {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.history import OpType
+from tests.checker.agreed import agreed
 from tests.checker.story import P, Story, against, one
 
 
@@ -292,6 +293,7 @@ def test_a_weakly_acknowledged_record_that_was_read_has_its_place(
     [
         (1, 0, "ok", {"nonmonotonic-send": 1}),
         (5, 5, "ok", {"nonmonotonic-send": 1, "inconsistent-offsets": 1}),
+        (1, 0, "info", {"nonmonotonic-send": 1}),
         (5, 4, "fail", {}),
         (5, 6, "ok", {}),
     ],
@@ -366,3 +368,34 @@ def test_weak_sends_of_one_process_in_order_are_not_told_of(tmp_path: Path) -> N
     s.send(10, at=0, acks=1)
     s.send(20, at=1, acks=1)
     assert "nonmonotonic-send" not in {a.name for a in s.check(tmp_path).anomalies}
+
+
+def test_a_send_read_at_two_offsets_stands_at_the_lower(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=5, begin=0, end=9)
+    s.send(20, outcome="info", begin=1, end=9)
+    s.poll((4, 20), (5, 10))
+    s.poll((9, 20), process=8)
+    assert against(s.check(tmp_path)) == {"nonmonotonic-send": 1, "duplicate": 1}
+
+
+def test_the_place_that_a_send_of_unknown_outcome_names_is_no_weak_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    """One of its records was read, so that the other must be there too."""
+    s = three()
+    s.send(20, 2, at=5, outcome="info", acks=1, process=2)
+    s.send(30, at=7, process=3)
+    s.poll((5, 20))
+    s.poll((7, 30))
+    assert against(s.check(tmp_path))["poll-skip"] == 1
+    assert agreed(s)["poll-skip"] == 1
+
+
+def test_an_offset_named_by_a_send_of_unknown_outcome_was_known_at_no_moment(
+    tmp_path: Path,
+) -> None:
+    s = Story()
+    s.send(10, at=5, outcome="info", begin=0, end=1)
+    s.send(20, at=3, process=2, begin=2, end=3)
+    assert against(s.check(tmp_path)) == {}

@@ -269,8 +269,8 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
-    found = (_hashes(group, known, what), _boundaries(group, known.end, heads, heads.hw, "committed"))
-    return [c for c in found if c]
+    ends = _boundaries(group, known.end, heads, heads.hw, "committed")
+    return [c for c in (_hashes(group, known, what), ends) if c]
 
 
 def _tails(group: Group) -> list[_Conflicts]:

@@ -53,7 +53,8 @@ def logs_of(s: Story, partition: str) -> Logs:
         (run.offset + k, run.value + k) for line in lines for run in line.records
         for k in range(run.count)
     )  # fmt: skip
-    return Logs(records, complete=finished >= set(s.run["partitions"][partition]), dumped=bool(finished))
+    complete = finished >= set(s.run["partitions"][partition])
+    return Logs(records, complete=complete, dumped=bool(finished))
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:

@@ -49,7 +49,7 @@ STORIES = {
     "checker/kernels/lost.py": ("lost", "evidence"),
     "checker/kernels/metadata.py": ("logs",),
     "checker/kernels/offsets.py": ("offsets",),
-    "checker/kernels/polls.py": ("order", "slices"),
+    "checker/kernels/polls.py": ("order", "evidence", "slices"),
     "checker/kernels/reads.py": ("reads",),
     "checker/kernels/sends.py": ("order", "evidence"),
     "checker/kernels/transactions.py": ("foreign", "transactions"),

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from tests.checker.done import Done, joined
-from tests.checker.story import NODES, P, Story
+from tests.checker.story import P, Story
 
 LIFE_SHOWS = frozenset(
     {
