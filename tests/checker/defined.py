@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from checker.catalogue import FROM_ABSENCE
-from tests.checker.definitions import Definitions, Logs, joined
+from tests.checker.definitions import Definitions, Logs
+from tests.checker.done import joined
 from tests.checker.life_definitions import Leadership, LifeDefinitions
 from tests.checker.log_definitions import LogDefinitions
 from tests.checker.story import NODES, Story
