@@ -139,7 +139,8 @@ def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], told: Mask) -> I
     """One short cycle for each knot that was not told under a former name; marks them in `told`."""
     edges = web.edges.take(np.isin(web.edges.kind, list(kinds)))
     knot = knots(web.nodes, edges.source, edges.target)
-    inside = edges.take((knot[edges.source] >= 0) & (knot[edges.source] == knot[edges.target]))
+    # Those of no knot (-1) come first, and are left out by the bounds.
+    inside = edges.take(knot[edges.source] == knot[edges.target])
     of = knot[inside.source]
     order = np.argsort(of, kind="stable")
     bounds = np.searchsorted(of[order], np.arange(of.max() + 2 if len(of) else 1))

@@ -17,6 +17,8 @@ from node import trace
 MAX_SENTENCES: Final = 60
 AFTERWARDS: Final = 4
 """Sentences told after the last step that broke something."""
+CAME_BACK_WITHOUT: Final = "came-back-without"
+"""A leader lost a record that was not on disk, and leads on in its epoch."""
 _CUT_BECAUSE: Final = {
     "own-high-watermark": "to its own high watermark",
     "leader-high-watermark": "to the leader's high watermark",
@@ -171,23 +173,33 @@ class _Teller:
 
     def _role(self, event: Mapping[str, Any]) -> None:
         node = event["node"]
+        # What was never on disk is gone after a power cut, and nobody cut it away.
+        short = node in self._holds and event["leo"] <= self._offset
+        if short:
+            del self._holds[node]
         if event["role"] != "leader":
-            if node in self._committed and event["hw"] <= self._offset:
+            if short:
+                self._committed.discard(node)
+                self._say(event, f"{node} comes back with log end {event['leo']}: offset "
+                                 f"{self._offset} is gone there.")  # fmt: skip
+            elif node in self._committed and event["hw"] <= self._offset:
                 self._committed.discard(node)
                 leader = event["leader"] or "nobody"
                 self._say(event, f"{node} follows {leader}; the high watermark it had saved is "
                                  f"{event['hw']}.")  # fmt: skip
             return
+        again = self._newest == (event["leader_epoch"], node)
         self._newest = max(self._newest, (event["leader_epoch"], node))
-        if not self._holds:
+        if not self._holds and not short:
             return
         lacks = node not in self._holds
         with_it = "without" if lacks else "with"
+        wrong = CAME_BACK_WITHOUT if short and again else "elected-without"
         self._say(
             event,
             f"{node} becomes leader of epoch {event['leader_epoch']}, {with_it} offset "
             f"{self._offset} (log end {event['leo']}, high watermark {event['hw']}).",
-            breaks="elected-without" if lacks and self._owed_epochs else "",
+            breaks=wrong if lacks and self._owed_epochs else "",
         )
 
     def _elected(self, event: Mapping[str, Any]) -> None:
@@ -217,6 +229,8 @@ def _fault(line: Mapping[str, Any]) -> Sentence | None:
         return None
     verb = "Fault" if action == "inject" else "End of fault"
     what = f"{line.get('what', '?')} {nodes}".strip()
+    if not line.get("what") and action == "heal":
+        verb, what = "End of all faults", nodes
     node = (line.get("nodes") or [""])[0]
     return Sentence(t_us=line["t_us"], text=f"{verb}: {what}.", kind="fault", node=node)
 

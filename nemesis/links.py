@@ -13,9 +13,9 @@ How the rules of one link combine, whatever the order in which they were added:
 
 Order within a link is kept: a message never overtakes an earlier one that is still under way, so
 a delayed message holds back all behind it, and goes on doing so after its rule is gone. Three
-things step out of the order on purpose: messages and copies of a rule with `reorder`, which
-neither wait nor are waited for, and messages that are held. What a node sends to itself is never
-touched.
+things step out of the order on purpose: messages and copies of a rule with `reorder` and late
+copies, which neither wait nor are waited for, and messages that are held. What a node sends to
+itself is never touched.
 """
 
 from __future__ import annotations
@@ -212,7 +212,10 @@ class LinkTable:
                     reorder = reorder or armed.rule.reorder
                 case "duplicate":
                     armed.counts.duplicated += 1
-                    copies.append((armed.delay_us(rng), armed.rule.reorder))
+                    # A late copy binds nobody: if all behind it waited for it, and the next copy
+                    # for those, a link would be busy long after the rule has gone.
+                    more_us = armed.delay_us(rng)
+                    copies.append((more_us, armed.rule.reorder or more_us > 0))
         first = self._arrival(link, now_us + wait_us, now_us, reorder)
         if not copies:
             return Decision((first,))

@@ -304,3 +304,28 @@ def test_nothing_is_settled_in_a_run_that_was_never_healed(tmp_path: Path) -> No
     s.log("n2", (20, 1), hw=0)
     s.log("n3", (20, 1), hw=0)
     assert against(s.check(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(("hw", "found"), [(0, {}), (1, {"divergence": 1})])
+def test_a_batch_end_binds_who_has_committed_so_far(
+    tmp_path: Path, hw: int, found: dict[str, int]
+) -> None:
+    """The other may yet truncate the batch that it has instead."""
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 1), (11, 1))
+    s.log("n2", (10, 2), hw=hw)
+    assert against(s.check(tmp_path)) == found
+
+
+def test_a_batch_whose_hash_is_not_known_contradicts_nothing(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, outcome="info")
+    s.send(30, outcome="info")
+    s.phase("heal", 100)
+    s.phase("end", 5_000)
+    for node, value in zip(NODES, (20, 30, 30), strict=True):
+        s.log(node, (10, 1), (value, 1), hw=1)
+    s.logs["n1"][1] = msgspec.structs.replace(s.logs["n1"][1], hash="")
+    assert against(s.check(tmp_path)) == {"divergent-tail": 1}

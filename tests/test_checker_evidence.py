@@ -1,4 +1,4 @@
-"""Stories of what counts as known of a partition: who read what, when, and what was a final read."""
+"""Stories of what counts as known of a partition: who read what, when, and in the end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_a_send_of_no_record_takes_no_place(tmp_path: Path) -> None:
     """Neither in the order of a process nor in real time, nor may anything be lost of it."""
     s = Story()
     s.send(10, 0, at=5, begin=0, end=1)
-    s.send(20, at=4, begin=2, end=3)
-    s.send(30, 0, at=4, begin=4, end=5)
+    s.send(20, at=3, begin=2, end=3)
+    s.send(30, 0, at=3, begin=4, end=5)
     s.send(40, 0, at=0, process=2, begin=6, end=7)
-    s.poll((4, 20))
+    s.poll((3, 20))
     assert told(s, tmp_path) == {}
 
 
@@ -74,7 +74,8 @@ def test_when_a_record_that_was_read_stood_there(
     s = Story()
     s.send(10, at=5, process=1, begin=2, end=20)
     s.poll((5, 10), process=8, begin=0, end=done)
-    s.poll((3, 20), (5, 10), process=9, begin=0, end=30)
+    s.poll((5, 10), process=9, begin=0, end=30)
+    s.poll((3, 20), process=7, begin=0, end=31)
     s.send(20, at=3, process=2, begin=4, end=6)
     assert told(s, tmp_path) == wrong
 
@@ -109,3 +110,20 @@ def test_a_transaction_is_proved_by_a_read_in_another_partition_only_if_it_is_it
     assert told(s, tmp_path / "neither") == {}
     s.poll((0, 20), partition="log-1", process=8)
     assert told(s, tmp_path / "one") == {"lost": 1}
+
+
+def test_a_read_that_did_not_end_well_proves_no_send(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, outcome="info")
+    s.send(20, at=5, process=2)
+    s.poll((0, 10), outcome="info")
+    s.poll((5, 20), process=8)
+    assert told(s, tmp_path) == {}
+
+
+def test_what_no_answered_read_returned_cannot_vanish(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.poll((0, 10), outcome="info")
+    s.agree()
+    assert told(s, tmp_path) == {}

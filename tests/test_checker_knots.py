@@ -63,7 +63,8 @@ def test_a_path_is_the_shortest_there_is() -> None:
             elif (start, end) not in apart:
                 assert path is None
             else:
-                assert path is not None and len(path) == apart[start, end]
+                assert path is not None
+                assert len(path) == apart[start, end]
                 stations = [start, *(pairs[n][1] for n in path)]
                 assert [pairs[n][0] for n in path] == stations[:-1]
                 assert stations[-1] == end

@@ -303,4 +303,63 @@ def test_the_storm_is_what_silence_is_sought_in(tmp_path: Path) -> None:
     s.history = [op for op in s.history if op.process != 4]
     assert exercise(s.check(tmp_path / "silent")) == {"clients-stopped"}
     s.run["phases"]["storm_us"] = 0
+    s.phase("heal", 9_000)
     assert exercise(s.check(tmp_path / "no storm")) == set()
+
+
+def test_nothing_is_owed_by_a_run_that_was_never_healed(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0, begin=1_500, end=1_600)
+    s.send(11, outcome="info", begin=1_500, end=1_600, process=2)
+    s.phase("end", 9_000)
+    s.log("n1", (10, 1), (11, 1), hw=1)
+    s.log("n2", (10, 1))
+    s.log("n3", (10, 1))
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_sends_that_nothing_acknowledges_show_no_lack_of_progress(tmp_path: Path) -> None:
+    s = healed()
+    s.run["promise"] |= {"acks": 0, "durable_acks": False}
+    s.send(10, begin=300, end=301, outcome="info", acks=0)
+    s.phase("end", 9_000)
+    assert against(s.check(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "ok", "again", "found"),
+    [
+        (100, 9_000, False, False, 0),  # invoked as it was healed, nothing after it
+        (50, 2_500, True, False, 0),  # acknowledged late, but nothing was sent after the heal
+        (50, 99, True, True, 1),  # an acknowledgement before the heal is none after it
+        (50, 100, True, True, 1),
+        (50, 101, True, True, 0),  # one after the heal counts, whenever it was sent
+    ],
+)
+def test_which_acknowledgements_show_progress(
+    tmp_path: Path, begin: int, end: int, ok: bool, again: bool, found: int
+) -> None:
+    s = healed()
+    s.send(10, begin=begin, end=end, outcome="ok" if ok else "info")
+    if again:
+        s.send(11, begin=300, end=301, outcome="info", process=2)
+    s.phase("end", 9_000)
+    assert against(s.check(tmp_path)) == ({"no-progress": 1} if found else {})
+
+
+@pytest.mark.parametrize(
+    ("stop", "end", "due"),
+    [(4_500, 5_499, False), (4_500, 5_500, True), (0, 2_099, False), (0, 2_100, True)],
+)
+def test_when_convergence_is_due(tmp_path: Path, stop: int, end: int, due: bool) -> None:
+    """A second after the last write, and when the recovery limit is over."""
+    s = healed()
+    s.send(10, at=0, begin=200, end=300)
+    s.send(11, outcome="info", begin=300, end=400)
+    for node, log in zip(NODES, (((10, 1), (11, 1)), ((10, 1),), ((10, 1),)), strict=True):
+        s.log(node, *log, hw=1)
+    s.run["phases"]["stop_writing_us"] = 0
+    if stop:
+        s.phase("stop_writing", stop)
+    s.phase("end", end)
+    assert against(s.check(tmp_path)) == ({"not-converged": 2} if due else {})

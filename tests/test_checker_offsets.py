@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.history import Read, Run
 from node.trace import METADATA_PARTITION
-from tests.checker.story import Story, against, one
+from tests.checker.story import P, Story, against, one
 
 
 def test_offsets_and_values_in_one_to_one(tmp_path: Path) -> None:
@@ -214,3 +215,28 @@ def test_of_several_duplicates_that_of_the_lowest_offset_is_told(tmp_path: Path)
     found = one(s.check(tmp_path), "duplicate")
     assert (found.offset, found.count) == (0, 2)
     assert [(w.offset, w.value) for w in found.witnesses] == [(0, 10), (9, 10), (1, 20), (5, 20)]
+
+
+def test_each_read_of_an_operation_has_its_own_start(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=3, process=2)
+    records = ((0, 10), (3, 20))
+    reads = [Read(partition=P, start=n, records=(Run(n, value),)) for n, value in records]
+    s.op("poll", "ok", reads=reads, process=9)
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_the_value_after_those_of_a_send_is_not_its_own(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.poll((0, 10, 2), (2, 12))
+    assert against(s.check(tmp_path)) == {"phantom": 1}
+
+
+def test_of_two_values_of_nobody_here_one_was_sent_elsewhere(tmp_path: Path) -> None:
+    s = Story("log-0", "log-1")
+    s.send(10, at=0, partition="log-1")
+    s.poll((0, 10), (1, 11))
+    s.poll((0, 10), partition="log-1")
+    assert against(s.check(tmp_path)) == {"misrouted": 1, "phantom": 1}

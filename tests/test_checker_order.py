@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.history import OpType
+from tests.checker.agreed import agreed
 from tests.checker.story import P, Story, against, one
 
 
@@ -285,3 +286,116 @@ def test_a_weakly_acknowledged_record_that_was_read_has_its_place(
     if read:
         s.poll((0, 20))
     assert against(s.check(tmp_path)) == ({"realtime-order": 1} if read else {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome", "found"),
+    [
+        (1, 0, "ok", {"nonmonotonic-send": 1}),
+        (5, 5, "ok", {"nonmonotonic-send": 1, "inconsistent-offsets": 1}),
+        (1, 0, "info", {"nonmonotonic-send": 1}),
+        (5, 4, "fail", {}),
+        (5, 6, "ok", {}),
+    ],
+)
+def test_where_the_later_send_of_a_process_lands(
+    tmp_path: Path, before: int, after: int, outcome: OpType, found: dict[str, int]
+) -> None:
+    s = Story()
+    s.send(10, at=before, begin=0, end=9)
+    s.send(20, at=after, begin=1, end=9, outcome=outcome)
+    assert against(s.check(tmp_path)) == found
+
+
+def test_the_sends_of_one_operation_are_no_two_sends_of_a_process(tmp_path: Path) -> None:
+    s = Story()
+    s.txn((10, 1), (11, 0))
+    assert against(s.check(tmp_path)) == {"int-nonmonotonic-send": 1}
+
+
+def realtime(s: Story, folder: Path) -> list[tuple[int, bool]]:
+    """How many sends landed in front of earlier ones: counts, and whether that is allowed."""
+    anomalies = [a for a in s.check(folder).anomalies if a.name == "realtime-order"]
+    return [(a.count, bool(a.allowed)) for a in anomalies]
+
+
+def test_what_was_known_before_only_by_a_weak_acknowledgement(tmp_path: Path) -> None:
+    """The record was read in the end, so its place is certain, but not known before that."""
+    s = Story()
+    s.send(10, at=1, acks=1, begin=0, end=5)
+    s.send(20, at=0, process=2, begin=6, end=9)
+    s.poll((0, 20), (1, 10), begin=8, end=20)
+    assert realtime(s, tmp_path) == [(1, True)]
+
+
+def test_a_weak_send_of_which_only_a_later_record_was_read(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=3, begin=0, end=5)
+    s.send(20, 2, at=0, outcome="info", acks=1, process=2, begin=6, end=9)
+    s.poll((1, 21), (3, 10))
+    assert realtime(s, tmp_path) == [(1, True)]
+
+
+def test_certain_and_weak_inversions_are_told_apart(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=2, begin=0, end=5)
+    s.send(11, at=9, acks=1, process=2, begin=0, end=5)
+    s.send(20, at=0, process=3, begin=6, end=9)
+    s.send(21, at=4, process=4, begin=6, end=9)
+    assert realtime(s, tmp_path) == [(1, False), (1, True)]
+
+
+def test_what_has_no_place_stands_in_front_of_nothing(tmp_path: Path) -> None:
+    """A send acknowledged without an offset, one of unknown outcome that nobody read, and one
+    that has the other's very offset."""
+    s = Story()
+    s.send(10, at=1, begin=0, end=5)
+    s.send(20, process=2, begin=6, end=9)
+    s.send(21, at=0, outcome="info", process=3, begin=6, end=9)
+    s.send(22, at=1, process=4, begin=6, end=9)
+    assert against(s.check(tmp_path)) == {"inconsistent-offsets": 1}
+
+
+def test_a_record_of_unknown_place_stands_between_no_others(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 3, outcome="info")
+    s.poll((0, 10), (1, 12))
+    assert against(s.check(tmp_path)) == {}
+
+
+def test_weak_sends_of_one_process_in_order_are_not_told_of(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0, acks=1)
+    s.send(20, at=1, acks=1)
+    assert "nonmonotonic-send" not in {a.name for a in s.check(tmp_path).anomalies}
+
+
+def test_a_send_read_at_two_offsets_stands_at_the_lower(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=5, begin=0, end=9)
+    s.send(20, outcome="info", begin=1, end=9)
+    s.poll((4, 20), (5, 10))
+    s.poll((9, 20), process=8)
+    assert against(s.check(tmp_path)) == {"nonmonotonic-send": 1, "duplicate": 1}
+
+
+def test_the_place_that_a_send_of_unknown_outcome_names_is_no_weak_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    """One of its records was read, so that the other must be there too."""
+    s = three()
+    s.send(20, 2, at=5, outcome="info", acks=1, process=2)
+    s.send(30, at=7, process=3)
+    s.poll((5, 20))
+    s.poll((7, 30))
+    assert against(s.check(tmp_path))["poll-skip"] == 1
+    assert agreed(s)["poll-skip"] == 1
+
+
+def test_an_offset_named_by_a_send_of_unknown_outcome_was_known_at_no_moment(
+    tmp_path: Path,
+) -> None:
+    s = Story()
+    s.send(10, at=5, outcome="info", begin=0, end=1)
+    s.send(20, at=3, process=2, begin=2, end=3)
+    assert against(s.check(tmp_path)) == {}

@@ -138,3 +138,22 @@ def test_records_without_a_watermark_do_not_say_where_the_log_ends(tmp_path: Pat
     s.send(10, at=0, begin=0, end=5)
     s.poll((0, 10), start=0, begin=16, end=17)
     assert against(s.check(tmp_path)) == {}
+
+
+def test_a_watermark_of_0_permits_nothing(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, at=0)
+    s.poll((0, 10), hw=0)
+    assert against(s.check(tmp_path)) == {"read-beyond-hw": 1}
+
+
+def test_whose_watermark_went_back(tmp_path: Path) -> None:
+    """Only answers that state one count, only ok ones, and each process has seen its own."""
+    s = Story()
+    for hw, outcome, process in ((2, "ok", 8), (-1, "ok", 8), (1, "info", 8), (1, "ok", 9)):
+        s.poll(hw=hw, outcome=outcome, process=process)  # type: ignore[arg-type]
+    assert not s.check(tmp_path / "never").anomalies[1:], "but for too few acknowledgements"
+    s.poll(hw=0, process=9)
+    s.poll(hw=3, process=9)
+    found = one(s.check(tmp_path / "once"), "hw-regression")
+    assert (found.count, found.offset) == (1, 0)

@@ -183,6 +183,15 @@ def told(story: Story) -> list[pa.RecordBatch]:
         return facts_of(story.write(Path(name)))
 
 
+def test_final_reads_that_are_left_out_have_got_their_records() -> None:
+    s = Story()
+    for at in range(8):
+        s.send(100 + at, at=at)
+    steady(s, *[20] * 8, process=20)
+    steady(s, *[20] * 8, process=30, final=True)
+    assert assert_same(told(s), Ranges(0, 100, 2), 1) == {True: 3}
+
+
 def test_offsets_far_apart_are_not_expanded() -> None:
     s = Story()
     far = 2**62

@@ -122,6 +122,13 @@ def test_a_long_story_keeps_what_broke_something() -> None:
     assert told[-1].startswith("! n1 cuts its log from 2 to 1, to the leader's log end")
 
 
+def test_the_healing_of_everything_is_named() -> None:
+    t = Tape()
+    t.append("n1", 1, 1, 2, role="leader")
+    t.fault("", "n1", "n3", action="heal")
+    assert t.told(offset=1)[-1] == "End of all faults: n1 and n3."
+
+
 def test_a_story_ends_where_it_is_asked_to() -> None:
     assert len(kip_101_scenario_1().told(offset=1, until_us=4000)) == 4
 
@@ -167,6 +174,27 @@ def test_a_stale_record_may_be_cut_where_a_later_one_was_acknowledged() -> None:
     t("n2", "truncated", from_leo=2, leo=1, hw=1, reason="epoch-end", hash="")
     broke = [s for s in t.told(offset=1) if s.startswith("! ")]
     assert [s[:12] for s in broke] == ["! n2 cuts it"]
+
+
+def lying_disk(role: str, epoch: int) -> list[str]:
+    """n1 led epoch 1 and acknowledged offset 1; after a power cut its log ends below it."""
+    t = Tape()
+    t.role("n1", "leader", "n1", 1, leo=1, hw=1)
+    t.append("n1", 1, 1, 2, role="leader")
+    t.append("n2", 1, 1, 2)
+    t("n1", "ack", base_offset=1, leo=2, acks=-1, hw=2, isr=["n1", "n2"], client="c1")
+    t.role("n1", role, "n1", epoch, leo=1, hw=1)
+    found = tell(t.events, [], partition=P, offset=1)
+    return [f"{s.breaks}: {s.text}" for s in found][-1:]
+
+
+def test_a_leader_that_comes_back_without_what_was_not_on_disk_breaks_its_word() -> None:
+    text = "without offset 1 (log end 1, high watermark 1)."
+    assert lying_disk("leader", 1) == [
+        f"came-back-without: n1 becomes leader of epoch 1, {text}"
+    ]
+    assert lying_disk("leader", 2) == [f"elected-without: n1 becomes leader of epoch 2, {text}"]
+    assert lying_disk("follower", 2) == [": n1 comes back with log end 1: offset 1 is gone there."]
 
 
 def test_only_a_record_that_vanished_is_owed_for_being_read() -> None:

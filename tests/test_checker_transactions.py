@@ -17,10 +17,11 @@ def told(s: Story, folder: Path) -> dict[str, int]:
 def test_a_cycle_names_the_record_that_closes_it(tmp_path: Path) -> None:
     """The first record has the value 0, which is as good as any."""
     s = Story()
-    s.txn((0, 0), (2, 2), process=1, begin=0, end=9)
-    s.txn((1, 1), (3, 3), process=2, begin=0, end=9)
+    s.send(9, at=0, process=3, begin=0, end=9)
+    s.txn((0, 1), (2, 3), process=1, begin=0, end=9)
+    s.txn((1, 2), (3, 4), process=2, begin=0, end=9)
     found = one(s.check(tmp_path), "g0")
-    assert (found.count, found.offset) == (1, 1)
+    assert (found.count, found.offset) == (1, 2)
 
 
 def test_each_reader_of_a_writer_depends_on_it(tmp_path: Path) -> None:

@@ -103,3 +103,10 @@ def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> Non
     policy = text.partition("| needs |")[2].partition("A promise may add")[0]
     told = {line.split("|")[1].strip() for line in policy.splitlines()[2:] if "|" in line}
     assert told == {needs.name.lower().replace("_", " ") for needs in Needs}
+
+
+def test_others_may_append_between_the_sends_of_an_operation(tmp_path: Path) -> None:
+    s = Story()
+    s.txn((10, 0), (12, 2), begin=0, end=9)
+    s.send(11, at=1, process=2, begin=0, end=9)
+    assert {a.name: bool(a.allowed) for a in s.check(tmp_path).anomalies}["int-send-skip"]

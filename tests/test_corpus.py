@@ -18,6 +18,9 @@ WAS = {
     "brokers-stopped-one-by-one": "The simulated cluster stopped its brokers one by one; those who "
     "were left elected a leader meanwhile and appended its record, which looked as if the "
     "replicas had not converged.",
+    "late-copies-hold-up-a-link": "Late copies of messages kept their place in the order of the "
+    "link, so that each waited for the one before, and the link was busy for seconds after its "
+    "rule had gone: a follower seemed not to catch up. Found by the first night.",
 }
 
 

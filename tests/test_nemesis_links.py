@@ -190,11 +190,21 @@ def test_nothing_overtakes_on_a_link(
         if place == healed_after:
             for number in numbers:
                 table.remove(number)
-        for time_us in table.decide(sender, receiver, {}, now, rng).times:
+        times = table.decide(sender, receiver, {}, now, rng).times
+        for time_us in times[:1]:
             assert time_us >= max(now, last.get((sender, receiver), 0))
             last[sender, receiver] = time_us
             if sender == receiver:
                 assert time_us == now
+        assert all(copy_us >= times[0] for copy_us in times[1:])
+
+
+def test_late_copies_hold_nobody_up() -> None:
+    """Otherwise each copy would wait for the one before, and the link be busy for seconds."""
+    table, rng = LinkTable(), random.Random(0)
+    table.add(rule("duplicate", delay_ms=500))
+    for now in (1000, 2000, 3000):
+        assert table.decide("n1", "n2", {}, now, rng).times == (now, now + 500_000)
 
 
 def kept(load: str, size: int = 1) -> Kept[str]:

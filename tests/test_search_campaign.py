@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -98,9 +99,13 @@ def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path
 
     schedule = load(tmp_path / "museum" / "m19-0.schedule.json")
     assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
+    explained = tmp_path / "museum" / "m19-0.explain.json"
+    assert json.loads(explained.read_text())["schedule"] == schedule.digest()
+    explained.unlink()
     kept = (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns
     assert museum_command(replace(wish, only=("M19",), seconds=60.0)) == 0
     assert (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns == kept
+    assert explained.is_file(), "what is not explained yet is explained later"
 
 
 def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from harness.search import explain
 from harness.search.drawing import TIMINGS
 from harness.search.explain import Counterfactual, Explanation
+from nemesis import library
 from nemesis.schedule import Cluster, Cut, Fault, Kill, Schedule, Workload
 
 
@@ -94,3 +95,11 @@ def test_another_failure_that_comes_instead_is_named() -> None:
     one = Counterfactual(kind="fault", without="fault 0 (Kill n1)", fails=False, instead="other: x")
     told = msgspec.structs.replace(bounced(), counterfactuals=(one,))
     assert list(explain.in_lines(told))[-1].endswith("fails in another way (other: x)")
+
+
+def test_where_logs_differ_the_story_is_that_of_the_first_offset_at_which_they_do() -> None:
+    schedule = library.load("kip-279-scenario-1")
+    told = explain.explain(schedule)
+    assert told.property == "committed-prefix-agreement"
+    appends = [s for s in told.sentences if s.kind == "append" and " leads epoch " in s.text]
+    assert len({s.node for s in appends}) == 2, "two leaders, two records at one offset"

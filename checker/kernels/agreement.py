@@ -15,7 +15,7 @@ import numpy as np
 
 from checker.catalogue import AGREEMENT
 from checker.evidence import NEVER, evidence, find, first_of
-from checker.facts import I64, Kind
+from checker.facts import COMPLETE, I64, Kind
 from checker.findings import (
     Finding,
     anomaly,
@@ -265,14 +265,12 @@ def _settled(group: Group) -> bool:
 def _final_prefixes(group: Group) -> list[_Conflicts]:
     """Differences below the HW between final logs. What was committed may have been lost where the
     run does not promise better, but what the replicas hold in the end is one log."""
-    if not _settled(group):
-        return []
     logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
-    found = (_hashes(group, known, what), _boundaries(group, known.end, heads, heads.hw, "committed"))
-    return [c for c in found if c]
+    ends = _boundaries(group, known.end, heads, heads.hw, "committed")
+    return [c for c in (_hashes(group, known, what), ends) if c]
 
 
 def _tails(group: Group) -> list[_Conflicts]:
@@ -280,7 +278,7 @@ def _tails(group: Group) -> list[_Conflicts]:
     if not _settled(group):
         return []
     logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
-    held = _by_node(logs.node, heads, heads.flags) > 0
+    held = _by_node(logs.node, heads, heads.flags) == COMPLETE
     batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
     ends = _boundaries(group, known.end, heads, heads.leo, "replicated")

@@ -111,7 +111,7 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
     for name, which, allowed in (
         ("nonmonotonic-poll", back & ~moved, ""),
         ("nonmonotonic-poll", back & moved, _SUBSCRIBED),
-        ("poll-skip", ahead & ~moved & ~weak, ""),
+        ("poll-skip", ~moved & ~weak, ""),  # to pass over anything is to be ahead
         ("poll-skip", ahead & ~moved & weak, _WEAK),
         ("poll-skip", ahead & moved, _SUBSCRIBED),
     ):

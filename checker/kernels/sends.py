@@ -45,7 +45,7 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     """Successive records of one operation: out of order, or with others between them."""
-    sends = known.sends.take(known.sends.count > 0)
+    sends = known.sends
     run, place = expand(sends.count)
     value = sends.value[run] + place
     offset, flags = known.place_of(value)

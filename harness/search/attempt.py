@@ -149,16 +149,37 @@ def bucket(result: SimResult, about: str = "") -> str:
 
 
 def story(result: SimResult, about: str = "") -> list[Sentence]:
-    """The story of the record that broke first, of `about` where that is given; empty where none
-    is concerned."""
-    partition, offset, _ = place(result, about)
-    if not partition or offset < 0:
+    """The story of the record concerned; empty where there is none."""
+    partition, offset = concerned(result, about)
+    if offset < 0:
         return []
     here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
     read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
     return tell(
         result.trace, result.faults, partition=partition, offset=offset, read_us=read_us
     )
+
+
+def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
+    """(partition, offset) of the record that broke first, of `about` where that is given, or of
+    the first at which two logs differ; offset -1 where none is concerned."""
+    partition, offset, _ = place(result, about)
+    if partition and offset < 0:
+        offset = _parting(result, partition)
+    return partition, offset if partition else -1
+
+
+def _parting(result: SimResult, partition: str) -> int:
+    """The first offset at which two replicas ended with different batches; -1 where none is."""
+    seen: dict[int, str] = {}
+    apart: list[int] = []
+    for lines in result.logs.values():
+        for line in lines:
+            if line.partition != partition or not line.count:
+                continue
+            if seen.setdefault(line.offset, line.hash) != line.hash:
+                apart.append(line.offset)
+    return min(apart, default=-1)
 
 
 def place(result: SimResult, about: str = "") -> tuple[str, int, str]:

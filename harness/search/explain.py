@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from checker.verdict import Sentence
-from harness.search.attempt import Attempt, attempt, bucket, place, property_of, story
+from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
 from harness.sim.network import Struck
 from harness.sim.run import simulate
 from nemesis.schedule import Schedule
@@ -80,7 +80,7 @@ def explain(schedule: Schedule) -> Explanation:
     named = bucket(result)
     changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
     changes += _messages(schedule, named, struck, result.info.phases.storm_us)
-    partition, offset, _ = place(result)
+    partition, offset = concerned(result)
     return Explanation(
         schedule=schedule.digest(), bucket=named, property=property_of(result),
         sentence=result.sentence, storm_us=result.info.phases.storm_us,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from checker.catalogue import FROM_ABSENCE
-from tests.checker.definitions import Definitions, Logs, joined
+from tests.checker.definitions import Definitions, Logs
+from tests.checker.done import joined
 from tests.checker.life_definitions import Leadership, LifeDefinitions
 from tests.checker.log_definitions import LogDefinitions
 from tests.checker.story import NODES, Story
@@ -52,7 +53,8 @@ def logs_of(s: Story, partition: str) -> Logs:
         (run.offset + k, run.value + k) for line in lines for run in line.records
         for k in range(run.count)
     )  # fmt: skip
-    return Logs(records, complete=finished >= set(s.run["partitions"][partition]), dumped=bool(finished))
+    complete = finished >= set(s.run["partitions"][partition])
+    return Logs(records, complete=complete, dumped=bool(finished))
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from tests.checker.definitions import Done, joined
-from tests.checker.story import NODES, P, Story
+from tests.checker.done import Done, joined
+from tests.checker.story import P, Story
 
 LIFE_SHOWS = frozenset(
     {

@@ -47,7 +47,7 @@ WORDS = {
     "message", "messages", "witnesses", "witness", "told", "words", "opening", "came", "ends",
     "source", "text", "sides", "parties", "order", "nodes", "seen", "sent", "place", "where",
     "agreed", "when", "same", "first", "at", "at_offset", "waited", "which", "now", "then",
-    "has", "should",
+    "has", "should", "examined",
 }  # fmt: skip
 
 BORDER = {
