@@ -17,19 +17,20 @@ from harness.sim.run import simulate
 @pytest.mark.parametrize(
     ("act", "protocol"),
     [
-        (churn, "kafka"), (churn, "quorum"), (contest, "quorum"), (seesaw, "kafka"),
+        (churn, "quorum"), (contest, "quorum"), (seesaw, "kafka"),
         (relapse, "kafka"), (succession, "kip-279"),
     ],
 )  # fmt: skip
-def test_most_faults_of_an_act_take_effect(
+def test_one_fault_of_an_act_leads_to_the_next(
     act: Act, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "_mask", lambda choose, votes: [act])
     monkeypatch.setattr(drawing, "MAX_ACTS", 1)
-    became: Counter[str] = Counter()
+    struck: Counter[int] = Counter()
     for number in range(6):
         schedule = drawing.draw_schedule(RandomChooser(random.Random(number)), protocol)
         result = simulate(schedule, seed=number, stop_at="never")
         assert not result.breaches
-        became.update(line["action"] for line in result.faults if line["fault"] >= 0)
-    assert became["inject"] > became["missed"] + became["skipped"]
+        struck[number] = sum(line["action"] == "inject" for line in result.faults)
+    # Not every chain is played to its end, but most go further than their first fault.
+    assert sum(count > 1 for count in struck.values()) >= 4, struck
