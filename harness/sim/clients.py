@@ -10,7 +10,7 @@ from harness.consumer import Consumer
 from harness.crew import Crew
 from harness.history import Op
 from harness.leaders import NEVER_US
-from harness.operator import Operator
+from harness.operator import OPERATORS
 from harness.sim.agenda import Agenda
 from harness.sim.network import Network, Parcel
 from harness.tally import Status, Tally
@@ -56,7 +56,7 @@ class SimClients:
         """Have its client begin an operation of the workload, by its number."""
         told = self._crew.workload.operations[operation]
         session = self._sessions.get(told.client)
-        if isinstance(session, Operator):
+        if isinstance(session, OPERATORS):
             session.operate(operation, told)
             self._due_us[told.client] = self._agenda.now_us
             self._arm(told.client, self._agenda.now_us)
