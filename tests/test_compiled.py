@@ -3,15 +3,18 @@ do."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.compiled import PURE, ROOT, SOURCES, SUFFIX, home, key
+from harness.compiling import hot_files
 
 RUNS = """
 import random
@@ -96,6 +99,20 @@ def test_sources_that_were_imported_already_stay(project: Path) -> None:
     pretend(project)
     look = "import node.wire; from harness import compiled; print(compiled.in_use())"
     assert outcome(project, look, **{PURE: ""}) == "False\n"
+
+
+def test_no_struct_is_defined_in_a_compiled_module() -> None:
+    """It would decode anything into its fields: mypyc keeps `tuple` of `tuple[int, str]`."""
+    names = [file.removesuffix(".py").replace("/", ".") for file in hot_files()]
+    assert "node.core.broker" in names
+    structs = [
+        f"{name}.{defined.__name__}"
+        for name in names
+        for defined in vars(importlib.import_module(name)).values()
+        if isinstance(defined, type) and issubclass(defined, msgspec.Struct)
+        and defined.__module__ == name
+    ]  # fmt: skip
+    assert structs == []
 
 
 @pytest.mark.slow

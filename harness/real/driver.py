@@ -23,7 +23,8 @@ import msgspec
 import zmq
 
 from harness.appender import Appender
-from harness.client import Answer, Effects, Session
+from harness.client import Effects, Session
+from harness.client_types import Answer
 from harness.clock import now_us
 from harness.consumer import Consumer
 from harness.crew import Crew

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from harness.client import Answer, Effects, Session
+from harness.client import Effects, Session
+from harness.client_types import Answer, Status
 from harness.consumer import Consumer
 from harness.crew import Crew
 from harness.history import Op
@@ -13,7 +14,7 @@ from harness.leaders import NEVER_US
 from harness.operator import OPERATORS
 from harness.sim.agenda import Agenda
 from harness.sim.network import Network, Parcel
-from harness.tally import Status, Tally
+from harness.tally import Tally
 
 
 class SimClients:
