@@ -16,12 +16,13 @@ from typing import Final
 from harness.compiled import ROOT, home, key
 
 HOT: Final = (
-    "node/wire.py", "node/trace.py", "node/core/*.py", "nemesis/carrier.py", "nemesis/inject.py", "nemesis/links.py", "nemesis/transit.py", "nemesis/triggers.py", "nemesis/view.py", "harness/client.py", "harness/consumer.py",
-    "harness/leaders.py", "harness/logs.py", "harness/operator.py", "harness/producer.py",
-    "harness/storm.py", "harness/tally.py", "harness/workload.py", "harness/sim/agenda.py",
-    "harness/sim/clients.py", "harness/sim/cluster.py", "harness/sim/coverage.py",
-    "harness/sim/disk.py", "harness/sim/network.py", "harness/sim/node.py",
-    "harness/sim/watcher.py",
+    "node/wire.py", "node/trace.py", "node/core/*.py", "nemesis/carrier.py", "nemesis/inject.py",
+    "nemesis/links.py", "nemesis/transit.py", "nemesis/triggers.py", "nemesis/view.py",
+    "harness/client.py", "harness/consumer.py", "harness/leaders.py", "harness/logs.py",
+    "harness/operator.py", "harness/producer.py", "harness/storm.py", "harness/tally.py",
+    "harness/workload.py", "harness/sim/agenda.py", "harness/sim/clients.py",
+    "harness/sim/cluster.py", "harness/sim/coverage.py", "harness/sim/disk.py",
+    "harness/sim/network.py", "harness/sim/node.py", "harness/sim/watcher.py",
 )  # fmt: skip
 """None of them defines a msgspec struct: mypyc forgets what is inside the types of its fields, and
 so would the decoder."""
