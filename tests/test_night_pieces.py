@@ -13,7 +13,9 @@ from harness.night import corpus
 from harness.night.pieces import Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared, do
 from harness.night.rows import Replayed, Searched
 from harness.night.workers import side_by_side
-from harness.search.campaign import Budget
+from harness.search.campaign import Budget, Finding
+from harness.search.findings import REAL
+from harness.search.real_form import slow_motion
 from harness.search.strikes import strikes
 from nemesis.schedule import load
 from reports.night import nights
@@ -24,7 +26,13 @@ SEARCH = SearchJob(
 )  # fmt: skip
 
 
-def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
+def test_what_a_search_finds_becomes_part_of_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
+        (folder / REAL).write_bytes(slow_motion(finding.smallest).to_pretty_json())
+
+    monkeypatch.setattr(corpus, "save_real", slow_form)
     search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
     row = do(search)
     assert isinstance(row, Searched)
@@ -40,6 +48,8 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     assert isinstance(again, Replayed)
     assert again.met
     assert again.verdict == "invalid"
+    (slow,) = (s for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path)))
+    assert slow.schedule == slow_motion(saved.schedule)
 
     # The next night knows it: counted, and not shrunk again.
     same = Budget(schedules=row.schedules)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from harness.search import trial as trials
 from harness.search.moments import (
     Moment,
     before,
@@ -27,15 +28,15 @@ from harness.search.moments import (
 from harness.search.script import own_clients, scripted
 from harness.search.simplify import fewer_operations
 from harness.search.steady import with_fault
-from harness.search.trial import WORLDS, Trial
+from harness.search.trial import Trial
 from harness.sim.run import SimResult, simulate
 from nemesis.schedule import Break, Fault, Link, Operation, Release, Schedule, check
 from node import trace
 from node.core.protocol import LeaderBy, protocol
 from node.errors import FloodmarkError
 
-__all__ = ["WORLDS", "RealForm", "real_form"]
-
+WORLDS: Final = len(trials.WORLDS)
+"""In so many simulated worlds a form is tried."""
 Due = TypeVar("Due", Fault, Operation)
 
 SLOWER: Final = (6, 10, 16)
@@ -48,6 +49,9 @@ NEAR: Final = 5
 TOLD_AGAIN: Final = 2
 """So many of the nearest moments are told in other ways too."""
 MOST_SWEEPS: Final = 3
+"""Each fault and operation is moved so often at most."""
+MOST_RUNS: Final = 400
+"""After so many runs no further form of one kind is tried; nor, at the end, of the best."""
 
 
 class RealForm(NamedTuple):
@@ -57,35 +61,55 @@ class RealForm(NamedTuple):
     surely: int
 
 
-def real_form(schedule: Schedule, broken: str) -> RealForm | None:
-    """The form that breaks the property `broken` most surely; None if none that is tried does."""
+def real_form(schedule: Schedule, broken: str, *, runs: int = MOST_RUNS) -> RealForm | None:
+    """The form that breaks the property `broken` most surely; None if none that is tried does.
+
+    With fewer `runs` it is found sooner and fails less surely.
+    """
     trial = Trial(broken)
-    first, *others = _first_forms(schedule)
-    best = trial.best(first, others)
+    best = schedule
+    for kind in (drawn_forms(schedule), scripted_forms(schedule)):
+        if kind and not trial.sure(best):
+            trial.allow(runs)
+            of_kind = _improved(trial.best(kind[0], kind[1:]), trial)
+            best = max((best, of_kind), key=trial.rank)
+    if not trial.surely(best):
+        return None
+    trial.go_on_in_all_worlds()
+    trial.allow(runs)
+    best = _without_needless(_improved(best, trial), len(schedule.faults), trial)
+    return RealForm(best, trial.surely(best))
+
+
+def _improved(best: Schedule, trial: Trial) -> Schedule:
+    """The surest of the forms that differ from one in a few moves."""
     for _ in range(MOST_SWEEPS):
         known = best
         for move in _moves(best):
-            if trial.perfect(best) or trial.exhausted:
-                break
-            best = trial.best(best, list(_elsewhere(best, move, trial)))
+            if trial.exhausted:
+                return best
+            if not trial.sure(best) or _timed(best, move):
+                best = trial.best(best, list(_elsewhere(best, move, trial)))
         if best == known:
             break
-    best = _without_needless(best, len(schedule.faults), trial)
-    surely = trial.surely(best)
-    return RealForm(best, surely) if surely else None
+    return best
 
 
-def _first_forms(schedule: Schedule) -> Iterator[Schedule]:
-    """The schedule in slow motion, and the script of its run."""
-    told = [schedule]
+def drawn_forms(schedule: Schedule) -> list[Schedule]:
+    """The schedule in slow motion."""
+    return [patient(slow_motion(schedule, factor)) for factor in SLOWER]
+
+
+def scripted_forms(schedule: Schedule) -> list[Schedule]:
+    """The script of its run in slow motion, with and without reads."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    made = []
     for polls in (False, True):
         script = scripted(schedule, run, polls=polls, leaders=_votes(schedule))
         if script is not None:
-            told += [script, own_clients(script)]
-    for form in {each.digest(): each for each in told}.values():
-        for factor in SLOWER:
-            yield patient(slow_motion(form, factor))
+            made += [script, own_clients(script)]
+    different = {script.digest(): script for script in made}.values()
+    return [form for script in different for form in drawn_forms(script)]
 
 
 def _votes(schedule: Schedule) -> bool:
@@ -94,10 +118,12 @@ def _votes(schedule: Schedule) -> bool:
 
 
 def _moves(schedule: Schedule) -> list[tuple[str, int]]:
-    """What can be moved: faults and their ends, and operations, by number."""
+    """What can be moved: faults and their ends, and operations, by number, or else the pace of
+    the clients that were drawn."""
     faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
     operations = range(len(schedule.workload.operations))
-    return [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
+    moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
+    return moves if operations else [*moves, ("pace", 0)]
 
 
 def _elsewhere(schedule: Schedule, move: tuple[str, int], trial: Trial) -> Iterator[Schedule]:
@@ -106,6 +132,9 @@ def _elsewhere(schedule: Schedule, move: tuple[str, int], trial: Trial) -> Itera
     run = trial.failing_run(schedule)
     what, index = move
     if run is None:
+        return
+    if what == "pace":
+        yield from _at_another_pace(schedule)
         return
     told = list(moments(run.trace, run.info.phases.storm_us))
     told = of_leaders(told) if _votes(schedule) else told
@@ -144,6 +173,24 @@ def _ended_elsewhere(schedule: Schedule, index: int, near: list[Moment]) -> Iter
     for moment in near:
         named = with_fault(lasting, index, replace(fault, name=name, for_ms=None))
         yield replace(named, faults=(*named.faults, Release(of=name, after=moment.after)))
+
+
+def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
+    """Whether it is a fault or an operation, and comes at a time."""
+    what, index = move
+    due = {"fault": schedule.faults, "operation": schedule.workload.operations}.get(what, ())
+    return index < len(due) and bool(due[index].at_ms)
+
+
+def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
+    """Forms in which the clients write more or less often, or give up sooner or later."""
+    workload = schedule.workload
+    for rate in (workload.rate / 2, workload.rate * 2):
+        yield replace(schedule, workload=replace(workload, rate=rate))
+    for timeout_ms in (workload.timeout_ms // 2, workload.timeout_ms * 2):
+        yield replace(schedule, workload=replace(workload, timeout_ms=timeout_ms))
+    for seed in range(1, 4):
+        yield replace(schedule, workload=replace(workload, seed=workload.seed + seed))
 
 
 def _operated_elsewhere(

@@ -25,31 +25,40 @@ class World(NamedTuple):
 
 WORLDS: Final = tuple(
     World(FIRST_WORLD + number, *kind)
-    for number, kind in enumerate([(FAIR, 1), (ROUGH, 8), (STORMY, 4)] * 4)
+    for number, kind in enumerate([(FAIR, 1), (ROUGH, 8), (STORMY, 4)] * 10)
 )
+FIRST_WORLDS: Final = 12
+"""Forms are looked for in so many worlds, and made surer still in all of them."""
 FIRST_LOOK: Final = 3
 """Every form is tried in a few worlds; only the most promising are tried in all."""
 PROMISING: Final = 4
-MOST_RUNS: Final = 1_000
-"""After so many runs no further form is tried."""
 
 
 class Trial:
     """The forms of one schedule, whose runs are to break the property `broken`."""
 
-    def __init__(self, broken: str, worlds: tuple[World, ...] = WORLDS) -> None:
+    def __init__(self, broken: str, worlds: int = FIRST_WORLDS) -> None:
         self._broken = broken
-        self._worlds = worlds
+        self._worlds = WORLDS[:worlds]
         self._known: dict[tuple[str, int], bool] = {}
+        self._most_runs = 0
+
+    def allow(self, runs: int) -> None:
+        """From now on so many further runs may be made until no further form is tried."""
+        self._most_runs = len(self._known) + runs
+
+    def go_on_in_all_worlds(self) -> None:
+        """From now on forms are tried in more worlds than before."""
+        self._worlds = WORLDS
 
     @property
     def exhausted(self) -> bool:
-        """Whether so many runs were made that no further form is to be tried."""
-        return len(self._known) >= MOST_RUNS
+        """Whether as many runs were made as are allowed."""
+        return len(self._known) >= self._most_runs
 
-    def perfect(self, schedule: Schedule) -> bool:
-        """Whether a form fails in all worlds, and none of its faults comes at a time."""
-        return self.rank(schedule) == (len(self._worlds), 0)
+    def sure(self, schedule: Schedule) -> bool:
+        """Whether a form fails in all worlds."""
+        return self.surely(schedule, above=len(self._worlds) - 1) == len(self._worlds)
 
     def fails(self, schedule: Schedule, world: World) -> bool:
         """Whether a form breaks the property in a world."""
