@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test slow browser lint setup clean
+.PHONY: help run test slow browser lint setup fast pure clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -38,6 +38,12 @@ lint: $(STAMP) ## Lint and check types only
 	@echo 'ruff and mypy: clean'
 
 setup: $(STAMP) ## Prepare .venv
+
+fast: $(STAMP) ## Compile what the simulated world runs most (takes minutes; used until a source changes)
+	@$(PY) -m harness.compiling
+
+pure: ## Throw the compiled code away
+	@rm -rf build/compiled
 
 clean: ## Remove the virtual environment and all caches; runs in store/ stay
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,6 +23,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     flush: str = "sync"
     unclean_election: bool = False
     durable_acks: bool = True
+    # False where more disks may lose what was not synced than the flush mode survives.
+    committed_kept: bool = True
     contiguous_offsets: bool = True
     # How old an answer may be at most; -1: nothing is promised.
     staleness_ms: int = -1
@@ -35,7 +37,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
         election, unsynced data lost on too many brokers), committed records may go as well.
         """
-        return not self.unclean_election and (self.durable_acks or self.acks != -1)
+        unharmed = self.committed_kept and not self.unclean_election
+        return unharmed and (self.durable_acks or self.acks != -1)
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 Two shapes: a storm of 3 brokers and 4 clients with a storm's timings, and the small experiments
 of a search. Rates are by second of processor time: what one core does in a second that it has for
-itself. Where the time goes is found by looking at the stack a thousand times a second.
+itself. Where the time goes is found by looking at the stack a thousand times a second; compiled
+modules (`harness.compiled`) are not on that stack, so of them only the rates are told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness import compiled
 from harness.progress import Progress
 from harness.search.attempt import attempt
 from harness.search.choosing import RandomChooser
@@ -55,7 +57,8 @@ class SimBench(msgspec.Struct, frozen=True, kw_only=True):
 
 class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """What one shape came to. `operations_s` are by virtual second, all other rates by second of
-    processor time; `shares` are of that time, by part."""
+    processor time; `shares` are of that time, by part, where the sources run. `compiled` says
+    whether compiled modules did."""
 
     shape: str
     runs: int
@@ -68,6 +71,7 @@ class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
     events_per_s: float
     schedules_per_s: float
     shares: dict[str, float]
+    compiled: bool
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -121,7 +125,7 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
             runs.append(run(settings, len(runs) + 1))
         wall_s = time.monotonic() - wall_s
     virtual_s = sum(each.virtual_us for each in runs) / 1e6
-    looked = samples.total() or 1
+    looked, fast = samples.total() or 1, compiled.in_use()
     return SimSpeed(
         shape=shape, runs=len(runs), verdicts=dict(Counter(each.verdict for each in runs)),
         cpu_s=round(cpu_s, 2), wall_s=round(wall_s, 2), virtual_s=round(virtual_s, 1),
@@ -129,7 +133,8 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
         virtual_per_s=round(virtual_s / cpu_s, 1),
         events_per_s=round(sum(each.events for each in runs) / cpu_s),
         schedules_per_s=round(len(runs) / cpu_s, 2),
-        shares={part: round(samples[part] / looked, 3) for part in PARTS},
+        shares={part: round(samples[part] / looked, 3) for part in PARTS if not fast},
+        compiled=fast,
     )  # fmt: skip
 
 
@@ -168,17 +173,18 @@ def _part_of_file(path: str) -> str:
 
 def sim_table(found: list[SimSpeed], settings: SimBench) -> str:
     """The figures for a person."""
+    parts = [part for part in PARTS if part in found[0].shares]
     lines = [
         f"{settings.protocol}, all checks on, by second of one core; storms of 3 brokers and 4 "
         f"clients, {settings.rate:g} batches/s a producer ({found[0].operations_s:g} operations/s "
-        f"in all)",
+        f"in all)" + (", compiled" if found[0].compiled else ""),
         f"{'shape':<7} {'runs':>5} {'virtual s/s':>12} {'events/s':>9} {'schedules/s':>12}  "
-        + " ".join(f"{part:>8}" for part in PARTS),
+        + " ".join(f"{part:>8}" for part in parts),
     ]
     lines += [
         f"{each.shape:<7} {each.runs:>5} {each.virtual_per_s:>12,.1f} {each.events_per_s:>9,.0f} "
         f"{each.schedules_per_s:>12,.2f}  "
-        + " ".join(f"{each.shares[part]:>8.0%}" for part in PARTS)
+        + " ".join(f"{each.shares[part]:>8.0%}" for part in parts)
         for each in found
     ]
     return "\n".join(lines)

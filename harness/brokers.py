@@ -66,10 +66,10 @@ def promise_of(schedule: Schedule) -> Promise:
     # A broker that comes back at once keeps its place in the ISR, or even the lead, without what
     # the power cut took: then one is enough (what KIP-966 mends).
     copies = 1 if rules.restart is Restart.AT_ONCE else None
+    kept = not unclean and not outnumber_copies(schedule, copies)
     return Promise(
         acks=acks, flush=cluster.flush, unclean_election=unclean,
-        durable_acks=acks == -1 and not unclean
-        and not outnumber_copies(schedule, copies),
+        durable_acks=acks == -1 and kept, committed_kept=kept,
         contiguous_offsets=not voted,
         silence_deposes=rules.detection is Detection.HEARTBEATS,
     )  # fmt: skip

@@ -236,6 +236,9 @@ def museum(
         int, typer.Option(help="Schedules on each protocol that should hold.")
     ] = 0,
     real: Annotated[int, typer.Option(help="Replays of each in real processes.")] = 0,
+    real_seconds: Annotated[
+        float, typer.Option(help="Begin no replays of another one after so long; 0: no limit.")
+    ] = 0.0,
     cores: Annotated[int, typer.Option(help="Worker processes.")] = 1,
     store: Annotated[Path, typer.Option(help="Kept in museum/ there.")] = Path("store"),
     page: Annotated[Path | None, typer.Option(help="Write the table as Markdown there.")] = None,
@@ -247,9 +250,9 @@ def museum(
 
     return museum_command(
         MuseumWish(
-            only=tuple(only or ()), seconds=seconds, seeds=seeds, real=real, cores=cores,
-            schedules_for_correct=schedules_for_correct, store=store, page=page, quiet=quiet,
-            json=json,
+            only=tuple(only or ()), seconds=seconds, seeds=seeds, real=real,
+            real_seconds=real_seconds, cores=cores, schedules_for_correct=schedules_for_correct,
+            store=store, page=page, quiet=quiet, json=json,
         )
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from harness.search import museum, museum_table
 from harness.search.explain import EXPLANATION, explain, write
 from harness.search.museum import CHUNK, Entry, Exhibited, Guarded
 from harness.search.museum_table import Replayed
-from harness.search.real_form import real_form
+from harness.search.real_form import WORLDS, real_form
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError, UsageError
 
@@ -46,6 +47,7 @@ class MuseumWish(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int = 3
     schedules_for_correct: int = 0
     real: int = 0
+    real_seconds: float = 0.0
     cores: int = 1
     store: Path = Path("store")
     page: Path | None = None
@@ -71,7 +73,7 @@ def museum_command(wish: MuseumWish) -> int:
         for guarded in _guarded(wish, folder):
             progress.note(museum_table.guarded_lines([guarded])[0])
             _save(folder / _guard_name(guarded.protocol, guarded.seed, guarded.first), guarded)
-        _replay_for_real(wish, wanted, folder)
+        _replay_for_real(wish, wanted, folder, progress)
     return _tell(wish, folder)
 
 
@@ -146,27 +148,79 @@ def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> 
         yield from (result.get() for result in pending)
 
 
-def _replay_for_real(wish: MuseumWish, wanted: list[Exhibited], folder: Path) -> None:
-    """Replay the best schedule of each exhibit on real processes, unless that was done."""
+def _replay_for_real(
+    wish: MuseumWish, wanted: list[Exhibited], folder: Path, progress: Progress
+) -> None:
+    """Replay the best schedule of each exhibit on real processes, as often as is wished.
+
+    Every replay is kept as soon as it ended, so that this goes on where it stopped. No row is begun
+    after `real_seconds`.
+    """
     if not wish.real:
         return
+    began_s = time.monotonic()
     entries = _all(folder, "*-[0-9]*.entry.json", Entry)
     for exhibit in wanted:
         shown = museum_table.best([e for e in entries if e.exhibit.code == exhibit.code])
         if shown is None or shown.schedule is None:
             continue
-        stem = f"{exhibit.code}-{shown.seed}".lower()
-        target = folder / f"{stem}.real.json"
-        if target.exists():
-            continue
-        form = real_form(shown.schedule, exhibit.breaks)
-        file = folder / f"{stem}.slow.json"
-        file.write_bytes((shown.schedule if form is None else form.schedule).to_pretty_json())
-        replay = Replay(
-            file=file, world="real", times=wish.real, store=wish.store, quiet=wish.quiet
-        )
-        failed = sum(outcome.failed for outcome in outcomes_of(replay))
-        _save(target, Replayed(code=exhibit.code, seed=shown.seed, failed=failed, of=wish.real))
+        if wish.real_seconds and time.monotonic() - began_s >= wish.real_seconds:
+            progress.note(f"{exhibit.code} and what follows it is left to the next time")
+            return
+        row = RealRow(folder, shown.exhibit, shown.seed, shown.schedule)
+        try:
+            for told in row.replays(wish):
+                progress.note(told)
+        except FloodmarkError as error:
+            progress.note(f"{exhibit.code} could not be replayed: {error}")
+
+
+class RealRow:
+    """The replays of one shrunk schedule on real processes, and the files they are kept in.
+
+    `CODE-SEED.slow.json` is its form for real processes, `CODE-SEED.real.json` what came of them.
+    """
+
+    def __init__(self, folder: Path, exhibit: Exhibited, seed: int, shrunk: Schedule) -> None:
+        self._exhibit = exhibit
+        self._shrunk = shrunk
+        self._form = folder / f"{exhibit.code}-{seed}.slow.json".lower()
+        self._kept = self._form.with_name(f"{exhibit.code}-{seed}.real.json".lower())
+        nothing = Replayed(
+            code=exhibit.code, seed=seed, failed=0, of=0, schedule=shrunk.digest()
+        )  # fmt: skip
+        before = _load(self._kept, Replayed)
+        known = before is not None and before.schedule == nothing.schedule
+        self.done = before if known and before is not None else nothing
+        self._made = known and (self._form.is_file() or not self.done.surely)
+
+    def replays(self, wish: MuseumWish) -> Iterator[str]:
+        """Make the form if need be, and replay it until there are `wish.real` runs; yields what
+        there is to tell. Raises FloodmarkError when a run could not be made."""
+        code = self._exhibit.code
+        if not self._made:
+            form = real_form(self._shrunk, self._exhibit.breaks)
+            self.done = msgspec.structs.replace(
+                self.done, failed=0, of=0, surely=0 if form is None else form.surely
+            )
+            if form is not None:
+                self._form.write_bytes(form.schedule.to_pretty_json())
+            _save(self._kept, self.done)
+            yield f"{code}: its real form fails in {self.done.surely} of {WORLDS} worlds"
+        if not self.done.surely:
+            return
+        first = load_schedule(self._form).workload.seed
+        while self.done.of < wish.real:
+            replay = Replay(
+                file=self._form, world="real", seed=first + self.done.of, store=wish.store,
+                quiet=wish.quiet,
+            )  # fmt: skip
+            for outcome in outcomes_of(replay):
+                self.done = msgspec.structs.replace(
+                    self.done, of=self.done.of + 1, failed=self.done.failed + outcome.failed
+                )
+                _save(self._kept, self.done)
+                yield f"{code}: failed {self.done.failed} of {self.done.of}: {outcome.sentence}"
 
 
 def _tell(wish: MuseumWish, folder: Path) -> int:

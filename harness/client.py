@@ -24,10 +24,10 @@ from typing import Final
 
 import msgspec
 
+from harness.client_types import Answer, ToSend
 from harness.history import Op
 from harness.leaders import NEVER_US, Leaders
 from node.core.messages import (
-    AnyMessage,
     Error,
     FetchRequest,
     FetchResponse,
@@ -44,22 +44,6 @@ HOPELESS: Final = frozenset({Error.CORRUPT_BATCH, Error.INVALID_REQUEST})
 """Refusals that no other attempt would change."""
 
 DEFAULT_RETRY_US: Final = 50_000
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A message that arrived for a client."""
-
-    source: str
-    message: AnyMessage
-    body: bytes | None = None
-
-
-class ToSend(msgspec.Struct, frozen=True):
-    """A message that a client wants to go to the broker `to`."""
-
-    to: str
-    message: AnyMessage
-    body: bytes | None = None
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from harness.client_types import Status
 from harness.rundir import Promise
-from harness.tally import Status
 from nemesis.view import ClusterView
 from nemesis.world import World
 from node.trace import TraceEvent

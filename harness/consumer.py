@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.client import DEFAULT_RETRY_US, Answer, Call, Effects, Session, Thread
+from harness.client import DEFAULT_RETRY_US, Call, Effects, Session, Thread
+from harness.client_types import Answer, PollSettings
 from harness.history import Op, OpType, Read, Run
 from harness.leaders import Leaders
 from harness.workload import decode_batch
@@ -14,15 +15,6 @@ from node.core import batch
 from node.core.messages import Error, FetchRequest, FetchResponse
 from node.errors import WireError
 from node.wire import split_fetch_body
-
-
-class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer polls: wait at the broker, deadline of a poll, least pause between polls."""
-
-    wait_ms: int = 100
-    timeout_us: int = 1_000_000
-    pause_us: int = 10_000
-    max_bytes: int = 1 << 20
 
 
 class Consumer(Session):

@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from harness.client import Thread
-from harness.consumer import Consumer, PollSettings
+from harness.client_types import PollSettings, SendSettings
+from harness.consumer import Consumer
 from harness.leaders import Leaders
 from harness.operator import OperatingConsumer, OperatingProducer
-from harness.producer import Producer, SendSettings
+from harness.producer import Producer
 from harness.workload import SendPlan, polled_partitions, send_interval_us
 from nemesis.schedule import Cluster, Send, Workload
 

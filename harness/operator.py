@@ -6,50 +6,58 @@ Each is a producer or a consumer in all but what it does next: nothing, until it
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from harness.client import Call, Effects, Session, Thread
+from harness.client import Call, Effects, Thread
 from harness.consumer import Consumer
-from harness.leaders import NEVER_US
+from harness.leaders import NEVER_US, Leaders
 from harness.producer import Producer
 from nemesis.schedule import Operation, Poll, Send
 
 
-class Operator(Session):
+class _Orders:
     """What both kinds share: the operations they were told to do and have not begun."""
 
+    def __init__(self) -> None:
+        self.told: deque[tuple[int, Operation]] = deque()
+
+    def add(self, thread: Thread, step: int, operation: Operation) -> None:
+        """Begin operation number `step` of the schedule when those before it have ended."""
+        self.told.append((step, operation))
+        thread.next_us = 0
+
+    def next(self, thread: Thread, leaders: Leaders) -> tuple[int, Operation] | None:
+        """What comes next; without anything the thread waits to be told."""
+        if not self.told:
+            thread.next_us = NEVER_US
+            return None
+        step, operation = self.told.popleft()
+        # Much may have happened since the last one: look first who leads.
+        leaders.forget(operation.partition, leaders.leader(operation.partition))
+        return step, operation
+
+
+class OperatingProducer(Producer):
+    """Sends the batches it is told to send; `plan` is not asked."""
+
     def __init__(self, *args: Any, **settings: Any) -> None:
-        """As the producer or consumer that it is."""
+        """As the producer that it is."""
         super().__init__(*args, **settings)
-        self._told: deque[tuple[int, Operation]] = deque()
+        self._orders = _Orders()
 
     @property
     def idle(self) -> bool:
         """Whether no operation is under way, nor waits for its turn."""
-        return super().idle and (self._stopped or not self._told)
+        return super().idle and (self._stopped or not self._orders.told)
 
     def operate(self, step: int, operation: Operation) -> None:
         """Begin operation number `step` of the schedule when those before it have ended."""
-        self._told.append((step, operation))
-        self._threads[0].next_us = 0
-
-    def _next(self, thread: Thread) -> tuple[int, Operation] | None:
-        if not self._told:
-            thread.next_us = NEVER_US
-            return None
-        step, operation = self._told.popleft()
-        # Much may have happened since the last one: look first who leads.
-        self._leaders.forget(operation.partition, self._leaders.leader(operation.partition))
-        return step, operation
-
-
-class OperatingProducer(Operator, Producer):
-    """Sends the batches it is told to send; `plan` is not asked."""
+        self._orders.add(self._threads[0], step, operation)
 
     def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
-        told = self._next(thread)
+        told = self._orders.next(thread, self._leaders)
         if told is None:
             return None
         step, send = told
@@ -60,11 +68,25 @@ class OperatingProducer(Operator, Producer):
         return self._send(now_us, thread, effects, send.partition, settings, step)
 
 
-class OperatingConsumer(Operator, Consumer):
+class OperatingConsumer(Consumer):
     """Polls the partitions it is told to poll, each from where its last poll of it ended."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """As the consumer that it is."""
+        super().__init__(*args, **settings)
+        self._orders = _Orders()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no operation is under way, nor waits for its turn."""
+        return super().idle and (self._stopped or not self._orders.told)
+
+    def operate(self, step: int, operation: Operation) -> None:
+        """Begin operation number `step` of the schedule when those before it have ended."""
+        self._orders.add(self._threads[0], step, operation)
+
     def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
-        told = self._next(thread)
+        told = self._orders.next(thread, self._leaders)
         if told is None:
             return None
         step, poll = told
@@ -72,3 +94,7 @@ class OperatingConsumer(Operator, Consumer):
         if not self._assigned:
             self._assign(now_us, thread, effects)
         return self._poll(now_us, thread, effects, poll.partition, step)
+
+
+OPERATORS: Final = (OperatingProducer, OperatingConsumer)
+"""For `isinstance`: the clients that can be told."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from harness.client import DEFAULT_RETRY_US, HOPELESS, Answer, Call, Effects, Session, Thread
+from harness.client import DEFAULT_RETRY_US, HOPELESS, Call, Effects, Session, Thread
+from harness.client_types import Answer, SendSettings
 from harness.history import Op, OpType, Send
 from harness.leaders import Leaders
 from harness.workload import SendPlan, encode_batch, first_value
@@ -16,15 +17,6 @@ ACKS_ZERO_PAUSE_US = 1_000
 """Nothing answers a send with acks=0, so nothing but this holds back one without a rate."""
 ACKS_ZERO_REFRESH_US = 500_000
 """Nor does anything tell it that the leader has moved: so it looks from time to time."""
-
-
-class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send."""
-
-    batch: int = 5
-    record_bytes: int = 64
-    acks: int = -1
-    timeout_us: int = 3_000_000
 
 
 class Producer(Session):

@@ -28,6 +28,7 @@ class Promise(msgspec.Struct, kw_only=True):
     flush: str = "sync"
     unclean_election: bool = False
     durable_acks: bool = True
+    committed_kept: bool = True
     contiguous_offsets: bool = True
     silence_deposes: bool = True
 

@@ -2,35 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from harness.client_types import Status
 from harness.history import Op
-
-
-class Status(msgspec.Struct, kw_only=True):
-    """A moment of the clients' work. Counts are operations, unless they say records.
-
-    `progress` maps each partition to when a send invoked after the heal was first acknowledged.
-    `final` is "" before the final reads, then "running", then "done"; `missing` maps partitions
-    to the offset they were read to, where that is not their end. `operated` counts the operations
-    of the schedule that were handed to their clients. `problem` is a sentence.
-    """
-
-    t_us: int = 0
-    invoked: int = 0
-    acked: int = 0
-    acked_records: int = 0
-    failed: int = 0
-    unknown: int = 0
-    polled: int = 0
-    read_records: int = 0
-    operated: int = 0
-    writers_idle: bool = True
-    last_op_us: int = 0
-    progress: dict[str, int] = {}
-    final: str = ""
-    missing: dict[str, int] = {}
-    problem: str = ""
 
 
 class Tally:

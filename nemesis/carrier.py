@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from nemesis.links import Counts, LinkRule, LinkTable
+from nemesis.link_rule import Counts, LinkRule
+from nemesis.links import LinkTable
 from nemesis.struck import Fate
 from nemesis.transit import Kept, Transit
 

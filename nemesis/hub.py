@@ -43,7 +43,7 @@ from nemesis.hub_commands import (
     SetRules,
     Stop,
 )
-from nemesis.links import Counts
+from nemesis.link_rule import Counts
 from nemesis.struck import Fate, StruckMessages
 from node import wire
 from node.errors import FloodmarkError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):

@@ -21,7 +21,7 @@ from nemesis.hub_commands import (
     SetRules,
     Stop,
 )
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from node.errors import FloodmarkError
 
 DEADLINE_MS: Final = 5000

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from nemesis.commands import Command, command_of
 from nemesis.link_faults import LinkFault, is_link_fault, links_of, rules_for
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.process_faults import Done, ProcessFaults
 from nemesis.schedule import (
     ROLES_OF_A_PARTITION,

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from nemesis.links import LinkRule
+from nemesis.link_rule import LinkRule
 from nemesis.schedule import Bridge, Cluster, Cut, Delay, Fault, Isolate, Link, Loss, Ring
 
 LinkFault = Cut | Isolate | Bridge | Ring | Delay | Loss | Link

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from nemesis.commands import Command
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.schedule import Break
 
 COMMAND_LIMIT_US: Final = 2_000_000

@@ -11,35 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from node import trace
+from reports.events import Event
 from reports.files import Notes, json_lines
 
 MOST_POINTS: Final = 3_000
 MOST_CUTS: Final = 2_000
-
-
-class Event(msgspec.Struct, frozen=True):
-    """The fields of a trace event that the page draws; all others are skipped while decoding."""
-
-    event: str
-    t_us: int = 0
-    node: str = ""
-    incarnation: int = 0
-    partition: str = ""
-    role: str = ""
-    leader: str | None = None
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    isr: tuple[str, ...] = ()
-    hw: int = -1
-    leo: int = -1
-    from_leo: int = -1
-    reason: str = ""
-    state: str = ""
-    term: int = -1
-    unclean: bool = False
 
 
 @dataclass(frozen=True)

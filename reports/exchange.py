@@ -17,9 +17,10 @@ import msgspec
 from harness.history import show_value
 from node import trace
 from reports import words
+from reports.events import Event
 from reports.files import Notes, numbered_lines
 from reports.model import RunFolder
-from reports.tellers import EXIT, Event, Known, Row, Tone, rows
+from reports.tellers import EXIT, Known, Row, Tone, rows
 
 MOST_ROWS: Final = 64
 MOST_TOUCHED: Final = 24

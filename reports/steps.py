@@ -16,6 +16,7 @@ import msgspec
 
 from checker.verdict import Verdict
 from node import trace
+from reports.events import Event
 from reports.files import Notes, json_lines
 from reports.model import RunFolder
 from reports.operations import Focus
@@ -23,24 +24,6 @@ from reports.operations import Focus
 MOST_STEPS: Final = 3_000
 _WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "role"}
 """What a step is called that shows a sentence of the story."""
-
-
-class Event(msgspec.Struct, frozen=True):
-    """The fields of a trace event that change what a replica holds."""
-
-    event: str
-    t_us: int = 0
-    node: str = ""
-    incarnation: int = 0
-    partition: str = ""
-    role: str = ""
-    leader_epoch: int = -1
-    base_offset: int = -1
-    from_leo: int = -1
-    leo: int = -1
-    hw: int = -1
-    reason: str = ""
-    client: str = ""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):

@@ -6,42 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import msgspec
-
 from node import trace
 from reports import words
+from reports.events import Event
 
 Tone = Literal["data", "client", "control", "own", "bad", "fault", "lost"]
-
-
-class Event(msgspec.Struct, frozen=True):
-    """The fields of a trace event that the diagram uses."""
-
-    event: str
-    t_us: int = 0
-    node: str = ""
-    incarnation: int = 0
-    partition: str = ""
-    role: str = ""
-    leader: str | None = None
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    isr: tuple[str, ...] = ()
-    base_offset: int = -1
-    from_leo: int = -1
-    leo: int = -1
-    hw: int = -1
-    reason: str = ""
-    client: str = ""
-    follower: str = ""
-    epoch: int = -1
-    end_offset: int = -1
-    candidate: str = ""
-    term: int = -1
-    pre: bool = False
-    kind: str = ""
-    source: str = ""
-    state: str = ""
 
 
 @dataclass(frozen=True)

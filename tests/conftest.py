@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql import SparkSession
+import os
+from typing import TYPE_CHECKING
 
-from checker.spark import start_session
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Tests are about the sources, and some change what is in a module.
+os.environ.setdefault("FLOODMARK_PURE", "1")
 
 
 @pytest.fixture
 def spark() -> SparkSession:
     """A small local session; the JVM behind it is started once and shared by all tests."""
+    from checker.spark import start_session
+
     return start_session("floodmark tests")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.client_types import Status
 from harness.clock import now_us
 from harness.rundir import Promise, RunDir
-from harness.tally import Status
 from nemesis.commands import Command
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
 from node.errors import FloodmarkError

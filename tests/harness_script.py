@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from itertools import count
 
-from harness.client import Answer, Effects, Session, Thread, ToSend
-from harness.consumer import Consumer, PollSettings
+from harness.client import Effects, Session, Thread
+from harness.client_types import Answer, PollSettings, SendSettings, ToSend
+from harness.consumer import Consumer
 from harness.history import Op
 from harness.leaders import Leaders
 from harness.operator import OperatingConsumer, OperatingProducer
-from harness.producer import Producer, SendSettings
+from harness.producer import Producer
 from harness.workload import SendPlan, encode_batch
 from node.core import batch
 from node.core.messages import (

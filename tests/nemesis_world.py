@@ -7,7 +7,7 @@ from typing import Any
 
 from nemesis.commands import Command
 from nemesis.inject import Injector
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
 from nemesis.view import ClusterView
 from node import trace

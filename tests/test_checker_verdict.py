@@ -74,6 +74,8 @@ def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
         (Promise(contiguous_offsets=False), {Needs.CONTIGUOUS}),
         (Promise(silence_deposes=False), {Needs.SILENCE_DEPOSES}),
         (Promise(acks=1, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (Promise(acks=1, durable_acks=False, committed_kept=False),
+         {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
         (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
         (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
         (

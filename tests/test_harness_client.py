@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.client import Answer
+from harness.client_types import Answer
 from harness.consumer import Consumer
 from node.core.messages import (
     Error,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.crew import Crew
-from harness.operator import OperatingConsumer, OperatingProducer, Operator
+from harness.operator import OPERATORS, OperatingConsumer, OperatingProducer
 from nemesis.schedule import Cluster, Operation, Poll, Send, Workload
 from node.core.messages import MetadataRequest, ProduceRequest
 from tests.harness_script import Scripted, operator, records
@@ -13,7 +13,7 @@ from tests.harness_script import Scripted, operator, records
 
 def tell(client: Scripted, *operations: Operation) -> Scripted:
     session = client.session
-    assert isinstance(session, Operator)
+    assert isinstance(session, OPERATORS)
     for step, operation in enumerate(operations):
         session.operate(step, operation)
     return client.step()

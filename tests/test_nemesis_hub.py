@@ -20,7 +20,7 @@ from harness.real.ports import PortLease
 from nemesis import hub
 from nemesis.hub import HubConfig
 from nemesis.hub_control import HubControl, HubGone
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from node import wire
 from node.core.messages import FetchRequest, MetadataRequest
 from node.errors import FloodmarkError

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.links import Counts, Decision, LinkRule, LinkTable
+from nemesis.link_rule import Counts, LinkRule
+from nemesis.links import Decision, LinkTable
 from nemesis.transit import Kept, Transit
 from node.errors import UsageError
 

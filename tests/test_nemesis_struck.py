@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from nemesis.carrier import Carrier
-from nemesis.links import LinkRule
+from nemesis.link_rule import LinkRule
 from nemesis.struck import MOST_A_SECOND, StruckMessages
 
 Message = dict[str, object]

@@ -58,7 +58,7 @@ def test_a_quiet_night_does_some_of_everything_and_is_green(
 
 
 def test_runs_that_passed_are_rows_and_runs_that_failed_are_whole(store: Nights) -> None:
-    store.night()
+    store.night(budget_s=900.0)
     journal = rows.read(rows.journal_of(store.store, 1))
     ran = [row for row in journal if isinstance(row, Ran)]
     assert len(ran) > 5
@@ -343,7 +343,7 @@ class TestBuckets:
                             if (LOST, "violable") in p.expected}  # fmt: skip
 
         for _ in range(3):
-            assert store.night(known) == 0
+            assert store.night(known, budget_s=900.0) == 0
         found = [b for night in nights(store.store)[0] for b in night.buckets]
         assert found
         assert all(bucket.expected and bucket.world == "real" for bucket in found)

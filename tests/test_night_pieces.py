@@ -8,12 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from test_search_attempt import LOST, bitten
 
 from harness.night import corpus
 from harness.night.pieces import Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared, do
 from harness.night.rows import Replayed, Searched
 from harness.night.workers import side_by_side
-from harness.search.campaign import Budget
+from harness.search.campaign import INNER, Budget, Finding
+from harness.search.findings import REAL
+from harness.search.real_form import slow_motion
 from harness.search.strikes import strikes
 from nemesis.schedule import load
 from reports.night import nights
@@ -46,6 +49,24 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     second = do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
     assert isinstance(second, Searched)
     assert (second.buckets, second.kept) == (row.buckets, [])
+
+
+@pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INNER, 0)])
+def test_what_clients_can_see_gets_a_form_for_real_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, forms: int
+) -> None:
+    def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
+        (folder / REAL).write_bytes(slow_motion(finding.smallest).to_pretty_json())
+
+    monkeypatch.setattr(corpus, "save_real", slow_form)
+    schedule, bucket = bitten()[0]
+    finding = Finding(
+        bucket=bucket, property=broken, sentence="lost", schedule=schedule, smallest=schedule,
+        schedules_before=1, seconds_before=1.0, shrink_tries=1,
+    )  # fmt: skip
+    corpus.keep(finding, tmp_path, print, with_page=False)
+    made = [s.schedule for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path))]
+    assert made == [slow_motion(schedule)] * forms
 
 
 def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -63,6 +64,39 @@ def test_the_second_successor_answers_wrong_with_the_defect_only(
     schedule["expectation"] = {}
     (tmp_path / "schedule.json").write_text(json.dumps(schedule))
     check(tmp_path, ["--schedule", "schedule.json"], broken)
+
+
+FOUND = [
+    ("found-kip-101-scenario-1", {"protocol": "kip-101"}, LOSS),
+    ("found-kip-279-scenario-1", {"protocol": "kip-279"}, AGREEMENT),
+    ("found-figure-8", {"switches": ()}, LOSS),
+]
+"""What searches found and shrank, in the form for real processes, and what mends it."""
+
+
+@pytest.mark.parametrize(("name", "mended", "broken"), FOUND)
+def test_what_a_search_found_fails_until_it_is_mended(
+    name: str, mended: dict[str, Any], broken: str
+) -> None:
+    told = library.load(name)
+    assert told.expectation.property == broken
+    better = msgspec.structs.replace(
+        told, cluster=msgspec.structs.replace(told.cluster, **mended)
+    )
+    for seed in range(3):
+        assert broken in simulate(told, seed=seed, stop_at="never").broken
+        assert simulate(better, seed=seed, stop_at="never").broken == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, _, _ in FOUND])
+def test_what_a_search_found_fails_in_real_processes(tmp_path: Path, name: str) -> None:
+    words = ["replay", name, "--world", "real", "--times", "3", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words], cwd=tmp_path, capture_output=True,
+        text=True, check=False, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def check(folder: Path, words: list[str], broken: str) -> None:

@@ -11,8 +11,9 @@ import reports
 from nemesis import schedule as s
 from reports import exchange, measured, model, origin, raw, stills, svg
 from reports.curves import sections
+from reports.events import Event
 from reports.files import Notes
-from reports.tellers import Event, Known, Row, rows
+from reports.tellers import Known, Row, rows
 from tests import report_fixtures as made
 from tests import report_kinds as kinds
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from harness.cli_museum import MuseumWish, museum_command
+from harness import cli_museum
+from harness.cli_museum import MuseumWish, RealRow, museum_command
+from harness.cli_replay import Outcome, Replay
 from harness.search import campaign, museum, museum_table
 from harness.search.attempt import attempt
 from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.findings import save
 from harness.search.museum import Exhibited
+from harness.search.real_form import RealForm
 from nemesis.schedule import Schedule, load
-from node.errors import UsageError
+from node.errors import FloodmarkError, UsageError
 
 READS_AHEAD = Subject("kafka", ("read-beyond-hw",))
 """A bug that any follower that lags a little shows."""
@@ -81,6 +85,43 @@ def test_schedules_are_shared_out_and_tallies_put_together() -> None:
 def test_a_campaign_without_an_end_is_refused() -> None:
     with pytest.raises(UsageError, match="needs an end"):
         looking(budget=Budget()).check()
+
+
+def test_real_replays_of_the_museum_go_on_where_they_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (exhibit,) = [e for e in museum.exhibits() if e.code == "M19"]
+    shrunk = museum.drawn(exhibit, 0, 0)
+    forms, seeds = [], []
+
+    def form(schedule: Schedule, breaks: str) -> RealForm:
+        forms.append(breaks)
+        return RealForm(replace(schedule, name="slow"), 28)
+
+    def fails_every_other_time(wish: Replay) -> Iterator[Outcome]:
+        assert wish.world == "real"
+        assert load(wish.file).name == "slow"
+        seeds.append(wish.seed)
+        if len(seeds) == 3:
+            raise FloodmarkError("a process could not be started")
+        yield Outcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
+
+    monkeypatch.setattr(cli_museum, "real_form", form)
+    monkeypatch.setattr(cli_museum, "outcomes_of", fails_every_other_time)
+    wish = MuseumWish(real=4, store=tmp_path)
+    row = RealRow(tmp_path, exhibit, 0, shrunk)
+    with pytest.raises(FloodmarkError, match="could not be started"):
+        list(row.replays(wish))
+    again = RealRow(tmp_path, exhibit, 0, shrunk)
+    assert again.done.cell == "1 of 2"
+    list(again.replays(wish))
+    assert again.done.cell == "2 of 4"
+    first = shrunk.workload.seed
+    assert seeds == [first, first + 1, first + 2, first + 2, first + 3]
+    assert forms == [exhibit.breaks]
+    # Enough is enough; and what was found better since has a row of its own.
+    assert not list(RealRow(tmp_path, exhibit, 0, shrunk).replays(wish))
+    assert RealRow(tmp_path, exhibit, 0, museum.drawn(exhibit, 0, 1)).done.of == 0
 
 
 def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.sim.agenda import START_US, Agenda
 from harness.sim.network import LATENCY_US, Network, Parcel
-from nemesis.links import LinkRule
+from nemesis.link_rule import LinkRule
 from node import wire
 from node.core.messages import (
     AlterPartition,

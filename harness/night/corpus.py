@@ -14,9 +14,9 @@ import msgspec
 
 from harness.options import load_schedule
 from harness.pages import SIMULATED, Tell, page_of_finding
-from harness.search.campaign import Finding
+from harness.search.campaign import INNER, Finding
 from harness.search.explain import EXPLANATION
-from harness.search.findings import REAL, SCHEDULE, save
+from harness.search.findings import REAL, SCHEDULE, save, save_real
 from nemesis import library
 from nemesis.schedule import Schedule
 from node.errors import FloodmarkError
@@ -24,6 +24,8 @@ from reports.night import Bucket, bucket_key
 
 FINDINGS: Final = "findings"
 PAGE: Final = "report.html"
+FORM_RUNS: Final = 150
+"""How hard a night looks for a form for real processes, see `save_real`."""
 UNNAMED: Final = "?"
 """Stands in a class for a mechanism that nobody has named."""
 
@@ -61,10 +63,13 @@ def real(store: Path) -> list[Saved]:
 def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -> Bucket:
     """Save a finding as `floodmark search` does; with a page, also run it in its folder.
 
-    A page that fails is told and costs nothing else. Returns the finding's bucket, not counted yet.
-    Raises OSError.
+    With its form for real processes, where one that fails in simulated worlds is found soon. A page
+    that fails is told and costs nothing else. Returns the finding's bucket, not counted yet. Raises
+    OSError.
     """
     kept = save(finding, store / FINDINGS)
+    if finding.property != INNER:
+        save_real(finding, kept.folder, runs=FORM_RUNS)
     smallest = finding.smallest
     page = _page(kept.folder, tell) if with_page else None
     protocol, folder = smallest.cluster.protocol, kept.folder.relative_to(store)

@@ -118,7 +118,6 @@ class RealHands:
         """Above the line that shows progress."""
         self._progress.note(sentence)
 
-
     def status(self, words: str) -> None:
         """On the line that shows progress."""
         self._progress.tell(words)

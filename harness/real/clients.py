@@ -7,11 +7,11 @@ from pathlib import Path
 
 import multiprocess
 
+from harness.client_types import Status
 from harness.clock import now_us
 from harness.crew import Crew
 from harness.real import children, driver
 from harness.real.driver import Command, DriverConfig
-from harness.tally import Status
 
 
 class Clients:

@@ -23,13 +23,14 @@ import msgspec
 import zmq
 
 from harness.appender import Appender
-from harness.client import Answer, Effects, Session
+from harness.client import Effects, Session
+from harness.client_types import Answer
 from harness.clock import now_us
 from harness.consumer import Consumer
 from harness.crew import Crew
 from harness.history import encode
 from harness.leaders import NEVER_US
-from harness.operator import Operator
+from harness.operator import OPERATORS
 from harness.real.children import settle_in
 from harness.real.mail import Mail
 from harness.tally import Tally
@@ -186,7 +187,7 @@ class _Driver:
     def _operate(self, number: int) -> None:
         operation = self._crew.workload.operations[number]
         session = self._sessions.get(operation.client)
-        if isinstance(session, Operator):
+        if isinstance(session, OPERATORS):
             session.operate(number, operation)
             self._due_us[operation.client] = 0
         self._tally.status.operated += 1

@@ -9,7 +9,7 @@ from harness.clock import now_us
 from harness.real.nodes import Nodes
 from nemesis.commands import Command
 from nemesis.hub_control import HubControl
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.schedule import Break
 from node.errors import FloodmarkError
 from node.runtime import datadir

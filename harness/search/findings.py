@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from harness.search.campaign import Finding
 from harness.search.explain import EXPLANATION, Explanation, explain, write
-from harness.search.real_form import RealForm, real_form
+from harness.search.real_form import MOST_RUNS, RealForm, real_form
 
 SCHEDULE: Final = "schedule.json"
 DRAWN: Final = "drawn.json"
@@ -33,10 +33,10 @@ def save(finding: Finding, store: Path) -> Saved:
     return Saved(folder, explanation)
 
 
-def save_real(finding: Finding, folder: Path) -> RealForm | None:
-    """Keep the form for real processes too, if there is one. Takes some hundred runs. Raises
+def save_real(finding: Finding, folder: Path, *, runs: int = MOST_RUNS) -> RealForm | None:
+    """Keep the form for real processes too, if there is one. Takes up to three times `runs`. Raises
     OSError."""
-    form = real_form(finding.smallest, finding.property)
+    form = real_form(finding.smallest, finding.property, runs=runs)
     if form is not None:
         (folder / REAL).write_bytes(form.schedule.to_pretty_json())
     return form

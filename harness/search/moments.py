@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from nemesis.schedule import After
 from node import trace
 
@@ -29,13 +31,25 @@ _TOLD_BY: Final[dict[str, tuple[str, ...]]] = {
 """Events that tell a moment, and the fields by which it is told."""
 
 
+_REACHED: Final = {
+    trace.ROLE: "leader_epoch", trace.APPEND: "leo", trace.HW: "hw", trace.ACK: "leo",
+    trace.PARTITION: "leader_epoch",
+}  # fmt: skip
+"""Fields that only grow: an event is also told by how far they have come."""
+_WHOSE: Final = ("node", "incarnation", "leader")
+
+
 class Moment(NamedTuple):
-    """A trigger without a delay, when it came, and the process (node, incarnation) it came from."""
+    """A trigger without a delay, when it came, and the process (node, incarnation) it came from.
+
+    `event` is what came then.
+    """
 
     after: After
     t_us: int
     node: str
     incarnation: int
+    event: Mapping[str, Any] = {}
 
 
 def moments(events: Iterable[Mapping[str, Any]], storm_us: int) -> Iterator[Moment]:
@@ -48,7 +62,7 @@ def moments(events: Iterable[Mapping[str, Any]], storm_us: int) -> Iterator[Mome
         name = event["event"]
         if event["t_us"] < storm_us or name not in _TOLD_BY:
             continue
-        if event.get("partition") == trace.METADATA_PARTITION:
+        if event.get("partition") == trace.METADATA_PARTITION or _stands(event):
             continue
         match = {field: event[field] for field in _TOLD_BY[name] if field in event}
         incarnation = event.get("incarnation", 1)
@@ -57,7 +71,40 @@ def moments(events: Iterable[Mapping[str, Any]], storm_us: int) -> Iterator[Mome
         key = (("event", name), *match.items())
         counts[key] = counts.get(key, 0) + 1
         after = After(event=name, match=match, nth=counts[key])
-        yield Moment(after, event["t_us"], event["node"], incarnation)
+        yield Moment(after, event["t_us"], event["node"], incarnation, event)
+
+
+def _stands(event: Mapping[str, Any]) -> bool:
+    """Whether a replica that follows nobody says so: each timeout brings that about again."""
+    return event["event"] == trace.ROLE and event["role"] != "leader" and not event["leader"]
+
+
+def of_leaders(told: Iterable[Moment]) -> list[Moment]:
+    """The moments that any replica brings about which happens to lead, told by that and by how far
+    it has come. Where replicas vote, it is a matter of chance who leads."""
+    told = list(told)
+    made = []
+    for moment in told:
+        if moment.event.get("role", "leader") == "leader" and moment.after.event != trace.VOTE:
+            whoever = next(otherwise_told(told, moment), moment.after)
+            made.append(moment._replace(after=whoever))
+    return made
+
+
+def otherwise_told(told: Iterable[Moment], moment: Moment) -> Iterator[After]:
+    """Other triggers for the same moment: whoever it is that does it, and by how far it has come
+    instead of how often it was done. What is counted again in another world may be more or less."""
+    past = [m.event for m in told if m.t_us <= moment.t_us and m.after.event == moment.after.event]
+    own = moment.after.match
+    anybody = {name: value for name, value in own.items() if name not in _WHOSE}
+    field = _REACHED.get(moment.after.event)
+    matches = [anybody]
+    if field is not None:
+        matches += [match | {field: {"at_least": moment.event[field]}} for match in (anybody, own)]
+    for match in matches:
+        if match != own:
+            nth = sum(trace.matches(event, match) for event in past)
+            yield replace(moment.after, match=match, nth=max(1, nth))
 
 
 def before(told: Iterable[Moment], at_us: int, most: int) -> list[Moment]:

@@ -19,12 +19,23 @@ OPEN: Final = "open"
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a shrunk schedule failed as expected in real processes."""
+    """How often a shrunk schedule failed as expected in real processes.
+
+    `schedule` is its digest; `surely` is in how many simulated worlds its form for real processes
+    fails, 0 when there is none.
+    """
 
     code: str
     seed: int
     failed: int
     of: int
+    schedule: str = ""
+    surely: int = 0
+
+    @property
+    def cell(self) -> str:
+        """As the table shows it."""
+        return f"{self.failed} of {self.of}" if self.of else "" if self.surely else "no form"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +91,7 @@ def _row(exhibit: Exhibited, entries: Sequence[Entry], replayed: Sequence[Replay
         seconds=statistics.median(e.seconds for e in entries),
         faults=None if shown is None else shown.faults,
         steady=None if shown is None else shown.steady,
-        real="" if real is None else f"{real.failed} of {real.of}",
+        real="" if real is None else real.cell,
         bucket="" if shown is None else shown.bucket,
         sentence="" if shown is None else shown.sentence,
     )  # fmt: skip
@@ -176,8 +187,9 @@ the property even without the bug, the shrunk schedule must hold with the bug tu
 *schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
 failure; a seed without one counts with all it was given. *faults* are those of the smallest
 schedule. *steady* says in how many of 20 moods of the network, every message up to a few
-milliseconds late, that schedule still fails; *real*, how often it failed in real processes. An
-*open* row was not found within its budget.
+milliseconds late, that schedule still fails; *real*, how often its form for real processes failed
+there (*no form*: none was found that fails in rough simulated worlds). An *open* row was not found
+within its budget.
 
 ## Protocols that should hold
 

@@ -1,155 +1,217 @@
 """The form of a shrunk schedule that real processes can carry out, and fail under as it does.
 
 Real processes take long to start, messages wait, and the harness sees an event a little after it
-happened. So everything goes slower (`slow_motion`), and each fault is tried at other moments near
-its own, also with the node that reaches such a moment standing still there until the fault has
-struck. What counts is how often a form fails in the simulator's rough weather. Deterministic.
+happened. So everything goes slower (`slow_motion`); what the clients did is told operation by
+operation (`harness.search.script`) where that is surer; and each fault and operation is tried at
+other moments near its own, also with the node that reaches such a moment standing still there until
+the fault has struck. What counts is how often a form fails in worlds ever less ideal
+(`harness.search.trial`). Deterministic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from harness.search.attempt import attempt
-from harness.search.moments import Moment, before, following, moments
-from harness.search.steady import FIRST_WORLD, jittered, with_fault
+from harness.search import trial as trials
+from harness.search.moments import (
+    Moment,
+    before,
+    following,
+    moments,
+    of_leaders,
+    otherwise_told,
+)
+from harness.search.script import own_clients, scripted
+from harness.search.simplify import fewer_operations
+from harness.search.steady import with_fault
+from harness.search.trial import Trial
 from harness.sim.run import SimResult, simulate
-from harness.sim.weather import ROUGH
-from nemesis.schedule import Break, Fault, Release, Schedule
+from nemesis.schedule import Break, Fault, Link, Operation, Release, Schedule, check
 from node import trace
+from node.core.protocol import LeaderBy, protocol
+from node.errors import FloodmarkError
+
+WORLDS: Final = len(trials.WORLDS)
+"""In so many simulated worlds a form is tried."""
+Due = TypeVar("Due", Fault, Operation)
 
 SLOWER: Final = (6, 10, 16)
 """By such factors the timeouts of a search become those of a storm, or longer."""
 STAND_MS: Final = 300
 """How long a node stands still for a fault to strike: the harness looks at traces every few
 milliseconds, on a busy machine less often."""
-LATENCY_MS: Final = 8
-"""Messages are up to twice as late in rough weather."""
-WORLDS: Final = 12
-"""Rough worlds in which a form is tried."""
 NEAR: Final = 5
 """Moments tried before the time of a fault, and as many after it."""
-
-
+TOLD_AGAIN: Final = 2
+"""So many of the nearest moments are told in other ways too."""
 MOST_SWEEPS: Final = 3
-FIRST_LOOK: Final = 3
-"""Every form is tried in so many worlds; only the most promising are tried in all."""
-PROMISING: Final = 4
-MOST_RUNS: Final = 600
-"""After so many runs no further form is tried."""
+"""Each fault and operation is moved so often at most."""
+MOST_RUNS: Final = 400
+"""After so many runs no further form of one kind is tried; nor, at the end, of the best."""
 
 
 class RealForm(NamedTuple):
-    """A schedule for real processes, and in how many of `WORLDS` rough worlds it fails."""
+    """A schedule for real processes, and in how many of `WORLDS` simulated worlds it fails."""
 
     schedule: Schedule
     surely: int
 
 
-def real_form(schedule: Schedule, broken: str) -> RealForm | None:
-    """The form that breaks the property `broken` most surely; None if none that is tried does."""
-    trial = _Trial(broken)
-    best = max(
-        (patient(slow_motion(schedule, factor)) for factor in SLOWER), key=trial.surely
-    )
+def real_form(schedule: Schedule, broken: str, *, runs: int = MOST_RUNS) -> RealForm | None:
+    """The form that breaks the property `broken` most surely; None if none that is tried does.
+
+    With fewer `runs` it is found sooner and fails less surely.
+    """
+    trial = Trial(broken)
+    best = schedule
+    for kind in (drawn_forms(schedule), scripted_forms(schedule)):
+        if kind and not trial.sure(best):
+            trial.allow(runs)
+            of_kind = _improved(trial.best(kind[0], kind[1:]), trial)
+            best = max((best, of_kind), key=trial.rank)
+    if not trial.surely(best):
+        return None
+    trial.go_on_in_all_worlds()
+    trial.allow(runs)
+    best = _without_needless(_improved(best, trial), len(schedule.faults), trial)
+    return RealForm(best, trial.surely(best))
+
+
+def _improved(best: Schedule, trial: Trial) -> Schedule:
+    """The surest of the forms that differ from one in a few moves."""
     for _ in range(MOST_SWEEPS):
         known = best
-        for index, fault in enumerate(best.faults):
-            if trial.rank(best) == (WORLDS, 0) or trial.runs >= MOST_RUNS:
-                break
-            if not isinstance(fault, Break | Release):
-                best = trial.best(best, list(_elsewhere(best, index, trial)))
+        for move in _moves(best):
+            if trial.exhausted:
+                return best
+            if not trial.sure(best) or _timed(best, move):
+                best = trial.best(best, list(_elsewhere(best, move, trial)))
         if best == known:
             break
-    best = _without_needless(best, len(schedule.faults), trial)
-    surely = trial.surely(best)
-    return RealForm(best, surely) if surely else None
+    return best
 
 
-class _Trial:
-    """Tries forms in rough worlds; what was tried is known."""
-
-    def __init__(self, broken: str) -> None:
-        self._broken = broken
-        self._known: dict[tuple[str, int], bool] = {}
-
-    @property
-    def runs(self) -> int:
-        """How many forms were run so far, each world apart."""
-        return len(self._known)
-
-    def fails(self, schedule: Schedule, world: int) -> bool:
-        """Whether a form breaks the property in a rough world."""
-        key = (schedule.digest(), world)
-        if key not in self._known:
-            self._known[key] = self._try(jittered(schedule, LATENCY_MS), world)
-        return self._known[key]
-
-    def _try(self, schedule: Schedule, world: int) -> bool:
-        outcome = attempt(schedule, world, weather=ROUGH)
-        if outcome.failed and self._broken not in outcome.broken:
-            outcome = attempt(schedule, world, weather=ROUGH, stop_at="never")
-        return self._broken in outcome.broken
-
-    def surely(self, schedule: Schedule, worlds: int = WORLDS) -> int:
-        """In how many worlds a form fails."""
-        return sum(self.fails(schedule, FIRST_WORLD + n) for n in range(worlds))
-
-    def rank(self, schedule: Schedule) -> tuple[int, int]:
-        """What makes one form better than another: how surely it fails, then how few of its
-        faults come at a time, which real clients and processes do not keep."""
-        timed = sum(bool(fault.at_ms) for fault in schedule.faults)
-        return self.surely(schedule), -timed
-
-    def best(self, now: Schedule, others: list[Schedule]) -> Schedule:
-        """The surest of several forms; the present one unless another is surer."""
-        promise = {form.digest(): self.surely(form, FIRST_LOOK) for form in others}
-        # Stable: of forms that promise as much, the one at the nearest moment comes first.
-        others.sort(key=lambda form: -promise[form.digest()])
-        best = now
-        for form in others[:PROMISING]:
-            if promise[form.digest()]:
-                best = max(best, form, key=self.rank)
-        return best
-
-    def failing_run(self, schedule: Schedule) -> SimResult | None:
-        """A run in which a form fails, None if it never does."""
-        for world in range(FIRST_WORLD, FIRST_WORLD + WORLDS):
-            if self.fails(schedule, world):
-                trying = jittered(schedule, LATENCY_MS)
-                return simulate(trying, seed=world, stop_at="visible", weather=ROUGH)
-        return None
+def drawn_forms(schedule: Schedule) -> list[Schedule]:
+    """The schedule in slow motion."""
+    return [patient(slow_motion(schedule, factor)) for factor in SLOWER]
 
 
-def _elsewhere(schedule: Schedule, index: int, trial: _Trial) -> Iterator[Schedule]:
-    """Forms in which a fault comes at another moment near its own, or ends at one near its end."""
+def scripted_forms(schedule: Schedule) -> list[Schedule]:
+    """The script of its run in slow motion, with and without reads."""
+    run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    made = []
+    for polls in (False, True):
+        script = scripted(schedule, run, polls=polls, leaders=_votes(schedule))
+        if script is not None:
+            made += [script, own_clients(script)]
+    different = {script.digest(): script for script in made}.values()
+    return [form for script in different for form in drawn_forms(script)]
+
+
+def _votes(schedule: Schedule) -> bool:
+    """Whether replicas vote for who leads: then nobody knows beforehand."""
+    return protocol(schedule.cluster.protocol).leader_by is LeaderBy.VOTES
+
+
+def _moves(schedule: Schedule) -> list[tuple[str, int]]:
+    """What can be moved: faults and their ends, and operations, by number, or else the pace of
+    the clients that were drawn."""
+    faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
+    operations = range(len(schedule.workload.operations))
+    moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
+    return moves if operations else [*moves, ("pace", 0)]
+
+
+def _elsewhere(schedule: Schedule, move: tuple[str, int], trial: Trial) -> Iterator[Schedule]:
+    """Forms in which a fault or operation comes at another moment near its own, or a fault ends at
+    one near its end, or later, or never."""
     run = trial.failing_run(schedule)
+    what, index = move
     if run is None:
         return
-    fault = schedule.faults[index]
+    if what == "pace":
+        yield from _at_another_pace(schedule)
+        return
     told = list(moments(run.trace, run.info.phases.storm_us))
+    told = of_leaders(told) if _votes(schedule) else told
+    if what == "operation":
+        yield from _operated_elsewhere(schedule, index, told, run)
+        return
+    if index >= len(schedule.faults):
+        return
+    fault = schedule.faults[index]
     times = {line["action"]: line["t_us"] for line in run.faults if line["fault"] == index}
-    for moment in _near(told, times.get("inject")):
+    near = _near(told, times.get("inject"))
+    for moment in near:
         moved = with_fault(schedule, index, replace(fault, at_ms=None, after=moment.after))
         yield moved
         stand = standing_at(moment)
-        if stand is not None:
+        if stand is not None and not isinstance(fault, Release):
             yield replace(moved, faults=(*moved.faults, stand))
-    if fault.for_ms is None:
-        return
+    for moment in near[:TOLD_AGAIN]:
+        for after in otherwise_told(told, moment):
+            yield with_fault(schedule, index, replace(fault, at_ms=None, after=after))
+    if fault.for_ms is not None:
+        yield from _ended_elsewhere(schedule, index, _near(told, times.get("heal")))
+
+
+def _ended_elsewhere(schedule: Schedule, index: int, near: list[Moment]) -> Iterator[Schedule]:
+    """Forms in which a fault ends otherwise."""
+    fault = schedule.faults[index]
+    assert fault.for_ms is not None
+    lasting = with_fault(schedule, index, replace(fault, for_ms=None))
+    yield lasting
+    if isinstance(fault, Link) and fault.limit is not None:
+        # Its limit ends it: it may wait for its messages from the beginning.
+        yield with_fault(lasting, index, replace(fault, at_ms=0, after=None, for_ms=None))
+    yield with_fault(schedule, index, replace(fault, for_ms=3 * fault.for_ms))
     name = fault.name or f"fault-{index}"
-    for moment in _near(told, times.get("heal")):
-        lasting = with_fault(schedule, index, replace(fault, name=name, for_ms=None))
-        end = Release(of=name, after=moment.after)
-        yield replace(lasting, faults=(*lasting.faults, end))
+    for moment in near:
+        named = with_fault(lasting, index, replace(fault, name=name, for_ms=None))
+        yield replace(named, faults=(*named.faults, Release(of=name, after=moment.after)))
+
+
+def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
+    """Whether it is a fault or an operation, and comes at a time."""
+    what, index = move
+    due = {"fault": schedule.faults, "operation": schedule.workload.operations}.get(what, ())
+    return index < len(due) and bool(due[index].at_ms)
+
+
+def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
+    """Forms in which the clients write more or less often, or give up sooner or later."""
+    workload = schedule.workload
+    for rate in (workload.rate / 2, workload.rate * 2):
+        yield replace(schedule, workload=replace(workload, rate=rate))
+    for timeout_ms in (workload.timeout_ms // 2, workload.timeout_ms * 2):
+        yield replace(schedule, workload=replace(workload, timeout_ms=timeout_ms))
+    for seed in range(1, 4):
+        yield replace(schedule, workload=replace(workload, seed=workload.seed + seed))
+
+
+def _operated_elsewhere(
+    schedule: Schedule, index: int, told: list[Moment], run: SimResult
+) -> Iterator[Schedule]:
+    """Forms in which an operation begins at another moment near its own."""
+    operations = schedule.workload.operations
+    if index >= len(operations):
+        return
+    began = (op.t_us for op in run.ops if op.step == index and op.type == "invoke")
+    near = _near(told, next(began, None))
+    afters = [moment.after for moment in near]
+    afters += [after for moment in near[:TOLD_AGAIN] for after in otherwise_told(told, moment)]
+    for after in afters:
+        moved = replace(operations[index], at_ms=None, after=after)
+        changed = (*operations[:index], moved, *operations[index + 1 :])
+        yield replace(schedule, workload=replace(schedule.workload, operations=changed))
 
 
 def _near(told: list[Moment], at_us: int | None) -> list[Moment]:
-    """The moments next to a time, on both sides."""
+    """The moments next to a time, on both sides, the nearest of those before it first."""
     if at_us is None:
         return []
     return [*before(told, at_us, NEAR), *following(told, at_us, NEAR)]
@@ -166,15 +228,34 @@ def standing_at(moment: Moment) -> Break | None:
     )
 
 
-def _without_needless(schedule: Schedule, own: int, trial: _Trial) -> Schedule:
-    """Without the breakpoints of ours that do not make the failure surer."""
+def _without_needless(schedule: Schedule, own: int, trial: Trial) -> Schedule:
+    """Without the breakpoints of ours, and the operations, that do not make the failure surer."""
     for index in reversed(range(own, len(schedule.faults))):
         if isinstance(schedule.faults[index], Break):
             rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
-            fewer = replace(schedule, faults=rest)
-            if trial.surely(fewer) >= trial.surely(schedule):
-                schedule = fewer
+            schedule = _surer(schedule, replace(schedule, faults=rest), trial)
+    if schedule.workload.clients:
+        return schedule
+    for _ in schedule.workload.operations:
+        fewer = list(fewer_operations(schedule))
+        schedule = next((f for f in fewer if _possible(f) and _surer(schedule, f, trial) is f),
+                        schedule)  # fmt: skip
     return schedule
+
+
+def _surer(schedule: Schedule, fewer: Schedule, trial: Trial) -> Schedule:
+    """The smaller one if it fails as surely."""
+    surely = trial.surely(schedule)
+    return fewer if trial.surely(fewer, above=surely - 1) >= surely else schedule
+
+
+def _possible(schedule: Schedule) -> bool:
+    """Whether a schedule may be run at all: a script without operations may not."""
+    try:
+        check(schedule)
+    except FloodmarkError:
+        return False
+    return bool(schedule.workload.operations)
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
@@ -195,13 +276,14 @@ def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
         workload=replace(
             workload, rate=workload.rate / factor, timeout_ms=workload.timeout_ms * factor,
             duration_ms=workload.duration_ms * factor,
+            operations=tuple(_slower(operation, factor) for operation in workload.operations),
         ),
         faults=tuple(_slower(fault, factor) for fault in schedule.faults),
     )  # fmt: skip
 
 
-def _slower(fault: Fault, factor: int) -> Fault:
-    """A fault with all its times `factor` times as long."""
+def _slower(fault: Due, factor: int) -> Due:
+    """A fault or an operation with all its times `factor` times as long."""
     names = [n for n in ("at_ms", "for_ms", "delay_ms", "jitter_ms") if getattr(fault, n, None)]
     changes: dict[str, Any] = {name: getattr(fault, name) * factor for name in names}
     if fault.after is not None:

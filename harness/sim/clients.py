@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from harness.client import Answer, Effects, Session
+from harness.client import Effects, Session
+from harness.client_types import Answer, Status
 from harness.consumer import Consumer
 from harness.crew import Crew
 from harness.history import Op
 from harness.leaders import NEVER_US
-from harness.operator import Operator
+from harness.operator import OPERATORS
 from harness.sim.agenda import Agenda
 from harness.sim.network import Network, Parcel
-from harness.tally import Status, Tally
+from harness.tally import Tally
 
 
 class SimClients:
@@ -56,7 +57,7 @@ class SimClients:
         """Have its client begin an operation of the workload, by its number."""
         told = self._crew.workload.operations[operation]
         session = self._sessions.get(told.client)
-        if isinstance(session, Operator):
+        if isinstance(session, OPERATORS):
             session.operate(operation, told)
             self._due_us[told.client] = self._agenda.now_us
             self._arm(told.client, self._agenda.now_us)

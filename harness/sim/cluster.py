@@ -27,7 +27,7 @@ from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
 from harness.sim.weather import CALM, Weather
 from nemesis.commands import Command
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.schedule import Break, Schedule
 from nemesis.view import ClusterView
 from node.errors import FloodmarkError

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from harness.sim.agenda import Act, Agenda
 from nemesis.carrier import Carrier
-from nemesis.links import Counts, LinkRule
+from nemesis.link_rule import Counts, LinkRule
 from nemesis.struck import Fate, StruckMessages
 from node import wire
 from node.core.messages import AnyMessage

@@ -61,8 +61,8 @@ class SimNode:
         self._network = network
         self._make_config = make_config
         self._seed = seed
-        self._boots = random.Random(f"{seed}/{name}/boot")
-        self._boot_us = weather.boot_us
+        self._mood = random.Random(f"{seed}/{name}/boot")
+        self._weather = weather
         self._seen = seen
         self._ended = ended
         self._inbox: list[Parcel] = []
@@ -93,7 +93,7 @@ class SimNode:
         self._inbox.clear()
         self._busy_until_us = 0
         self._give_up_us = _NEVER
-        boot_us = self._boots.randint(*self._boot_us)
+        boot_us = self._mood.randint(*self._weather.boot_us)
         self._agenda.at(self._agenda.now_us + boot_us, self._boot, self.incarnation)
 
     def kill(self) -> None:
@@ -302,8 +302,13 @@ class SimNode:
 
     def _send(self, turn: Effects) -> None:
         """Send, and end if that was the last turn."""
-        if self.fsync_us and turn.messages:
-            self._busy_until_us = self._agenda.now_us + self.fsync_us
+        slow_us = self.fsync_us
+        if self._weather.turn_us[1]:
+            # Most turns are quick, a few wait for the processor or the disk.
+            least_us, most_us = self._weather.turn_us
+            slow_us += least_us + round((most_us - least_us) * self._mood.random() ** 6)
+        if slow_us and turn.messages and not turn.stopped:
+            self._busy_until_us = self._agenda.now_us + slow_us
             self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
         else:
             self._send_all(turn.messages)

@@ -130,7 +130,7 @@ def _first_active(
 ) -> PartitionRecord:
     """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
-    isr = state.isr if first in (*state.isr, NO_LEADER) else (first,)
+    isr = state.isr if first == NO_LEADER or first in state.isr else (first,)
     return replace(with_isr(state, isr, rules), leader=first)
 
 

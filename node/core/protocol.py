@@ -168,8 +168,8 @@ KIP_101: Final = Protocol(
 )
 KIP_279: Final = Protocol(
     name="kip-279",
-    citation="KIP-279: OffsetForLeaderEpoch v1 answers the epoch too; HW where it is unknown",
-    truncation=Truncation.EPOCH_END_V1,
+    citation="KIP-279 with KAFKA-7415 (2.0.1): OffsetForLeaderEpoch v1 answers the epoch too",
+    truncation=Truncation.EPOCH_END_V1_LOWEST,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
     restart=Restart.AT_ONCE,
@@ -267,7 +267,9 @@ def protocol(name: str) -> Protocol:
     return found
 
 
-_EPOCH_END: Final = frozenset({Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1})
+_EPOCH_END: Final = frozenset({
+    Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1, Truncation.EPOCH_END_V1_LOWEST,
+})  # fmt: skip
 
 
 def are_compatible(one: Protocol, other: Protocol) -> bool:

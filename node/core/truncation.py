@@ -101,10 +101,18 @@ def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> Epoch
     return EpochEnd(UNDEFINED, r.leo)
 
 
+def _knows_lowest(r: Replica) -> bool:
+    """Whether an epoch below the first ends where the first begins. KAFKA-7415 brought it together
+    with the epoch that is entered at the election, so bug M3 is without both."""
+    lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
+    return lowest and not r.bugs.lazy_epoch_cache
+
+
 def end_v1(r: Replica, epoch: int) -> EpochEnd:
-    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. Undefined
-    below the first epoch and, but for the latest itself, where none is above."""
-    if r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST:
+    """KIP-279's lookup: the largest epoch at or below the one asked, and where it ends. By the
+    KIP's letter undefined below the first epoch and, but for the latest itself, where none is
+    above; since KAFKA-7415 always defined."""
+    if _knows_lowest(r):
         return r.log.cache.end_of(epoch, r.leo)
     entries = r.log.cache.entries()
     below = [each for each, _ in entries if each <= epoch]
@@ -139,6 +147,5 @@ def decide(r: Replica, response: EpochEndResponse) -> Cut:
         return Cut(min(response.end_offset, own_end))
     older = [each for each, _ in own if each < response.epoch]
     if not older:
-        lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
-        return Cut(min(response.end_offset, own[0][1] if lowest and own else r.leo))
+        return Cut(min(response.end_offset, own[0][1] if own and _knows_lowest(r) else r.leo))
     return Cut(own_end, again=older[-1])
