@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness.search.rules import ACTIONS, deaf, late
+from harness.search.rules import ACTIONS, deaf, in_the_dark, late
 from harness.search.scene import Scene, When, later
 from harness.search.turmoil import churn, contest, relapse, seesaw, stands_or_votes, succession
 from nemesis.schedule import (
@@ -33,7 +33,6 @@ from nemesis.schedule import (
     SetMinIsr,
     Stop,
 )
-from node.trace import METADATA_PARTITION
 
 Act = Callable[[Scene], None]
 
@@ -278,15 +277,12 @@ def govern(scene: Scene) -> None:
 
 
 def forget(scene: Scene) -> None:
-    """A broker hears no news of the cluster, and goes by what it knew; it is alive and well."""
+    """A broker hears no news of the cluster, or late, and goes by what it knew; it is alive and
+    well."""
     choose, on = scene.choose, scene.broker()
-    action = choose.pick(ACTIONS[1:3])
-    name = f"held-{len(scene.faults)}" if action == "hold" else ""
-    scene.faults.append(Link(
-        name=name, on="voters", to=on, action=action, kinds=("fetched",),
-        match={"partition": METADATA_PARTITION}, for_ms=scene.span_ms(60, 130, 300, 600, 1000),
-        **scene.when(arming=True),
-    ))  # fmt: skip
+    name = f"held-{len(scene.faults)}" if choose.chance(35) else ""
+    span = scene.span_ms(60, 130, 300, 600, 1000)
+    scene.faults.append(in_the_dark(scene, on, span, scene.when(arming=True), name=name))
     if name:
         scene.held.append(name)
 

@@ -168,7 +168,7 @@ def hunt(
     while number < schedules and time.process_time() - began_s < seconds:
         first = drawn(exhibit, seed, number)
         number += 1
-        for schedule, quick in judged(first, attempt):
+        for schedule, quick in judged(first, attempt, lambda other: _elsewhere(exhibit, other)):
             # Most runs show nothing; one that does is looked at to its end.
             if not quick.failed:
                 continue
@@ -183,6 +183,11 @@ def hunt(
             )  # fmt: skip
             return _reduced(found) if shrink else found
     return _entry(exhibit, seed, number, time.process_time() - began_s, others)
+
+
+def _elsewhere(exhibit: Exhibited, outcome: Attempt) -> bool:
+    """Whether a run broke something, and not yet what is looked for."""
+    return outcome.failed and exhibit.breaks not in outcome.broken
 
 
 def _entry(exhibit: Exhibited, seed: int, schedules: int, seconds: float, others: int) -> Entry:

@@ -6,6 +6,9 @@ elect. Whether harm comes of it is then a matter of the next fault, and to draw 
 just that moment is a rare stroke of luck. So such a run is repeated with it: whoever lacks
 nothing dies, or the one left out gets nothing more until something is committed without it.
 
+A replica that holds another record than was committed is the same case: the logs show it, yet no
+client was harmed as long as it does not lead. Whoever asks for more than that pursues it too.
+
 This knows invariants, and no bug: a protocol that keeps them is never pursued.
 """
 
@@ -37,6 +40,7 @@ from node.errors import FloodmarkError, UsageError
 MAX_DEPTH: Final = 2
 """First what lets somebody lack something, then what lets that one lead."""
 _LEFT_OUT: Final = "quorum-superset"
+_DIFFERS: Final = "log-matching"
 _MOMENTS: Final = {
     trace.HW: ("node", "partition", "role"),
     trace.APPEND: ("node", "partition", "role"),
@@ -65,24 +69,29 @@ class Outcome(Protocol):
 Out = TypeVar("Out", bound=Outcome)
 
 
-def judged(schedule: Schedule, judge: Callable[[Schedule], Out]) -> Iterator[tuple[Schedule, Out]]:
-    """Judge a schedule, and what may follow from an inner invariant that it breaks."""
+def judged(
+    schedule: Schedule, judge: Callable[[Schedule], Out],
+    further: Callable[[Out], bool] = lambda outcome: False,
+) -> Iterator[tuple[Schedule, Out]]:  # fmt: skip
+    """Judge a schedule, and what may follow from an inner invariant that it breaks; from any
+    outcome too that is to be taken `further`."""
     waiting = deque([(schedule, 0)])
     while waiting:
         candidate, depth = waiting.popleft()
         outcome = judge(candidate)
         yield candidate, outcome
-        if outcome.precursor and depth < MAX_DEPTH:
+        if (outcome.precursor or further(outcome)) and depth < MAX_DEPTH:
             waiting += [(follow, depth + 1) for follow in pursued(candidate)]
 
 
 def pursued(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that go on from where an invariant inside the cluster broke, most likely first."""
+    """Schedules that go on from where an invariant broke and no client was harmed, most likely
+    first."""
     try:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
         return
-    hidden = [breach for breach in result.breaches if not breach.visible]
+    hidden = [b for b in result.breaches if not b.visible or b.invariant == _DIFFERS]
     # Who may be elected and lacks something is nearer to harm than who is not waited for.
     for breach in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
         plans = _leave_out if breach.invariant == _LEFT_OUT else _leave_alone

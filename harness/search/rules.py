@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from harness.search.scene import Scene, When
 from nemesis.schedule import Link
+from node.trace import METADATA_PARTITION
 
 Action = Literal["drop", "delay", "duplicate", "hold"]
 
@@ -44,4 +45,15 @@ def slow_controller(scene: Scene, when: When) -> Link:
         action=action, kinds=("alter",) if asks else ("altered", "fetched"),
         delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
         for_ms=scene.span_ms(200, 130, 300, 400, 60), **when,
+    )  # fmt: skip
+
+
+def in_the_dark(scene: Scene, on: str, span: int, when: When, *, name: str = "") -> Link:
+    """What the controller decides is late or unheard at a broker that is alive and well; where it
+    is late, the broker lives through each change some time after the others."""
+    action: Action = "hold" if name else scene.choose.pick(("drop", "delay", "hold"))
+    return Link(
+        name=name, on="voters", to=on, action=action, kinds=("fetched",),
+        match={"partition": METADATA_PARTITION}, for_ms=span,
+        delay_ms=scene.choose.pick((50, 100, 200)) if action == "delay" else 0, **when,
     )  # fmt: skip

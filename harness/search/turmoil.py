@@ -9,9 +9,12 @@ drawn; nothing here knows any particular bug.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from harness.search.rules import deaf, slow_controller
+from msgspec.structs import replace
+
+from harness.search.rules import deaf, in_the_dark, slow_controller
 from harness.search.scene import Scene, When, later
 from nemesis.schedule import (
     After,
@@ -24,6 +27,7 @@ from nemesis.schedule import (
     Pause,
     PowerCut,
     Reassign,
+    Release,
     Stop,
 )
 
@@ -60,34 +64,73 @@ def _fall(scene: Scene, span: int, when: When) -> Fault:
 
 
 def contest(scene: Scene) -> None:
-    """An election under bad conditions: nobody leads at once, one candidate's votes are late, it
-    and another may not hear each other, and a voter is restarted as soon as it has voted."""
+    """An election under bad conditions: nobody leads at once, votes are late, so that several may
+    stand in one term, and a voter or two are restarted as soon as they have voted, and may not
+    hear who won. What is late may arrive when they are back."""
     choose, when = scene.choose, scene.when()
-    names = list(scene.cluster.broker_names())
-    if choose.chance(70):
-        on = choose.pick((",".join(names), scene.leader))
-        scene.faults.append(Kill(on=on, for_ms=choose.pick((1, 20, 50)), **when))
+    slow, *others = _shuffled(scene, scene.replicas)
+    # First of all: a rule is of no use to who is down already.
+    late = _late_votes(scene, slow, when)
+    scene.faults.append(late)
+    voters = others or [slow]
+    if len(others) > 1 and choose.chance(70):
+        scene.faults.append(Cut(on=slow, to=others[0], for_ms=late.for_ms, **when))
+        voters = others[1:]
+    if choose.chance(65):
+        on = choose.pick((scene.leader, scene.leader, ",".join(scene.replicas)))
+        scene.faults.append(_restart(scene, on, choose.pick((1, 20, 50)), when))
     else:
         scene.faults.append(_fall(scene, scene.span_ms(150, 250), when))
-    slow = choose.pick(names)
-    span = scene.span_ms(250, 400, 150)
-    pre: dict[str, Any] = {"pre": False} if choose.chance(60) else {}
-    scene.faults.append(Link(
-        on=slow, to="rest", kinds=choose.pick((("vote",), ("vote", "voted"), ("voted",))),
-        match={"partition": scene.partition, **pre}, two_way=choose.chance(25),
-        action=choose.pick(("delay", "delay", "delay", "hold")),
-        delay_ms=choose.pick((80, 40, 120)), for_ms=span, **when,
-    ))  # fmt: skip
-    voter = choose.pick([name for name in names if name != slow])
-    others = [name for name in names if name not in (slow, voter)]
-    if others and choose.chance(50):
-        scene.faults.append(Cut(on=slow, to=choose.pick(others), for_ms=span, **when))
-    voted = stands_or_votes(scene, voter, choose.pick((1, 1, 2)))
-    if choose.chance(60):
-        scene.faults.append(Kill(on=voter, for_ms=choose.pick((0, 5, 30)), after=voted))
-    else:
-        scene.faults.append(PowerCut(on=voter, for_ms=choose.pick((0, 5, 30)), after=voted))
+    for voter in voters[: choose.pick((1, 1, 2))]:
+        voted: When = {"after": stands_or_votes(scene, voter, choose.pick((1, 1, 1, 2)))}
+        scene.faults.append(_restart(scene, voter, choose.pick((0, 0, 5, 30)), voted))
+        if others and choose.chance(50):
+            to = others[0] if others[0] != voter else slow
+            scene.faults.append(Cut(on=voter, to=to, for_ms=late.for_ms, **voted))
     scene.feel_election()
+    if late.name:
+        back = {"node": voters[0], "incarnation": {"at_least": 2}}
+        scene.faults.append(Release(of=late.name, after=After(
+            event="registered", match=back, delay_ms=choose.pick((0, 5, 30))
+        )))  # fmt: skip
+
+
+def _shuffled(scene: Scene, names: Sequence[str]) -> list[str]:
+    """In any order."""
+    left, order = list(names), []
+    while left:
+        order.append(left.pop(scene.choose.integer(0, len(left) - 1)))
+    return order
+
+
+def _restart(scene: Scene, on: str, span: int, when: When) -> Fault:
+    """Down and soon up again. Who ends cleanly is back at once; else the session of the process
+    before has to end first."""
+    match scene.choose.pick(("stop", "stop", "kill", "power")):
+        case "stop":
+            return Stop(on=on, for_ms=span, **when)
+        case "kill":
+            return Kill(on=on, for_ms=span, **when)
+        case _:
+            return PowerCut(on=on, for_ms=span, **when)
+
+
+def _late_votes(scene: Scene, slow: str, when: When) -> Link:
+    """Votes travel slowly: everybody's, or those that one candidate asks for or is given. Later,
+    as a rule, than a process is replaced, which takes until its session has ended."""
+    choose, session_ms = scene.choose, scene.cluster.timings.session_ms
+    on, to, kinds = choose.pick((
+        (slow, "rest", ("vote",)), ("rest", slow, ("voted",)), ("all", "all", ("vote", "voted")),
+    ))  # fmt: skip
+    real: dict[str, Any] = {"pre": False} if on == slow and choose.chance(70) else {}
+    held = on == slow and choose.chance(60)
+    late_ms = session_ms * choose.pick((100, 60, 150, 20)) // 100
+    return Link(
+        name=f"votes-{len(scene.faults)}" if held else "", on=on, to=to, kinds=kinds,
+        match={"partition": scene.partition, **real}, action="hold" if held else "delay",
+        delay_ms=0 if held else late_ms, jitter_ms=late_ms // 2 * (not held and choose.chance(30)),
+        for_ms=scene.span_ms(400, 250, 600), **when,
+    )  # fmt: skip
 
 
 def stands_or_votes(scene: Scene, node: str, nth: int) -> After:
@@ -101,13 +144,19 @@ def stands_or_votes(scene: Scene, node: str, nth: int) -> After:
 def seesaw(scene: Scene) -> None:
     """Two replicas of which one hardly hears the other lead in turn: somebody moves the leadership
     to and fro (an operator, or what balances leaders) while messages between them are lost, late,
-    or come twice."""
+    or come twice. They may be in touch again at a change of leaders, and a third may hear of the
+    changes late or not at all."""
     choose, when = scene.choose, scene.when()
     if len(scene.replicas) < 2:
         return
     one = scene.preferred
     other = choose.pick([name for name in scene.replicas if name != one])
-    scene.faults.append(_apart(scene, one, other, when))
+    apart = _apart(scene, one, other, when)
+    scene.faults.append(apart)
+    thirds = [name for name in scene.replicas if name not in (one, other)]
+    if thirds and choose.chance(40):
+        span = scene.span_ms(400, 250, 600, 1000)
+        scene.faults.append(in_the_dark(scene, choose.pick(thirds), span, when))
     moment, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
     for _ in range(choose.pick((2, 2, 3, 4, 1))):
         rest = [name for name in scene.replicas if name != leads]
@@ -118,6 +167,10 @@ def seesaw(scene: Scene) -> None:
         scene.faults.append(ElectPreferred(partition=scene.partition, **asked))
         scene.preferred = leads
         scene.feel_election()
+        if apart.name and choose.chance(40):
+            delay_ms = choose.pick((0, 5, 30))
+            scene.faults.append(Release(of=apart.name, **scene.in_office(delay_ms)))
+            apart = replace(apart, name="")
         moment, leads, last = scene.in_office(choose.pick((1, 5, 30, 60, 100, 150))), last, leads
 
 
@@ -127,7 +180,7 @@ def _apart(scene: Scene, one: str, other: str, when: When) -> Fault:
     on, to = choose.pick(((one, other), (other, one)))
     way = choose.pick(("cut", "cut", "deaf", "late", "late", "twice"))
     if way == "cut":
-        return Cut(on=on, to=to, for_ms=span, **when)
+        return Cut(name=f"apart-{len(scene.faults)}", on=on, to=to, for_ms=span, **when)
     if way == "deaf":
         return deaf(scene, on, to, span, when)
     # What a follower is told to cut, or whatever it is told.

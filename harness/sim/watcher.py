@@ -171,9 +171,11 @@ class Watcher:
     # -- who leads
 
     def _on_role(self, node: str, event: TraceEvent) -> None:
+        partition, epoch = event["partition"], event["leader_epoch"]
+        if event["role"] == "candidate":
+            self._voted(node, partition, epoch, node, event)  # who stands votes for itself
         if event["role"] != "leader":
             return
-        partition, epoch = event["partition"], event["leader_epoch"]
         p = self._of(partition)
         first = p.leaders.setdefault(epoch, node)
         if first != node:
@@ -215,14 +217,18 @@ class Watcher:
         )  # fmt: skip
 
     def _on_vote(self, node: str, event: TraceEvent) -> None:
-        if event["pre"]:
-            return
-        key = (node, event.get("partition", METADATA_PARTITION), event["term"])
-        voted = self._votes.setdefault(key, event["candidate"])
-        if voted != event["candidate"]:
+        if not event["pre"]:
+            partition = event.get("partition", METADATA_PARTITION)
+            self._voted(node, partition, event["term"], event["candidate"], event)
+
+    def _voted(
+        self, node: str, partition: str, term: int, candidate: str, event: TraceEvent
+    ) -> None:
+        voted = self._votes.setdefault((node, partition, term), candidate)
+        if voted != candidate:
             self._tell(
-                "one-vote-per-term", key[1],
-                f"{node} voted for {voted} and for {event['candidate']} in term {event['term']}",
+                "one-vote-per-term", partition,
+                f"{node} voted for {voted} and for {candidate} in term {term}",
                 [_witness("vote", event)],
             )
 
