@@ -245,7 +245,8 @@ class SimNode:
         if not turn.trace:
             self._finish(turn, None)
             return
-        turn.trace = [self._stamped(one) for one in turn.trace]
+        stamp = {"t_us": self._agenda.now_us, "node": self.name, "incarnation": self.incarnation}
+        turn.trace = [{**stamp, **one} for one in turn.trace]
         reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
             self._send_early(turn)
