@@ -9,6 +9,7 @@ be read is a problem, and the trace then proves nothing by the absence of an eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -64,7 +65,6 @@ class _Membership(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Event)
 _decode_lines = _decoder.decode_lines
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
-_Row = tuple[int, _Event]
 
 
 class _Reader:
@@ -118,19 +118,23 @@ class _Reader:
 
     def take(self, number: int, event: _Event, text: bytes) -> None:
         """An event and the line it was on."""
-        self.settle(event)
+        if self.torn is not None:
+            self.settle(event)
         if event.t_us < self.last_us:
             self.problem(
                 "time", f"line {number}: time goes back by {self.last_us - event.t_us} us."
             )
         self.last_us = event.t_us
-        try:
-            hash_number(event.hash)
-        except ValueError as error:
-            self.problem("line", f"line {number}: {why(error)}.")
-            return
-        kept = None if event.event in _IN_BULK else text.decode(errors="replace")
-        self.rows.append((number, self._with_fenced(event), kept))
+        if event.hash:
+            try:
+                hash_number(event.hash)
+            except ValueError as error:
+                self.problem("line", f"line {number}: {why(error)}.")
+                return
+        if event.event in _IN_BULK:
+            self.rows.append((number, event, None))
+        else:
+            self.rows.append((number, self._with_fenced(event), text.decode(errors="replace")))
 
     def _with_fenced(self, event: _Event) -> _Event:
         """A committed change of a partition, with the brokers that were fenced then.
@@ -201,23 +205,25 @@ def _table(into: Ingested, reader: _Reader) -> None:
 
 def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
     """Facts of the events, one block a kind."""
-    by_event: dict[str, list[_Row]] = {}
+    by_event: dict[str, list[_Event]] = {}
+    numbers: dict[str, list[int]] = {}
     for number, event, _ in reader.rows:
-        by_event.setdefault(event.event, []).append((number, event))
+        by_event.setdefault(event.event, []).append(event)
+        numbers.setdefault(event.event, []).append(number)
     partitions = {*reader.into.meta.partitions, ""}
     partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
     flag, make = COMPLETE if reader.whole else 0, reader.into.make
     yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
     for name, (kind, columns) in _EVENTS.items():
-        if rows := by_event.get(name):
+        if events := by_event.get(name):
             yield make(
                 run,
                 kind,
-                [e.partition or "" for _, e in rows],
+                [e.partition or "" for e in events],
                 node=reader.node,
-                op=[number for number, _ in rows],
-                t1=[e.t_us for _, e in rows],
-                **{column: [of(e) for _, e in rows] for column, of in columns.items()},
+                op=numbers[name],
+                t1=[e.t_us for e in events],
+                **{column: list(map(of, events)) for column, of in columns.items()},
             )
 
 
@@ -234,8 +240,8 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
     trace.HW: (
         Kind.HW,
         {
-            "offset": lambda e: e.batch_end, "value": lambda e: e.incarnation,
-            "epoch": lambda e: e.leader_epoch, "hw": lambda e: e.hw, "leo": lambda e: e.leo,
+            "offset": attrgetter("batch_end"), "value": attrgetter("incarnation"),
+            "epoch": attrgetter("leader_epoch"), "hw": attrgetter("hw"), "leo": attrgetter("leo"),
             "hash": lambda e: hash_number(e.hash),
             "flags": lambda e: LEADER if e.role == "leader" else 0,
         },
@@ -243,29 +249,29 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
     trace.APPEND: (
         Kind.APPEND,
         {
-            "offset": lambda e: e.base_offset, "value": lambda e: e.incarnation,
-            "epoch": lambda e: e.leader_epoch, "leo": lambda e: e.leo,
+            "offset": attrgetter("base_offset"), "value": attrgetter("incarnation"),
+            "epoch": attrgetter("leader_epoch"), "leo": attrgetter("leo"),
             "hash": lambda e: hash_number(e.hash),
             "flags": lambda e: LEADER if e.role == "leader" else 0,
         },
     ),
-    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": lambda e: e.leo}),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": attrgetter("leo")}),
     trace.ROLE: (
         Kind.ROLE,
         {
-            "epoch": lambda e: e.leader_epoch, "hw": lambda e: e.hw, "leo": lambda e: e.leo,
+            "epoch": attrgetter("leader_epoch"), "hw": attrgetter("hw"), "leo": attrgetter("leo"),
             "flags": lambda e: LEADER if e.role == "leader" else 0,
         },
     ),
     trace.PARTITION: (
         Kind.PARTITION,
         {
-            "epoch": lambda e: e.leader_epoch, "value": lambda e: e.partition_epoch,
+            "epoch": attrgetter("leader_epoch"), "value": attrgetter("partition_epoch"),
             "text": _membership,
         },
     ),
     trace.CONTROLLER: (
         Kind.CONTROLLER,
-        {"epoch": lambda e: e.term, "flags": lambda e: LEADER if e.state == "active" else 0},
+        {"epoch": attrgetter("term"), "flags": lambda e: LEADER if e.state == "active" else 0},
     ),
 }  # fmt: skip

@@ -167,9 +167,9 @@ def _decode(data: bytes, position: int) -> tuple[tuple[Run, ...], int]:
     unreadable values. Raises WireError when not even the batches can be told apart.
     """
     try:
-        batches = list(batch.split(data))
+        batches = batch.split(data)
     except WireError:
-        batches = list(batch.split(data, check_crc=False))
+        batches = batch.split(data, check_crc=False)
     runs: list[Run] = []
     for each in batches:
         if each.end > position:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from harness.history import LogRun
-from harness.workload import decode_batch
-from node.core.batch import BatchView
-from node.core.batch import build as build_batch
+from harness.workload import decode_payload
 from node.runtime.dumped import BatchDump, LogDump
 from node.trace import METADATA_PARTITION
 
@@ -40,10 +38,10 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
 
 
 def _batch(node: str, partition: str, one: BatchDump) -> LogRun:
-    data = build_batch(one.count, one.payload, control=one.control)
-    view = BatchView(one.base_offset, one.epoch, one.count, data, control=one.control)
     kept = "" if one.stored_chain == one.chain else one.stored_chain.hex()
     return LogRun(
         node=node, partition=partition, offset=one.base_offset, count=one.count, epoch=one.epoch,
-        hash=one.chain.hex(), stored_hash=kept, records=decode_batch(view),
+        hash=one.chain.hex(), stored_hash=kept, records=() if one.control else decode_payload(
+            one.payload, one.count, one.base_offset, one.epoch
+        ),
     )  # fmt: skip

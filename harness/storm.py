@@ -85,10 +85,11 @@ class Storm:
 
     def _played(self) -> bool:
         """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
+        if not self._schedule.workload.scripted:
+            return False
         status = self._clients.status
         return (
-            self._schedule.workload.scripted
-            and self._injector.exhausted
+            self._injector.exhausted
             and status.operated == self._injector.operated
             and status.writers_idle
         )

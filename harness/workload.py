@@ -80,11 +80,15 @@ def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
     """
     if data.control:
         return ()
-    payload, base, epoch = data.payload, data.base_offset, data.epoch
+    return decode_payload(data.payload, data.count, data.base_offset, data.epoch)
+
+
+def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[Run, ...]:
+    """The same of the payload alone of a batch of `count` records that begins at `base`."""
     if len(payload) <= _LONGEST_REMEMBERED:
-        found = _remembered(payload, data.count)
+        found = _remembered(payload, count)
     else:
-        found = _decode_payload(payload, data.count)
+        found = _decode_payload(payload, count)
     return tuple([Run(base + start, value, count, epoch) for start, value, count in found])
 
 

@@ -44,6 +44,8 @@ class Carrier(Generic[Load]):
 
         What was due before must have been taken out (`due`), or order would be lost.
         """
+        if self.table.is_open(sender, receiver):
+            return 1
         fields: Mapping[str, Any] = {}
         if self.table.needs_fields(sender, receiver):
             fields = self._peek(load)

@@ -106,6 +106,11 @@ class LinkTable:
             self._floors = {link: at for link, at in self._floors.items() if at > now_us}
         return not self._floors
 
+    def is_open(self, sender: str, receiver: str) -> bool:
+        """Whether a message on this link goes on at once: no rule is about it, and nothing is under
+        way before it."""
+        return not self._rules(sender, receiver) and (sender, receiver) not in self._floors
+
     def needs_fields(self, sender: str, receiver: str) -> bool:
         """Whether a rule of this link looks at header fields (reading them costs time)."""
         return any(armed.peeks for armed in self._rules(sender, receiver))

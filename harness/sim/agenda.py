@@ -33,6 +33,11 @@ class Agenda:
         self._number += 1
         heappush(self._heap, (time_us, self._number, act, what))
 
+    def more_now(self, act: Act) -> bool:
+        """Whether `also_now` would find something: mostly not."""
+        heap = self._heap
+        return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is act
+
     def also_now(self, act: Act) -> list[Any]:
         """Take out what follows at this very moment, if it is for `act` too, one after another."""
         heap, now_us, found = self._heap, self.now_us, []

@@ -95,7 +95,8 @@ class Network:
 
     def _under_rules(self, parcel: Parcel) -> None:
         carrier, now_us = self._carrier, self._agenda.now_us
-        self._flush(None)
+        if carrier.transit.next_due() is not None:
+            self._flush(None)
         if carrier.is_idle(now_us):
             self._ruled = False
             self._forward(parcel)

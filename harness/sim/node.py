@@ -202,14 +202,18 @@ class SimNode:
 
     def _arrive(self, parcel: Parcel) -> None:
         """A message, and all others that arrive at the same moment."""
-        parcels = self._agenda.also_now(self.arrive)
-        parcels.insert(0, parcel)
+        agenda = self._agenda
+        more = agenda.also_now(self.arrive) if agenda.more_now(self.arrive) else None
         if self.core is None:
             return
-        if self.paused or self._standing or self._busy_until_us > self._agenda.now_us:
-            self._inbox += parcels[: INBOX_MESSAGES - len(self._inbox)]
+        if self.paused or self._standing or self._busy_until_us > agenda.now_us:
+            self._inbox += [parcel, *(more or ())][: INBOX_MESSAGES - len(self._inbox)]
             return
-        self._turn([Deliver(source, message, body) for _, source, message, body in parcels])
+        _, source, message, body = parcel
+        events: list[Event] = [Deliver(source, message, body)]
+        if more is not None:
+            events += [Deliver(source, message, body) for _, source, message, body in more]
+        self._turn(events)
 
     def _wake(self, _: object) -> None:
         """The disk is done, a pause is over, or it is time."""
@@ -241,7 +245,8 @@ class SimNode:
         if not turn.trace:
             self._finish(turn, None)
             return
-        turn.trace = [self._stamped(one) for one in turn.trace]
+        stamp = {"t_us": self._agenda.now_us, "node": self.name, "incarnation": self.incarnation}
+        turn.trace = [{**stamp, **one} for one in turn.trace]
         reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
             self._send_early(turn)
@@ -272,16 +277,21 @@ class SimNode:
 
     def _send_early(self, turn: Effects) -> None:
         """What does not wait for the disk leaves, and the trace before it."""
-        if at_once := [out for out in turn.messages if out.mark is _AT_ONCE]:
-            if turn.trace:
-                self._seen(self, turn.trace)
-            self._send_all(at_once)
-            turn.trace = []
-            turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
+        for out in turn.messages:
+            if out.mark is _AT_ONCE:
+                break
+        else:
+            return
+        if turn.trace:
+            self._seen(self, turn.trace)
+        self._send_all([out for out in turn.messages if out.mark is _AT_ONCE])
+        turn.trace = []
+        turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
 
     def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
-        self._send_early(turn)
+        if turn.messages:
+            self._send_early(turn)
         trace = turn.trace
         try:
             if turn.flush or turn.stopped:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Final
 
 from node.errors import WireError
@@ -22,6 +21,7 @@ from node.errors import WireError
 BATCH_VERSION: Final = 1
 CONTROL_BIT: Final = 0x80
 HEADER: Final = struct.Struct(">qiBIII")
+_HEADER_BYTES: Final = HEADER.size
 _COUNT: Final = struct.Struct(">I")
 _STAMP: Final = struct.Struct(">qi")
 _CHAIN: Final = struct.Struct(">8siI")
@@ -30,9 +30,12 @@ EMPTY_CHAIN: Final = bytes(8)
 
 
 class BatchView:
-    """One batch inside a buffer: its header fields and its bytes, checked when made."""
+    """One batch inside a buffer: its header fields and its bytes, checked when made.
 
-    __slots__ = ("base_offset", "control", "count", "data", "epoch")
+    `end` is the offset after the last record.
+    """
+
+    __slots__ = ("base_offset", "control", "count", "data", "end", "epoch")
 
     def __init__(
         self, base_offset: int, epoch: int, count: int, data: bytes, *, control: bool = False
@@ -40,18 +43,14 @@ class BatchView:
         self.base_offset = base_offset
         self.epoch = epoch
         self.count = count
+        self.end = base_offset + count
         self.data = data
         self.control = control
 
     @property
-    def end(self) -> int:
-        """Offset after the last record."""
-        return self.base_offset + self.count
-
-    @property
     def payload(self) -> bytes:
         """The records, as the producer wrote them."""
-        return self.data[HEADER.size :]
+        return self.data[_HEADER_BYTES:]
 
 
 def build(count: int, payload: bytes, *, control: bool = False) -> bytes:
@@ -68,30 +67,31 @@ def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
 
 def view(data: bytes, *, check_crc: bool = True) -> BatchView:
     """Read exactly one batch. Raises WireError on a wrong version, length, count or checksum."""
-    batches = list(split(data, check_crc=check_crc))
+    batches = split(data, check_crc=check_crc)
     if len(batches) != 1:
         raise WireError(f"expected one batch, found {len(batches)}")
     return batches[0]
 
 
-def split(data: bytes, *, check_crc: bool = True) -> Iterator[BatchView]:
+def split(data: bytes, *, check_crc: bool = True) -> list[BatchView]:
     """Read batches laid end to end. Raises WireError on the first that is not whole and sound."""
+    found: list[BatchView] = []
     position, size = 0, len(data)
     while position < size:
-        if size - position < HEADER.size:
+        if size - position < _HEADER_BYTES:
             raise WireError("batch header cut short")
         base, epoch, version, length, crc, count = HEADER.unpack_from(data, position)
         if version & ~CONTROL_BIT != BATCH_VERSION:
             raise WireError(f"batch version {version}, expected {BATCH_VERSION}")
-        end = position + HEADER.size + length
+        end = position + _HEADER_BYTES + length
         if length > MAX_PAYLOAD or end > size or count < 1:
             raise WireError(f"batch of {count} records and {length} bytes does not fit")
         whole = data if position == 0 and end == size else data[position:end]
-        if check_crc and crc != zlib.crc32(whole[HEADER.size :], zlib.crc32(_COUNT.pack(count))):
+        if check_crc and crc != zlib.crc32(whole[_HEADER_BYTES:], zlib.crc32(_COUNT.pack(count))):
             raise WireError("batch checksum does not match")
-        control = version != BATCH_VERSION
-        yield BatchView(base, epoch, count, whole, control=control)
+        found.append(BatchView(base, epoch, count, whole, control=version != BATCH_VERSION))
         position = end
+    return found
 
 
 def chain(previous: bytes, batch: BatchView) -> bytes:

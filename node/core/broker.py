@@ -110,7 +110,7 @@ class Broker:
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
-        if self._may_stop():
+        if self._stopping and self._may_stop():
             self._shut_down()
         effects.deadline_us = self._deadline()
         return effects
@@ -357,14 +357,19 @@ class Broker:
             if self._wake_us(name) == wake_us:
                 break
             self._next_due()
-        return min(
-            self.quorum.next_us(),
-            self._controller_us,
-            self._checkpoint_us,
-            self._flush_us,
-            self._due[0][0] if self._due else NEVER,
-            self.membership.next_us if self.membership is not None else NEVER,
-        )
+        # One by one: after every step, and `min` takes thrice as long.
+        next_us = self.quorum.next_us()
+        if self._due and self._due[0][0] < next_us:
+            next_us = self._due[0][0]
+        if self.membership is not None and self.membership.next_us < next_us:
+            next_us = self.membership.next_us
+        if self._controller_us < next_us:
+            next_us = self._controller_us
+        if self._checkpoint_us < next_us:
+            next_us = self._checkpoint_us
+        if self._flush_us < next_us:
+            next_us = self._flush_us
+        return next_us
 
     def _ask_to_stop(self) -> None:
         """Hand over first, where the controller goes by whether a broker is there. Where a restart
@@ -375,7 +380,7 @@ class Broker:
             self.membership.ask_to_stop(self.ctx)
 
     def _may_stop(self) -> bool:
-        return self._stopping and (self._farewell is None or self._farewell.may_stop)
+        return self._farewell is None or self._farewell.may_stop
 
     def _shut_down(self) -> None:
         """Stop cleanly: everything flushed, nothing promised that is not on disk."""

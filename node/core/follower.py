@@ -184,7 +184,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
     """Append the leader's batches; each must start exactly at the log end, epochs never falling."""
     if not data:
         return
-    fetched = list(batches.split(data))
+    fetched = batches.split(data)
     if fetched and r.bugs.cut_on_every_answer:
         _truncate(ctx, r, fetched[0].base_offset, "answer")
     if r.protocol.appends_by_index:
