@@ -75,7 +75,7 @@ def request_of(command: Command) -> AdminRequest:
     """A command of the nemesis as the controller is told it."""
     match command.what:
         case "elect-preferred":
-            return ElectLeader(partition=command.partition)
+            return ElectLeader(partition=command.partition, first="".join(command.replicas))
         case "elect-unclean":
             return ElectLeader(partition=command.partition, unclean=True)
         case "reassign":

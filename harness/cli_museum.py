@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -139,13 +140,17 @@ def _guarded(wish: MuseumWish, folder: Path) -> Iterator[Guarded]:
 
 
 def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[R]:
-    """Results as they come; on one core in this process."""
+    """Results as they come, whoever is done first; on one core in this process."""
     if cores == 1:
         yield from (work(*job) for job in jobs)
         return
     with closing(get_context("spawn").Pool(cores, maxtasksperchild=20)) as pool:
-        pending = [pool.apply_async(work, job) for job in jobs]
-        yield from (result.get() for result in pending)
+        yield from pool.imap_unordered(partial(_done, work), jobs)
+
+
+def _done(work: Callable[..., R], job: tuple[Any, ...]) -> R:
+    """One piece of work, in a process of the pool."""
+    return work(*job)
 
 
 def _replay_for_real(

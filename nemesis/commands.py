@@ -14,8 +14,8 @@ ROTATE: Final = "rotate"
 class Command(NamedTuple):
     """What the controller is asked for, in words that need no knowledge of its messages.
 
-    `replicas` belongs to `reassign` (none: cancel), `min_isr` to `set-min-isr`, which concerns all
-    partitions.
+    `replicas` belongs to `reassign` (none: cancel) and to `elect-preferred` (who is put first, or
+    nobody), `min_isr` to `set-min-isr`, which concerns all partitions.
     """
 
     what: Literal["elect-preferred", "elect-unclean", "reassign", "set-min-isr"]
@@ -27,8 +27,8 @@ class Command(NamedTuple):
 def command_of(fault: Fault, view: ClusterView, cluster: Cluster) -> Command | None:
     """The command that carries out a fault now; None: it is not one of the controller's."""
     match fault:
-        case ElectPreferred(partition=partition):
-            return Command("elect-preferred", partition)
+        case ElectPreferred(partition=partition, first=first):
+            return Command("elect-preferred", partition, (first,) if first else ())
         case ElectUnclean(partition=partition):
             return Command("elect-unclean", partition)
         case Reassign(partition=partition):

@@ -77,9 +77,14 @@ class Upgrade(_Fault, frozen=True, kw_only=True, tag="upgrade"):
 
 
 class ElectPreferred(_Fault, frozen=True, kw_only=True, tag="elect-preferred"):
-    """The controller is asked to let the first replica of `partition` lead."""
+    """The controller is asked to let the first replica of `partition` lead.
+
+    With `first`, a broker, that replica is put first before: one step of an operator who hands the
+    leadership to it.
+    """
 
     partition: str
+    first: str = ""
 
 
 class ElectUnclean(_Fault, frozen=True, kw_only=True, tag="elect-unclean"):

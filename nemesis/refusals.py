@@ -110,6 +110,9 @@ def _check_change(
         wrong += [f"replicas: no broker '{name}' in this cluster" for name in unknown]
         if len(set(names)) < len(names):
             wrong.append("replicas: each is named once")
+    first = getattr(fault, "first", "")
+    if first and first not in cluster.broker_names():
+        wrong.append(f"first: no broker '{first}' in this cluster")
     if isinstance(fault, SetMinIsr) and not 1 <= fault.min_isr <= cluster.replication_factor:
         wrong.append("min_isr must be 1..replication_factor")
     return wrong

@@ -137,6 +137,8 @@ def intent(fault: Fault) -> str:
         case Upgrade():
             return f"Restart {target(fault.on)} with protocol {fault.protocol}"
         case ElectPreferred():
+            if fault.first:
+                return f"Let {fault.first} lead {fault.partition}, and be its first replica"
             return f"Let the first replica of {fault.partition} lead"
         case ElectUnclean():
             return f"Let any active replica of {fault.partition} lead if nobody does"

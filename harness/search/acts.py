@@ -107,7 +107,7 @@ def strand(scene: Scene) -> None:
     leads with another log than some of the others."""
     choose, when = scene.choose, scene.when()
     span = scene.span_ms(130, 250, 400, 800)
-    match choose.pick(("pair", "deaf", "apart", "lonely")):
+    match way := choose.pick(("pair", "deaf", "apart", "lonely")):
         case "pair":
             scene.faults.append(Cut(on=scene.broker(), to=scene.leader, for_ms=span, **when))
         case "apart":
@@ -121,7 +121,9 @@ def strand(scene: Scene) -> None:
             )
     _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
     if choose.chance(35):
-        scene.faults.append(late(scene, later(when, choose.pick((0, 100, 200)))))
+        # Whoever wrote alone is told to cut when it is back.
+        to = scene.preferred if way == "lonely" and choose.chance(60) else scene.broker()
+        scene.faults.append(late(scene, to, later(when, choose.pick((0, 100, 200)))))
 
 
 def lag(scene: Scene) -> None:

@@ -12,18 +12,19 @@ Action = Literal["drop", "delay", "duplicate", "hold"]
 
 ACTIONS: Final[tuple[Action, ...]] = ("hold", "hold", "drop", "delay", "duplicate")
 _THAT_KEEP: Final[tuple[Action, ...]] = ("hold", "duplicate", "delay")
+_UNHEARD: Final[tuple[Action, ...]] = ("delay", "delay", "drop", "hold")
 _THAT_LOSE: Final[tuple[Action, ...]] = ("hold", "drop", "drop", "delay", "duplicate")
 
 
-def late(scene: Scene, when: When) -> Link:
+def late(scene: Scene, to: str, when: When) -> Link:
     """One or two answers to a follower come late, or a second time."""
     choose = scene.choose
     action = choose.pick(_THAT_KEEP)
     return Link(
-        on="rest", to=scene.broker(), action=action, kinds=("fetched",),
+        on="rest", to=to, action=action, kinds=("fetched",),
         match={"partition": scene.partition, **({"diverging": True} if choose.chance(50) else {})},
         delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
-        limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 200, 300), **when,
+        limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 250, 400, 600), **when,
     )  # fmt: skip
 
 
@@ -35,25 +36,32 @@ def deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
     )  # fmt: skip
 
 
-def slow_controller(scene: Scene, when: When) -> Link:
-    """What the leader asks of the controller, or what it is told, is late or lost."""
+def slow_controller(scene: Scene, when: When, *, across: bool = False) -> Link:
+    """What the leader asks of the controller, or what it is told, is late or lost; `across` the
+    restart of a process it comes as a rule, after it."""
     choose = scene.choose
     asks = choose.chance(60)
-    action = choose.pick(_THAT_LOSE)
+    action: Action = "hold" if across and choose.chance(70) else choose.pick(_THAT_LOSE)
+    percents = (300, 200, 400) if across else (200, 130, 300, 400, 60)
     return Link(
         on=scene.leader if asks else "voters", to="voters" if asks else scene.leader,
         action=action, kinds=("alter",) if asks else ("altered", "fetched"),
         delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
-        for_ms=scene.span_ms(200, 130, 300, 400, 60), **when,
+        for_ms=scene.span_ms(*percents), **when,
     )  # fmt: skip
 
 
 def in_the_dark(scene: Scene, on: str, span: int, when: When, *, name: str = "") -> Link:
-    """What the controller decides is late or unheard at a broker that is alive and well; where it
-    is late, the broker lives through each change some time after the others."""
-    action: Action = "hold" if name else scene.choose.pick(("drop", "delay", "hold"))
+    """What the controller decides is late or unheard at a broker that is alive and well.
+
+    Who hears nothing at all for a session is fenced; who hears late lives through each change some
+    time after the others.
+    """
+    action: Action = "hold" if name else scene.choose.pick(_UNHEARD)
+    session_ms = scene.cluster.timings.session_ms
+    late_ms = scene.choose.pick((session_ms * 80 // 100, session_ms * 40 // 100, 50))
     return Link(
         name=name, on="voters", to=on, action=action, kinds=("fetched",),
         match={"partition": METADATA_PARTITION}, for_ms=span,
-        delay_ms=scene.choose.pick((50, 100, 200)) if action == "delay" else 0, **when,
+        delay_ms=late_ms if action == "delay" else 0, **when,
     )  # fmt: skip

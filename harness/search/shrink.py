@@ -18,7 +18,9 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from harness.search.simplify import (
+    fewer_by_chance,
     fewer_operations,
+    joined_faults,
     lower_names,
     plainer_faults,
     smaller_clusters,
@@ -60,11 +62,14 @@ class Shrinking:
         while True:
             before = self.smallest
             self._fewer_faults()
+            self._take_any(joined_faults)
             self._take_any(lower_names)
             self._take_any(fewer_operations)
             self._take_any(smaller_workloads)
             self._take_any(smaller_clusters)
             self._take_any(plainer_faults)
+            if self.smallest == before:
+                self._take_any(fewer_by_chance)
             if self.smallest == before or self.exhausted:
                 self._only_needed_faults()
                 return self.smallest

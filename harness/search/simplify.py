@@ -13,11 +13,24 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.schedule import After, Cluster, Fault, Kill, PowerCut, Release, Schedule, Workload
+from nemesis.schedule import (
+    After,
+    Cluster,
+    ElectPreferred,
+    Fault,
+    Kill,
+    PowerCut,
+    Reassign,
+    Release,
+    Schedule,
+    Workload,
+)
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
 """No fault is made shorter: what only works to the millisecond works in one world only."""
+THROWS: Final = 4
+"""How many other draws of the dice a schedule without one of its faults is given."""
 
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
@@ -29,6 +42,48 @@ def without_each_fault(schedule: Schedule) -> list[Schedule]:
             kept = [f for f in kept if not (isinstance(f, Release) and f.of == gone.name)]
         made.append(replace(schedule, faults=tuple(kept)))
     return made
+
+
+def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
+    """One fault where two together are one step of an operator: a replica is put first and then
+    elected; at the time of either."""
+    faults = schedule.faults
+    for at, move in enumerate(faults):
+        if not isinstance(move, Reassign) or "," not in move.replicas:
+            continue
+        first = move.replicas.split(",")[0]
+        for other in range(len(faults)):
+            vote = faults[other]
+            if not isinstance(vote, ElectPreferred) or vote.partition != move.partition:
+                continue
+            for when in (vote, move):
+                one = replace(vote, first=first, at_ms=when.at_ms, after=when.after)
+                kept = (one if f is vote else f for i, f in enumerate(faults) if i != at)
+                yield replace(schedule, faults=tuple(kept))
+
+
+def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
+    """One fault less each time, and what chance decides otherwise; or the triggers that count
+    elections one lower. A failure that hangs on a few milliseconds is lost with any change, and a
+    schedule without the fault may fail as well as the one with it."""
+    for fewer in without_each_fault(schedule):
+        sooner = tuple(_one_election_sooner(fault) for fault in fewer.faults)
+        if sooner != fewer.faults:
+            yield replace(fewer, faults=sooner)
+        for throw in range(1, THROWS + 1):
+            seed = schedule.workload.seed + throw
+            yield replace(fewer, workload=replace(fewer.workload, seed=seed))
+
+
+def _one_election_sooner(fault: Fault) -> Fault:
+    after = fault.after
+    if after is None:
+        return fault
+    epoch = after.match.get("leader_epoch")
+    if isinstance(epoch, Mapping) and epoch.get("at_least", 0) > 1:
+        match = {**after.match, "leader_epoch": {**epoch, "at_least": epoch["at_least"] - 1}}
+        return replace(fault, after=replace(after, match=match))
+    return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:

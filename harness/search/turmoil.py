@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from harness.search.rules import deaf, in_the_dark, slow_controller
 from harness.search.scene import Scene, When, later
 from nemesis.schedule import (
@@ -152,9 +150,10 @@ def seesaw(scene: Scene) -> None:
     one = scene.preferred
     other = choose.pick([name for name in scene.replicas if name != one])
     apart = _apart(scene, one, other, when)
-    scene.faults.append(apart)
+    scene.faults += apart
+    cut = next((fault.name for fault in apart if fault.name), "")
     thirds = [name for name in scene.replicas if name not in (one, other)]
-    if thirds and choose.chance(40):
+    if thirds and choose.chance(50):
         span = scene.span_ms(400, 250, 600, 1000)
         scene.faults.append(in_the_dark(scene, choose.pick(thirds), span, when))
     moment, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
@@ -167,32 +166,41 @@ def seesaw(scene: Scene) -> None:
         scene.faults.append(ElectPreferred(partition=scene.partition, **asked))
         scene.preferred = leads
         scene.feel_election()
-        if apart.name and choose.chance(40):
+        if cut and choose.chance(40):
             delay_ms = choose.pick((0, 5, 30))
-            scene.faults.append(Release(of=apart.name, **scene.in_office(delay_ms)))
-            apart = replace(apart, name="")
+            scene.faults.append(Release(of=cut, **scene.in_office(delay_ms)))
+            cut = ""
         moment, leads, last = scene.in_office(choose.pick((1, 5, 30, 60, 100, 150))), last, leads
 
 
-def _apart(scene: Scene, one: str, other: str, when: When) -> Fault:
-    """What two replicas send each other is lost for a while, or some of it comes late."""
+def _apart(scene: Scene, one: str, other: str, when: When) -> list[Fault]:
+    """What two replicas send each other is lost for a while, or some of it comes late; or first
+    the one and then the other, when they have come to differ."""
     choose, span = scene.choose, scene.span_ms(250, 130, 400, 600)
     on, to = choose.pick(((one, other), (other, one)))
-    way = choose.pick(("cut", "cut", "deaf", "late", "late", "twice"))
+    made: list[Fault] = []
+    way = choose.pick(("cut", "cut", "deaf", "together"))
     if way == "cut":
-        return Cut(name=f"apart-{len(scene.faults)}", on=on, to=to, for_ms=span, **when)
+        made.append(Cut(name=f"apart-{len(scene.faults)}", on=on, to=to, for_ms=span, **when))
     if way == "deaf":
-        return deaf(scene, on, to, span, when)
-    # What a follower is told to cut, or whatever it is told.
+        made.append(deaf(scene, on, to, span, when))
+    if not made or choose.chance(50):
+        made.append(_late_answers(scene, on, to, when))
+    return made
+
+
+def _late_answers(scene: Scene, on: str, to: str, when: When) -> Link:
+    """What a follower is told to cut, or whatever it is told, comes late or once more."""
+    choose = scene.choose
     kinds, how = choose.pick((
-        (("fetched",), {"diverging": True}), (("epoch-ended",), {}),
-        (("fetched", "epoch-ended"), {}),
+        (("fetched",), {"diverging": True}), (("fetched",), {"diverging": True}),
+        (("epoch-ended",), {}), (("fetched", "epoch-ended"), {}),
     ))  # fmt: skip
     match: dict[str, Any] = {"partition": scene.partition}
     return Link(
         on=on, to=to, two_way=choose.chance(50), kinds=kinds, match=match | how,
-        action="delay" if way == "late" else "duplicate", delay_ms=choose.pick((100, 50, 200, 400)),
-        limit=choose.pick((None, 1, 2)), for_ms=span, **when,
+        action=choose.pick(("delay", "duplicate")), delay_ms=choose.pick((100, 50, 200, 400)),
+        limit=choose.pick((None, 1, 2)), for_ms=scene.span_ms(400, 250, 600), **when,
     )  # fmt: skip
 
 
@@ -201,12 +209,14 @@ def relapse(scene: Scene) -> None:
     leader asks for it to be let in; the controller may hear of it, or answer, late."""
     choose, on, when = scene.choose, scene.broker(), scene.when()
     span = _falls_out(scene, on, when)
-    if choose.chance(70):
-        scene.faults.append(slow_controller(scene, later(when, span)))
-    scene.takes(span)
-    asked: When = {"after": _asked(scene, on, choose.pick((0, 0, 2, 10, 50)))}
     loses = scene.cluster.flush == "async"
     way = choose.pick(("power", "power", "deaf") if loses else ("deaf", "deaf", "apart", "kill"))
+    if choose.chance(75):
+        # A process that is gone is back when its session has ended, and not before.
+        restarted = way in ("power", "kill")
+        scene.faults.append(slow_controller(scene, later(when, span), across=restarted))
+    scene.takes(span)
+    asked: When = {"after": _asked(scene, on, choose.pick((0, 0, 2, 10, 50)))}
     soon = scene.span_ms(0, 10, 60)
     match way:
         case "power":

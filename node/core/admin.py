@@ -57,7 +57,7 @@ def decide(
         return _reassign(image, state, request.replicas, rules)
     if request.unclean:
         return _elect_unclean(image, state, rules)
-    return _elect_preferred(image, state, rules)
+    return _elect_preferred(image, state, request.first, rules)
 
 
 def _refused(why: str) -> Decision:
@@ -69,15 +69,21 @@ def _one(record: PartitionRecord | None, otherwise: str) -> Decision:
     return Decision(detail=otherwise) if record is None else Decision((record,))
 
 
-def _elect_preferred(image: Image, state: PartitionRecord, rules: election.Rules) -> Decision:
-    first = state.replicas[0]
+def _elect_preferred(
+    image: Image, state: PartitionRecord, put_first: str, rules: election.Rules
+) -> Decision:
+    first = put_first or state.replicas[0]
+    if first not in state.replicas:
+        return _refused(f"{first} is no replica of {state.partition}")
+    if put_first and state.target:
+        return _refused(f"{state.partition} is being moved, and keeps its order until then")
     if state.leader == first:
         return Decision(detail=f"{first} leads {state.partition} already")
     if not image.is_active(first):
         return _refused(f"{first}, preferred for {state.partition}, is not active")
     if first not in state.isr:
         return _refused(f"{first}, preferred for {state.partition}, is not in sync")
-    return _one(election.preferred(state, image.is_active, rules), "")
+    return _one(election.preferred(state, first, image.is_active, rules), "")
 
 
 def _elect_unclean(image: Image, state: PartitionRecord, rules: election.Rules) -> Decision:

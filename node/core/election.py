@@ -230,13 +230,15 @@ def isr_refused(state: PartitionRecord) -> PartitionRecord:
 
 
 def preferred(
-    state: PartitionRecord, is_active: IsActive, rules: Rules
+    state: PartitionRecord, first: str, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """The first replica is made leader; it must be active and in the ISR."""
-    first = state.replicas[0]
+    """The replica `first` is made leader, and stands first; it must be active and in the ISR."""
     assert first in state.isr, state
     assert is_active(first), state
-    return successor(state, replace(state, leader=first), is_active, rules)
+    replicas = (first, *without(state.replicas, first))
+    return successor(
+        state, replace(state, replicas=replicas, leader=first), is_active, rules
+    )
 
 
 def unclean(

@@ -265,10 +265,11 @@ class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
 
 class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
     """Let the preferred replica (the first) lead; or, `unclean`, any active one where nobody
-    leads. Kafka: ElectLeaders."""
+    leads. Kafka: ElectLeaders. With `first` that replica is made the preferred one before."""
 
     partition: str
     unclean: bool = False
+    first: str = ""
 
 
 class ReassignReplicas(Message, frozen=True, kw_only=True, tag="reassign"):
