@@ -153,6 +153,9 @@ class Desk:
     def prefer(self) -> str:
         return self.admin(ElectLeader(partition=PARTITION))
 
+    def hand_over(self, to: str) -> str:
+        return self.admin(ElectLeader(partition=PARTITION, first=to))
+
     def elect_unclean(self) -> str:
         return self.admin(ElectLeader(partition=PARTITION, unclean=True))
 

@@ -39,6 +39,24 @@ and preferred              n1   3  4  isr 123  elr      lost
 """
 
 
+def test_the_leadership_is_handed_over_in_one_change() -> None:
+    d = Desk()
+    epoch = d.state.partition_epoch
+    assert d.hand_over("n2") == ""
+    assert (d.state.leader, d.state.replicas) == ("n2", ("n2", "n1", "n3"))
+    assert d.state.partition_epoch == epoch + 1
+    assert d.hand_over("n2") == "n2 leads log-0 already"
+    assert d.prefer() == "n2 leads log-0 already"
+    assert d.hand_over("n4") == "invalid-request: n4 is no replica of log-0"
+    d.fence("n1")
+    assert d.hand_over("n1") == "invalid-request: n1, preferred for log-0, is not active"
+    d.start("n1")
+    assert d.admin(ReassignReplicas(partition=PARTITION, replicas=("n1", "n2"))) == ""
+    assert d.hand_over("n3") == (
+        "invalid-request: log-0 is being moved, and keeps its order until then"
+    )
+
+
 # -- unclean elections ----------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ def test_commands_go_to_the_controller_one_after_the_other() -> None:
         Reassign(partition="log-0", replicas="", at_ms=30),
         SetMinIsr(min_isr=1, at_ms=40),
         ElectUnclean(partition="log-1", at_ms=50),
+        ElectPreferred(partition="log-0", first="n3", at_ms=60),
     )
     storm.run(100)
     assert storm.world.commands == [
@@ -49,9 +50,13 @@ def test_commands_go_to_the_controller_one_after_the_other() -> None:
         Command("reassign", "log-0"),
         Command("set-min-isr", min_isr=1),
         Command("elect-unclean", "log-1"),
+        Command("elect-preferred", "log-0", ("n3",)),
     ]
-    assert storm.told() == ["0 inject", "1 inject: n2 n1", "2 inject", "3 inject", "4 inject"]
-    assert [line["on"] for line in storm.lines] == ["log-1", "log-0", "log-0", "", "log-1"]
+    assert storm.told() == [
+        "0 inject", "1 inject: n2 n1", "2 inject", "3 inject", "4 inject", "5 inject: n3",
+    ]  # fmt: skip
+    on = ["log-1", "log-0", "log-0", "", "log-1", "log-0"]
+    assert [line["on"] for line in storm.lines] == on
     assert storm.injector.exhausted
 
 
@@ -155,6 +160,9 @@ def test_the_lowest_min_isr_says_how_many_copies_there_are() -> None:
 
 def test_each_command_has_a_request() -> None:
     assert request_of(Command("elect-preferred", "log-0")) == ElectLeader(partition="log-0")
+    assert request_of(Command("elect-preferred", "log-0", ("n2",))) == ElectLeader(
+        partition="log-0", first="n2"
+    )
     assert request_of(Command("elect-unclean", "log-0")) == ElectLeader(
         partition="log-0", unclean=True
     )

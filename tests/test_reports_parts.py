@@ -88,6 +88,7 @@ class TestWords:
             s.Stop(on="n1", at_ms=1, for_ms=5),
             s.Upgrade(on="n1", at_ms=1, protocol="kip-279"),
             s.ElectPreferred(partition="log-0", at_ms=1),
+            s.ElectPreferred(partition="log-0", first="n2", at_ms=1),
             s.ElectUnclean(partition="log-0", at_ms=1),
             s.Reassign(partition="log-0", replicas="n2,n1", at_ms=1),
             s.SetMinIsr(min_isr=1, at_ms=1),
@@ -112,6 +113,7 @@ class TestWords:
         assert texts[16:] == [
             "Restart n1 with protocol kip-279 at 0.001 s",
             "Let the first replica of log-0 lead at 0.001 s",
+            "Let n2 lead log-0, and be its first replica at 0.001 s",
             "Let any active replica of log-0 lead if nobody does at 0.001 s",
             "Move log-0 to n2 and n1 at 0.001 s",
             "Set min_isr to 1 at 0.001 s",

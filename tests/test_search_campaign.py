@@ -134,7 +134,7 @@ def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path
     assert (tmp_path / "museum.md").read_text().count("| open |") == 2
 
     # With time the open ones are searched for again; LB1 is not asked for any more.
-    assert museum_command(replace(wish, only=("M19",), seconds=60.0)) == 0
+    assert museum_command(replace(wish, only=("M19",), seconds=60.0, cores=2)) == 0
     page = (tmp_path / "museum.md").read_text()
     assert "1 of 2 exhibits found by blind search; open: LB1." in page
 

@@ -13,7 +13,20 @@ from harness.search.choosing import RandomChooser
 from harness.search.drawing import draw_schedule
 from harness.search.shrink import Shrinking, minimize_list
 from harness.search.simplify import SHORTEST_MS, without_each_fault
-from nemesis.schedule import Kill, Link, Pause, Poll, Release, Schedule, Send, Workload, check
+from nemesis.schedule import (
+    After,
+    ElectPreferred,
+    Kill,
+    Link,
+    Pause,
+    Poll,
+    Reassign,
+    Release,
+    Schedule,
+    Send,
+    Workload,
+    check,
+)
 
 
 def drawn(number: int) -> Schedule:
@@ -93,6 +106,61 @@ def test_a_fault_goes_with_what_releases_it() -> None:
     ))  # fmt: skip
     fewer = [[type(fault) for fault in s.faults] for s in without_each_fault(schedule)]
     assert fewer == [[Kill], [Pause, Release], [Pause, Kill]]
+
+
+def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
+    """What two faults of an operator do is one hand-over, at the time of one of them."""
+    schedule = Schedule(faults=(
+        Kill(on="n3", at_ms=5), Reassign(partition="log-0", replicas="n2,n1,n3", at_ms=10),
+        ElectPreferred(partition="log-0", at_ms=12), ElectPreferred(partition="log-1", at_ms=12),
+    ))  # fmt: skip
+
+    def n2_leads_while_n3_is_down(candidate: Schedule) -> bool:
+        first, kinds = "", [type(fault) for fault in candidate.faults]
+        for fault in candidate.faults:
+            if isinstance(fault, Reassign):
+                first = fault.replicas.split(",")[0]
+            if isinstance(fault, ElectPreferred) and fault.partition == "log-0":
+                return "n2" in (first, fault.first) and Kill in kinds
+        return False
+
+    smallest = Shrinking(schedule, n2_leads_while_n3_is_down).run()
+    check(smallest)
+    kill, vote = smallest.faults
+    assert isinstance(kill, Kill)
+    assert vote == ElectPreferred(partition="log-0", first="n2", at_ms=0)
+
+
+def test_what_only_chance_forbids_is_tried_again_with_other_chances() -> None:
+    """A failure that two faults bring about in one world, and one of them in another."""
+
+    def fails(candidate: Schedule) -> bool:
+        kills = sum(isinstance(fault, Kill) for fault in candidate.faults)
+        return kills >= 2 or (kills == 1 and candidate.workload.seed == 9)
+
+    two = Schedule(
+        workload=Workload(seed=7), faults=(Kill(on="n1", at_ms=1), Kill(on="n2", at_ms=2))
+    )
+    smallest = Shrinking(two, fails).run()
+    assert (len(smallest.faults), smallest.workload.seed) == (1, 9)
+
+
+def test_elections_are_counted_one_lower_where_a_fault_is_left_out() -> None:
+    """A trigger that waits for a later leader would wait for ever without the fault before it."""
+
+    def fails(candidate: Schedule) -> bool:
+        waited = [
+            fault.after.match["leader_epoch"]["at_least"] for fault in candidate.faults
+            if fault.after is not None
+        ]  # fmt: skip
+        others = sum(fault.after is None for fault in candidate.faults)
+        return waited == [2 + others]
+
+    third = After(event="role", match={"leader_epoch": {"at_least": 3}})
+    schedule = Schedule(faults=(Kill(on="n1", at_ms=1), Pause(on="n2", after=third)))
+    (only,) = Shrinking(schedule, fails).run().faults
+    assert only.after is not None
+    assert only.after.match == {"leader_epoch": {"at_least": 2}}
 
 
 def test_only_the_operations_that_matter_are_left() -> None:
