@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from sim_schedules import plan
 
 from harness.search.attempt import attempt
-from harness.search.pursue import judged, pursued
+from harness.search.pursue import judged, pursued, pursued_anew
 from harness.sim.run import simulate
-from nemesis.schedule import After, Cut, Kill
+from nemesis.schedule import After, Cut, Kill, Pause
 
 LONELY = plan(
     Cut(at_ms=1000, on="leader:log-0", to="all", for_ms=3000),
@@ -28,6 +28,20 @@ def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
     for schedule in harmed:
         correct = replace(schedule.cluster, switches=())
         assert not attempt(replace(schedule, cluster=correct)).failed
+
+
+def test_without_a_fault_the_end_is_looked_for_anew() -> None:
+    """What ends this run waits for a moment that never comes once another fault is left out."""
+    harmed = next(schedule for schedule, outcome in judged(LONELY, attempt) if outcome.failed)
+    end, needless = harmed.faults[-1], Pause(on="n3", at_ms=50, for_ms=60)
+    assert end.after is not None
+    never = replace(end, after=replace(end.after, nth=1000))
+    more = replace(harmed, faults=(needless, *harmed.faults[:-1], never))
+    assert not attempt(more).failed
+
+    made = list(pursued_anew(more, gone=0))
+    assert all(needless not in s.faults and len(s.faults) < len(more.faults) for s in made)
+    assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
 
 
 def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from harness.search.attempt import Attempt, attempt
 from harness.search.choosing import RandomChooser
 from harness.search.drawing import DRAWING, draw_schedule
-from harness.search.pursue import judged
+from harness.search.pursue import judged, pursued_anew
 from harness.search.shrink import Shrinking
 from harness.search.steady import JITTERS, steadiness, steady
 from harness.sim.run import simulate
@@ -28,7 +28,7 @@ from nemesis.schedule import Expectation, Schedule
 from node.core import protocol as protocols
 from node.core.exhibits import EXHIBITS
 
-SHRINK_TRIES: Final = 700
+SHRINK_TRIES: Final = 1_000
 CHUNK: Final = 250
 """Schedules of a correct protocol that are tried in one piece of work."""
 
@@ -209,7 +209,7 @@ def _reduced(found: Entry) -> Entry:
         shown = shows(exhibit, candidate)
         return shown is not None and shown.bucket == found.bucket
 
-    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES)
+    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES, anew=pursued_anew)
     smallest = shrinking.run()
     sure = steadiness(smallest, alike)
     if sure < JITTERS:

@@ -32,6 +32,8 @@ from node.errors import UsageError
 
 T = TypeVar("T")
 
+Anew = Callable[[Schedule, int], Iterator[Schedule]]
+"""Smaller schedules without the fault of that number, that go on otherwise."""
 FailsAlike = Callable[[Schedule], bool]
 """Whether a schedule still fails in the way that is being shrunk."""
 
@@ -42,6 +44,7 @@ DEFAULT_TRIES: Final = 2_000
 class Shrinking:
     """One shrink in progress: the smallest failing schedule so far, and what it cost.
 
+    `anew` proposes schedules that go on otherwise where a fault is left out, see `pursued_anew`.
     `tries` counts runs of the judge; at `max_tries` the shrink stops with what it has
     (`exhausted`), but for faults that are not needed. Candidates judged once are not judged again.
     """
@@ -49,6 +52,7 @@ class Shrinking:
     smallest: Schedule
     fails_alike: FailsAlike
     max_tries: int = DEFAULT_TRIES
+    anew: Anew | None = None
     tries: int = 0
     _known: dict[str, bool] = field(default_factory=dict)
 
@@ -70,6 +74,7 @@ class Shrinking:
             self._take_any(plainer_faults)
             if self.smallest == before:
                 self._take_any(fewer_by_chance)
+                self._go_on_otherwise()
             if self.smallest == before or self.exhausted:
                 self._only_needed_faults()
                 return self.smallest
@@ -87,6 +92,13 @@ class Shrinking:
             return self._try(_with_faults(self.smallest, faults))
 
         minimize_list(list(self.smallest.faults), fails)
+
+    def _go_on_otherwise(self) -> None:
+        """Leave out each fault in turn, and end in another way."""
+        at = 0
+        while self.anew is not None and at + 1 < len(self.smallest.faults) and not self.exhausted:
+            if not any(self._try(candidate) for candidate in self.anew(self.smallest, at)):
+                at += 1
 
     def _take_any(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
         """One sweep over the proposals: after one that still fails, those of the smaller schedule

@@ -25,6 +25,7 @@ from nemesis.schedule import (
     Schedule,
     Workload,
 )
+from node import trace
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
@@ -46,7 +47,7 @@ def without_each_fault(schedule: Schedule) -> list[Schedule]:
 
 def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
     """One fault where two together are one step of an operator: a replica is put first and then
-    elected; at the time of either."""
+    elected; at the time of either. It is one change where there were two, which triggers count."""
     faults = schedule.faults
     for at, move in enumerate(faults):
         if not isinstance(move, Reassign) or "," not in move.replicas:
@@ -58,8 +59,16 @@ def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
                 continue
             for when in (vote, move):
                 one = replace(vote, first=first, at_ms=when.at_ms, after=when.after)
-                kept = (one if f is vote else f for i, f in enumerate(faults) if i != at)
-                yield replace(schedule, faults=tuple(kept))
+                kept = tuple(one if f is vote else f for i, f in enumerate(faults) if i != at)
+                yield replace(schedule, faults=kept)
+                yield replace(schedule, faults=tuple(map(_one_change_sooner, kept)))
+
+
+def _one_change_sooner(fault: Fault) -> Fault:
+    after = fault.after
+    if after is None or after.event != trace.PARTITION:
+        return fault
+    return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
 
 
 def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
@@ -67,23 +76,33 @@ def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
     elections one lower. A failure that hangs on a few milliseconds is lost with any change, and a
     schedule without the fault may fail as well as the one with it."""
     for fewer in without_each_fault(schedule):
-        sooner = tuple(_one_election_sooner(fault) for fault in fewer.faults)
-        if sooner != fewer.faults:
-            yield replace(fewer, faults=sooner)
+        yield from sooner(fewer)
         for throw in range(1, THROWS + 1):
             seed = schedule.workload.seed + throw
             yield replace(fewer, workload=replace(fewer.workload, seed=seed))
 
 
-def _one_election_sooner(fault: Fault) -> Fault:
+def sooner(schedule: Schedule) -> Iterator[Schedule]:
+    """The triggers that wait for a later leader epoch, or count, one and two lower: an upset less
+    is an election less, or two."""
+    last = schedule.faults
+    for by in (1, 2):
+        faults = tuple(_sooner(fault, by) for fault in schedule.faults)
+        if faults != last:
+            yield replace(schedule, faults=faults)
+        last = faults
+
+
+def _sooner(fault: Fault, by: int) -> Fault:
     after = fault.after
     if after is None:
         return fault
     epoch = after.match.get("leader_epoch")
     if isinstance(epoch, Mapping) and epoch.get("at_least", 0) > 1:
-        match = {**after.match, "leader_epoch": {**epoch, "at_least": epoch["at_least"] - 1}}
+        lower = max(1, epoch["at_least"] - by)
+        match = {**after.match, "leader_epoch": {**epoch, "at_least": lower}}
         return replace(fault, after=replace(after, match=match))
-    return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
+    return replace(fault, after=replace(after, nth=max(1, after.nth - by)))
 
 
 def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
