@@ -32,11 +32,15 @@ def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
 
 def test_without_a_fault_the_end_is_looked_for_anew() -> None:
     """What ends this run waits for a moment that never comes once another fault is left out."""
-    harmed = next(schedule for schedule, outcome in judged(LONELY, attempt) if outcome.failed)
-    end, needless = harmed.faults[-1], Pause(on="n3", at_ms=50, for_ms=60)
-    assert end.after is not None
-    never = replace(end, after=replace(end.after, nth=1000))
-    more = replace(harmed, faults=(needless, *harmed.faults[:-1], never))
+    harmed = next(
+        schedule for schedule, outcome in judged(LONELY, attempt)
+        if outcome.failed and isinstance(schedule.faults[-1], Kill)
+    )  # fmt: skip
+    cut, kill = harmed.faults
+    needless = Pause(on="n3", at_ms=50, for_ms=60)
+    assert kill.after is not None
+    never = replace(kill, after=replace(kill.after, nth=1000))
+    more = replace(harmed, faults=(needless, cut, never))
     assert not attempt(more).failed
 
     made = list(pursued_anew(more, gone=0))
