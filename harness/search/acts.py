@@ -291,7 +291,7 @@ def forget(scene: Scene) -> None:
 
 ACTS: Final[dict[Act, int]] = {
     strike: 45, strand: 35, lag: 30, hold: 40, bounce: 35, hand_over: 20, forget: 20, blackout: 20,
-    crash: 25, split: 12, govern: 18, relapse: 30, succession: 25, seesaw: 30, churn: 30,
+    crash: 25, split: 12, govern: 18, relapse: 40, succession: 25, seesaw: 40, churn: 30,
 }  # fmt: skip
 """Each act, and in how many percent of the experiments it is used."""
 ACTS_WITH_VOTES: Final[dict[Act, int]] = {

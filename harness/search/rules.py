@@ -40,7 +40,7 @@ def slow_controller(scene: Scene, when: When, *, across: bool = False) -> Link:
     """What the leader asks of the controller, or what it is told, is late or lost; `across` the
     restart of a process it comes as a rule, after it."""
     choose = scene.choose
-    asks = choose.chance(60)
+    asks = choose.chance(80 if across else 60)
     action: Action = "hold" if across and choose.chance(70) else choose.pick(_THAT_LOSE)
     percents = (300, 200, 400) if across else (200, 130, 300, 400, 60)
     return Link(

@@ -34,7 +34,7 @@ def churn(scene: Scene) -> None:
     """One leader after another is cut off, dies or stands still: as soon as it leads, or when it
     has written or committed a little. It is back by the next election, or the one after."""
     choose = scene.choose
-    for _ in range(choose.pick((3, 3, 4, 2))):
+    for _ in range(choose.pick((4, 3, 4, 3, 2))):
         when = scene.in_office(choose.pick((0, 0, 0, 1, 30)))
         at, epoch = {"partition": scene.partition, "role": "leader"}, scene.elections + 1
         if choose.chance(50):
@@ -157,7 +157,7 @@ def seesaw(scene: Scene) -> None:
         span = scene.span_ms(400, 250, 600, 1000)
         scene.faults.append(in_the_dark(scene, choose.pick(thirds), span, when))
     moment, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
-    for _ in range(choose.pick((2, 2, 3, 4, 1))):
+    for _ in range(choose.pick((2, 3, 3, 4, 1))):
         rest = [name for name in scene.replicas if name != leads]
         scene.faults.append(
             Reassign(partition=scene.partition, replicas=",".join([leads, *rest]), **moment)
@@ -170,7 +170,7 @@ def seesaw(scene: Scene) -> None:
             delay_ms = choose.pick((0, 5, 30))
             scene.faults.append(Release(of=cut, **scene.in_office(delay_ms)))
             cut = ""
-        moment, leads, last = scene.in_office(choose.pick((1, 5, 30, 60, 100, 150))), last, leads
+        moment, leads, last = scene.in_office(choose.pick((1, 5, 5, 30, 60, 150))), last, leads
 
 
 def _apart(scene: Scene, one: str, other: str, when: When) -> list[Fault]:
