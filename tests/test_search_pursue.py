@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sim_schedules import plan
 
+from harness.search.anew import anew
 from harness.search.attempt import attempt
-from harness.search.pursue import judged, pursued, pursued_anew
+from harness.search.pursue import judged, pursued
 from harness.sim.run import simulate
 from nemesis.schedule import After, Cut, Kill, Pause
 
@@ -43,9 +44,20 @@ def test_without_a_fault_the_end_is_looked_for_anew() -> None:
     more = replace(harmed, faults=(needless, cut, never))
     assert not attempt(more).failed
 
-    made = list(pursued_anew(more, gone=0))
+    made = list(anew(more, gone=0))
     assert all(needless not in s.faults and len(s.faults) < len(more.faults) for s in made)
     assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
+
+
+def test_without_a_fault_the_others_strike_when_they_struck() -> None:
+    """The cut waits for what an earlier fault brings about."""
+    killed, fault = Kill(on="n3", at_ms=500, for_ms=300), LONELY.faults[0]
+    back = After(event="started", match={"node": "n3", "incarnation": {"at_least": 2}})
+    tied = replace(LONELY, faults=(killed, replace(fault, at_ms=None, after=back)))
+    strikes = simulate(tied, seed=tied.workload.seed)
+    (at_us,) = [f["t_us"] for f in strikes.faults if (f["fault"], f["action"]) == (1, "inject")]
+    timed = replace(fault, at_ms=(at_us - strikes.info.phases.storm_us) // 1000)
+    assert replace(tied, faults=(timed,)) in list(anew(tied, gone=0))
 
 
 def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:

@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 from multiprocess import get_context
 
+from harness.search.anew import anew
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
-from harness.search.pursue import pursued_anew
 from harness.search.shrink import Shrinking
 from harness.sim.run import many_runs
 from nemesis.schedule import Expectation, Schedule
@@ -257,7 +257,7 @@ class _Worker:
         seconds = time.monotonic() - self._began_s
         shrinking = Shrinking(
             schedule, lambda candidate: self._bucket(attempt(candidate)) == bucket,
-            max_tries=self._campaign.shrink_tries, anew=pursued_anew,
+            max_tries=self._campaign.shrink_tries, anew=anew,
         )  # fmt: skip
         smallest = shrinking.run()
         shrunk = attempt(smallest)

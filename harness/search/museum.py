@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from harness.search.anew import anew
 from harness.search.attempt import Attempt, attempt
 from harness.search.choosing import RandomChooser
 from harness.search.drawing import DRAWING, draw_schedule
-from harness.search.pursue import judged, pursued_anew
+from harness.search.pursue import judged
 from harness.search.shrink import Shrinking
 from harness.search.steady import JITTERS, steadiness, steady
 from harness.sim.run import simulate
@@ -209,7 +210,7 @@ def _reduced(found: Entry) -> Entry:
         shown = shows(exhibit, candidate)
         return shown is not None and shown.bucket == found.bucket
 
-    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES, anew=pursued_anew)
+    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES, anew=anew)
     smallest = shrinking.run()
     sure = steadiness(smallest, alike)
     if sure < JITTERS:

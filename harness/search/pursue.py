@@ -20,7 +20,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from harness.search.simplify import sooner
 from harness.sim.breach import Breach
 from harness.sim.run import SimResult, simulate
 from nemesis.schedule import (
@@ -102,25 +101,6 @@ def pursued(schedule: Schedule) -> Iterator[Schedule]:
             except UsageError:
                 continue
             yield candidate
-
-
-def pursued_anew(schedule: Schedule, gone: int) -> Iterator[Schedule]:
-    """Smaller schedules that end otherwise: without fault number `gone` and without the last, which
-    as a rule came of a pursuit, and with what may follow from where that leads.
-
-    What ends a run is told by a moment of that very run: without one of the faults the moment does
-    not come, though the same may be done at another.
-    """
-    kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
-    shorter = replace(schedule, faults=kept)
-    for candidate in (shorter, *sooner(shorter)):
-        try:
-            check(candidate)
-        except UsageError:
-            continue
-        for follow in pursued(candidate):
-            if len(follow.faults) < len(schedule.faults):
-                yield follow
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, breach: Breach) -> Iterator[Schedule]:

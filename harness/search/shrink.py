@@ -44,7 +44,7 @@ DEFAULT_TRIES: Final = 2_000
 class Shrinking:
     """One shrink in progress: the smallest failing schedule so far, and what it cost.
 
-    `anew` proposes schedules that go on otherwise where a fault is left out, see `pursued_anew`.
+    `anew` proposes schedules that go on otherwise where a fault is left out, see `anew.py`.
     `tries` counts runs of the judge; at `max_tries` the shrink stops with what it has
     (`exhausted`), but for faults that are not needed. Candidates judged once are not judged again.
     """
@@ -96,7 +96,7 @@ class Shrinking:
     def _go_on_otherwise(self) -> None:
         """Leave out each fault in turn, and end in another way."""
         at = 0
-        while self.anew is not None and at + 1 < len(self.smallest.faults) and not self.exhausted:
+        while self.anew is not None and at < len(self.smallest.faults) and not self.exhausted:
             if not any(self._try(candidate) for candidate in self.anew(self.smallest, at)):
                 at += 1
 
