@@ -99,7 +99,7 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "beaten": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
     "begin-epoch": ("corr", "partition", "term"),
     "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
-    "elect-leader": ("corr", "partition", "unclean"),
+    "elect-leader": ("corr", "first", "partition", "unclean"),
     "epoch-end": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
     "epoch-ended": (
         "asked", "corr", "end_offset", "epoch", "error", "leader", "partition",

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from harness.search.pursue import pursued
-from harness.search.simplify import sooner
+from harness.search.simplify import possible, sooner
 from harness.sim.run import simulate
-from nemesis.schedule import Fault, Schedule, check
+from nemesis.schedule import Fault, Schedule
 from node.errors import FloodmarkError
 
 
@@ -22,7 +22,7 @@ def anew(schedule: Schedule, gone: int) -> Iterator[Schedule]:
     """Smaller schedules without fault number `gone`: the others at the times at which they struck,
     or with another end."""
     for candidate in (*_at_their_times(schedule, gone), *_ended_otherwise(schedule, gone)):
-        if len(candidate.faults) < len(schedule.faults) and _possible(candidate):
+        if len(candidate.faults) < len(schedule.faults) and possible(candidate):
             yield candidate
 
 
@@ -56,14 +56,5 @@ def _ended_otherwise(schedule: Schedule, gone: int) -> Iterator[Schedule]:
     kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
     shorter = replace(schedule, faults=kept)
     for candidate in (shorter, *sooner(shorter)):
-        if _possible(candidate):
+        if possible(candidate):
             yield from pursued(candidate)
-
-
-def _possible(schedule: Schedule) -> bool:
-    """Whether a schedule may be run at all: a fault may undo one that is gone."""
-    try:
-        check(schedule)
-    except FloodmarkError:
-        return False
-    return True

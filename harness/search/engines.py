@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from harness.search.choosing import HypothesisChooser, RandomChooser
 from harness.search.drawing import MAX_FAULTS_DRAWN, draw_schedule
 from harness.search.pursue import judged
-from nemesis.schedule import Fault, Schedule, check
-from node.errors import UsageError
+from harness.search.simplify import possible
+from nemesis.schedule import Fault, Schedule
 
 MAX_CORPUS: Final = 500
 _FRESH_PERCENT: Final = 40
@@ -109,11 +109,8 @@ def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
     changed = schedule
     for _ in range(rng.choice((1, 1, 2))):
         candidate = _one_change(changed, rng)
-        try:
-            check(candidate)
-        except UsageError:
-            continue
-        changed = candidate
+        if possible(candidate):
+            changed = candidate
     return changed
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from harness.search.simplify import possible
 from harness.sim.breach import Breach
 from harness.sim.run import SimResult, simulate
 from nemesis.schedule import (
@@ -32,10 +33,9 @@ from nemesis.schedule import (
     Link,
     Release,
     Schedule,
-    check,
 )
 from node import trace
-from node.errors import FloodmarkError, UsageError
+from node.errors import FloodmarkError
 
 MAX_DEPTH: Final = 2
 """First what lets somebody lack something, then what lets that one lead."""
@@ -96,11 +96,8 @@ def pursued(schedule: Schedule) -> Iterator[Schedule]:
     for breach in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
         plans = _leave_out if breach.invariant == _LEFT_OUT else _leave_alone
         for candidate in plans(schedule, result, breach):
-            try:
-                check(candidate)
-            except UsageError:
-                continue
-            yield candidate
+            if possible(candidate):
+                yield candidate
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, breach: Breach) -> Iterator[Schedule]:

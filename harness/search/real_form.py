@@ -26,14 +26,13 @@ from harness.search.moments import (
     otherwise_told,
 )
 from harness.search.script import own_clients, scripted
-from harness.search.simplify import fewer_operations
+from harness.search.simplify import fewer_operations, possible
 from harness.search.steady import with_fault
 from harness.search.trial import Trial
 from harness.sim.run import SimResult, simulate
-from nemesis.schedule import Break, Fault, Link, Operation, Release, Schedule, check
+from nemesis.schedule import Break, Fault, Link, Operation, Release, Schedule
 from node import trace
 from node.core.protocol import LeaderBy, protocol
-from node.errors import FloodmarkError
 
 WORLDS: Final = len(trials.WORLDS)
 """In so many simulated worlds a form is tried."""
@@ -238,7 +237,7 @@ def _without_needless(schedule: Schedule, own: int, trial: Trial) -> Schedule:
         return schedule
     for _ in schedule.workload.operations:
         fewer = list(fewer_operations(schedule))
-        schedule = next((f for f in fewer if _possible(f) and _surer(schedule, f, trial) is f),
+        schedule = next((f for f in fewer if _goes(f) and _surer(schedule, f, trial) is f),
                         schedule)  # fmt: skip
     return schedule
 
@@ -249,13 +248,9 @@ def _surer(schedule: Schedule, fewer: Schedule, trial: Trial) -> Schedule:
     return fewer if trial.surely(fewer, above=surely - 1) >= surely else schedule
 
 
-def _possible(schedule: Schedule) -> bool:
-    """Whether a schedule may be run at all: a script without operations may not."""
-    try:
-        check(schedule)
-    except FloodmarkError:
-        return False
-    return bool(schedule.workload.operations)
+def _goes(schedule: Schedule) -> bool:
+    """Whether it may be run: a script without operations is none."""
+    return bool(schedule.workload.operations) and possible(schedule)
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:

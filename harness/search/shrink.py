@@ -23,12 +23,12 @@ from harness.search.simplify import (
     joined_faults,
     lower_names,
     plainer_faults,
+    possible,
     smaller_clusters,
     smaller_workloads,
     without_each_fault,
 )
-from nemesis.schedule import Fault, Schedule, check
-from node.errors import UsageError
+from nemesis.schedule import Fault, Schedule
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class Shrinking:
             return False
         key = candidate.digest()
         if key not in self._known:
-            if (self.exhausted and not beyond) or not _possible(candidate):
+            if (self.exhausted and not beyond) or not possible(candidate):
                 return False
             self.tries += 1
             self._known[key] = self.fails_alike(candidate)
@@ -149,12 +149,3 @@ def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[
 
 def _with_faults(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
     return replace(schedule, faults=tuple(faults))
-
-
-def _possible(schedule: Schedule) -> bool:
-    """Whether a schedule may be run at all: a fault may name a broker that is gone."""
-    try:
-        check(schedule)
-    except UsageError:
-        return False
-    return True

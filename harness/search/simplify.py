@@ -24,14 +24,26 @@ from nemesis.schedule import (
     Release,
     Schedule,
     Workload,
+    check,
 )
 from node import trace
+from node.errors import UsageError
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
 """No fault is made shorter: what only works to the millisecond works in one world only."""
 THROWS: Final = 4
 """How many other draws of the dice a schedule without one of its faults is given."""
+
+
+def possible(schedule: Schedule) -> bool:
+    """Whether a schedule may be run at all: a fault may name a broker that is gone, or undo a fault
+    that is."""
+    try:
+        check(schedule)
+    except UsageError:
+        return False
+    return True
 
 
 def without_each_fault(schedule: Schedule) -> list[Schedule]:
