@@ -134,7 +134,7 @@ def _missing(group: Group, known: Evidence, missing: _Owed, name: str, allowed: 
         "tail-lost": f"{records} at the end of {group.partition} lost",
         "unseen": f"{records} of {group.partition} never delivered",
     }[name]
-    at_offset = f" at offset {offset}" if offset >= 0 else ""
+    at_offset = f" at offset {offset}," if offset >= 0 else ""
     ended = known.sends.outcome[first.send[0]] == Outcome.OK
     verb = "was acknowledged" if ended else "was committed (a record of its batch was read)"
     return anomaly(
@@ -216,7 +216,7 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     first, value = witnesses[0], int(values.value[rows[0]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "
-        f"{who(first)} read value {show_value(value)} at offset {first.offset} "
+        f"{who(first)} read value {show_value(value)} at offset {first.offset}, "
         f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
         f"{_triage(group, known, values.value[rows], value)}"
     )
