@@ -6,14 +6,17 @@ Each is a producer or a consumer in all but what it does next: nothing, until it
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
-from harness.client import Call, Effects, Thread
+from harness.client import DEFAULT_RETRY_US, Call, Effects, Thread
+from harness.client_types import PollSettings, SendSettings
 from harness.consumer import Consumer
 from harness.leaders import NEVER_US, Leaders
 from harness.producer import Producer
+from harness.workload import SendPlan
 from nemesis.schedule import Operation, Poll, Send
 
 
@@ -42,9 +45,15 @@ class _Orders:
 class OperatingProducer(Producer):
     """Sends the batches it is told to send; `plan` is not asked."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    # Spelled out: compiled by mypyc, a call of the parent with `*args` hands over one tuple.
+    def __init__(
+        self, client: str, leaders: Leaders, threads: list[Thread], next_op: Callable[[], int], *,
+        plan: SendPlan, settings: SendSettings, retry_us: int = DEFAULT_RETRY_US,
+    ) -> None:  # fmt: skip
         """As the producer that it is."""
-        super().__init__(*args, **settings)
+        super().__init__(
+            client, leaders, threads, next_op, plan=plan, settings=settings, retry_us=retry_us
+        )
         self._orders = _Orders()
 
     @property
@@ -71,9 +80,15 @@ class OperatingProducer(Producer):
 class OperatingConsumer(Consumer):
     """Polls the partitions it is told to poll, each from where its last poll of it ended."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(
+        self, client: str, leaders: Leaders, thread: Thread, next_op: Callable[[], int], *,
+        partitions: Sequence[str], settings: PollSettings, retry_us: int = DEFAULT_RETRY_US,
+    ) -> None:  # fmt: skip
         """As the consumer that it is."""
-        super().__init__(*args, **settings)
+        super().__init__(
+            client, leaders, thread, next_op,
+            partitions=partitions, settings=settings, retry_us=retry_us,
+        )  # fmt: skip
         self._orders = _Orders()
 
     @property

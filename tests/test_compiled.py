@@ -23,6 +23,7 @@ from harness.search.attempt import attempt
 from harness.search.choosing import RandomChooser
 from harness.search.drawing import draw_schedule
 from harness.sim.run import simulate
+from nemesis.schedule import Poll, Schedule, Send, Workload
 from node.core.exhibits import EXHIBITS
 from node.core.protocol import REGISTRY
 
@@ -34,6 +35,12 @@ for number, (protocol, switches) in enumerate(subjects):
     result = simulate(schedule, seed=number, stop_at="visible")
     print(protocol, *switches, result.digest, result.events, result.sentence)
     print(attempt(schedule).bucket)
+
+told = Workload(clients=1, consumers=1, duration_ms=300, operations=(
+    Send(client="c3", at_ms=20, partition="log-0"), Poll(client="c4", at_ms=60, partition="log-0"),
+))
+result = simulate(Schedule(workload=told), seed=1)
+print("told", result.digest, sum(op.step >= 0 for op in result.ops))
 print(compiled.in_use())
 """
 

@@ -10,7 +10,7 @@ drawn; nothing here knows any particular bug.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from harness.search.rules import deaf, in_the_dark, slow_controller
 from harness.search.scene import Scene, When, later
@@ -151,7 +151,8 @@ def seesaw(scene: Scene) -> None:
     other = choose.pick([name for name in scene.replicas if name != one])
     apart = _apart(scene, one, other, when)
     scene.faults += apart
-    cut = next((fault.name for fault in apart if fault.name), "")
+    cut = next((f.name for f in apart if isinstance(f, Cut)), "")
+    held = next((f.name for f in apart if isinstance(f, Link)), "")
     thirds = [name for name in scene.replicas if name not in (one, other)]
     if thirds and choose.chance(50):
         span = scene.span_ms(400, 250, 600, 1000)
@@ -166,11 +167,14 @@ def seesaw(scene: Scene) -> None:
         scene.faults.append(ElectPreferred(partition=scene.partition, **asked))
         scene.preferred = leads
         scene.feel_election()
-        if cut and choose.chance(40):
+        if cut and choose.chance(60):
             delay_ms = choose.pick((0, 5, 30))
             scene.faults.append(Release(of=cut, **scene.in_office(delay_ms)))
             cut = ""
         moment, leads, last = scene.in_office(choose.pick((1, 5, 5, 30, 60, 150))), last, leads
+    if held:
+        delay_ms = choose.pick((0, 1, 5, 30))
+        scene.faults.append(Release(of=held, **scene.in_office(delay_ms)))
 
 
 def _apart(scene: Scene, one: str, other: str, when: When) -> list[Fault]:
@@ -190,16 +194,20 @@ def _apart(scene: Scene, one: str, other: str, when: When) -> list[Fault]:
 
 
 def _late_answers(scene: Scene, on: str, to: str, when: When) -> Link:
-    """What a follower is told to cut, or whatever it is told, comes late or once more."""
+    """What a follower is told to cut, or whatever it is told, comes late or once more; what is held
+    comes when all have led."""
     choose = scene.choose
     kinds, how = choose.pick((
         (("fetched",), {"diverging": True}), (("fetched",), {"diverging": True}),
         (("epoch-ended",), {}), (("fetched", "epoch-ended"), {}),
     ))  # fmt: skip
     match: dict[str, Any] = {"partition": scene.partition}
+    action: Literal["hold", "delay", "duplicate"] = choose.pick(("hold", "delay", "duplicate"))
+    held = action == "hold"
     return Link(
-        on=on, to=to, two_way=choose.chance(50), kinds=kinds, match=match | how,
-        action=choose.pick(("delay", "duplicate")), delay_ms=choose.pick((100, 50, 200, 400)),
+        name=f"late-{len(scene.faults)}" if held else "", on=on, to=to,
+        two_way=choose.chance(50), kinds=kinds, match=match | how, action=action,
+        delay_ms=0 if held else choose.pick((100, 50, 200, 400)),
         limit=choose.pick((None, 1, 2)), for_ms=scene.span_ms(400, 250, 600), **when,
     )  # fmt: skip
 
