@@ -172,11 +172,11 @@ def _check_link(link: Link) -> list[str]:
 
 
 def _check_bounds(match: dict[str, Any]) -> list[str]:
-    """Bounds of a match that are none, in words."""
+    """Conditions of a match that are none, in words."""
     return [
-        f"match: {field}: a bound is written at_least or at_most"
+        f"match: {field}: a bound is written at_least or at_most, a condition given"
         for field, value in match.items()
-        if isinstance(value, dict) and not trace.is_bound(value)
+        if isinstance(value, dict) and not (trace.is_bound(value) or trace.is_given(value))
     ]
 
 

@@ -144,6 +144,7 @@ METADATA_PARTITION: Final = "__cluster_metadata-0"
 TraceEvent = dict[str, Any]
 
 BOUNDS: Final = frozenset({"at_least", "at_most"})
+GIVEN: Final = "given"
 _MISSING: Final = object()
 
 
@@ -161,8 +162,9 @@ def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     """Does a record of fields (a trace event, the header of a message) fit a pattern?
 
     A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
-    or {"at_most": n}, which compare numbers; both bounds may be given together. A field that is
-    not there fits nothing; an empty pattern fits all.
+    or {"at_most": n}, which compare numbers; both bounds may be given together. {"given": true}
+    fits whatever is there and not null, {"given": false} the rest. Else a field that is not there
+    fits nothing; an empty pattern fits all.
     """
     return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
 
@@ -172,7 +174,15 @@ def is_bound(wanted: object) -> bool:
     return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
 
 
+def is_given(wanted: object) -> bool:
+    """Whether `wanted` asks only for a field to be there, or not to be."""
+    return isinstance(wanted, dict) and wanted.keys() == {GIVEN} and wanted[GIVEN] in (True, False)
+
+
 def _fits(value: object, wanted: object) -> bool:
+    if is_given(wanted):
+        assert isinstance(wanted, dict)
+        return (value is not None and value is not _MISSING) == bool(wanted[GIVEN])
     if not is_bound(wanted):
         # Fields that were tuples in a process are lists in a file.
         return (list(value) if isinstance(value, tuple) else value) == (

@@ -26,6 +26,7 @@ from nemesis.schedule import (
     Stop,
     Upgrade,
 )
+from node.trace import GIVEN
 
 _ROLES = {
     "leader": "the leader", "follower": "a follower", "lagging": "a lagging follower",
@@ -171,6 +172,8 @@ def _rule(fault: Link) -> str:
 
 def _wanted(value: object) -> str:
     """What a match asks of one field."""
+    if isinstance(value, dict) and GIVEN in value:
+        return "given" if value[GIVEN] else "not given"
     if isinstance(value, dict):
         return " and ".join(f"{str(bound).replace('_', ' ')} {n}" for bound, n in value.items())
     return str(value)

@@ -25,6 +25,7 @@ from nemesis.schedule import (
     parse,
 )
 from node.errors import UsageError
+from node.trace import matches
 from tests.nemesis_world import Storm
 
 DROP: dict[str, Any] = {"what": "link", "at_ms": 0, "on": "n1", "to": "n2", "action": "drop"}
@@ -43,6 +44,7 @@ POWER: dict[str, Any] = {"what": "power-cut", "at_ms": 0, "on": "n1"}
         (DROP | {"match": {"colour": 1}}, "no message has a field 'colour'"),
         (DROP | {"kinds": ["fetch"], "match": {"hw": 1}}, "of kind fetch has a field 'hw'"),
         (DROP | {"match": {"hw": {"above": 1}}}, "a bound is written at_least or at_most"),
+        (DROP | {"match": {"hw": {"given": 1.5}}}, "a condition given"),
         (DROP | {"to": "n9"}, "no node 'n9'"),
         (POWER | {"keep_percent": 101}, "keep_percent must be 0..100"),
         (POWER | {"keep_percent": -1}, "keep_percent must be 0..100"),
@@ -60,6 +62,18 @@ def test_a_file_says_the_same_when_written_and_read_again() -> None:
     assert parse(made.to_json()) == made
     assert isinstance(made.faults[0], Link)
     assert isinstance(made.faults[1], PowerCut)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [({"given": True}, ["told"]), ({"given": False}, ["null", "absent"]), (True, [])],
+)
+def test_a_field_may_be_asked_to_be_there(wanted: object, fits: list[str]) -> None:
+    """What an answer says of where logs diverge is a pair of numbers: no plain value fits all."""
+    headers: dict[str, dict[str, object]] = {
+        "told": {"diverging": (1, 4)}, "null": {"diverging": None}, "absent": {},
+    }  # fmt: skip
+    assert [n for n, header in headers.items() if matches(header, {"diverging": wanted})] == fits
 
 
 @pytest.mark.parametrize(("two_way", "links"), [(False, ["n1>n2"]), (True, ["n1>n2", "n2>n1"])])

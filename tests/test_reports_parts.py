@@ -80,7 +80,8 @@ class TestWords:
             s.Loss(on="n1", to="all", percent=7, at_ms=1, two_way=False, kinds=("fetch",)),
             s.PowerCut(on="leader:log-0", at_ms=1), s.PowerCut(on="n1", at_ms=1, keep_percent=0),
             s.Link(
-                on="n1", to="n2", action="drop", kinds=("fetched",), match={"hw": {"at_least": 9}},
+                on="n1", to="n2", action="drop", kinds=("fetched",),
+                match={"hw": {"at_least": 9}, "diverging": {"given": True}},
                 at_ms=1, limit=2,
             ),
             s.Break(on="n2", at_ms=1, event="ack", match={"partition": "log-0"}, for_ms=5),
@@ -103,7 +104,8 @@ class TestWords:
         assert texts[10].startswith("Cut the power of the leader of log-0: a drawn part of")
         assert texts[11].startswith("Cut the power of n1: 0 % of the unsynced bytes remain")
         assert texts[12].startswith(
-            "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 at 0.001 s"
+            "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 and diverging "
+            "given at 0.001 s"
         )
         assert texts[13].startswith(
             "Stop n2 before the send of the turn with the first 'ack' event with partition = log-0"

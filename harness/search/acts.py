@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness.search.rules import ACTIONS, deaf, in_the_dark, late
+from harness.search.rules import ACTIONS, DIVERGING, deaf, in_the_dark, late
 from harness.search.scene import Scene, When, later
 from harness.search.turmoil import churn, contest, relapse, seesaw, stands_or_votes, succession
 from nemesis.schedule import (
@@ -174,7 +174,7 @@ def hold(scene: Scene) -> None:
         on, to = ("rest", one) if answers else (one, "rest")
         match = {"partition": scene.partition}
         if kind == "fetched" and choose.chance(40):
-            match["diverging"] = True
+            match.update(DIVERGING)
     action = choose.pick(ACTIONS)
     late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
     name = f"held-{len(scene.faults)}" if action == "hold" else ""

@@ -11,6 +11,8 @@ from node.trace import METADATA_PARTITION
 Action = Literal["drop", "delay", "duplicate", "hold"]
 
 ACTIONS: Final[tuple[Action, ...]] = ("hold", "hold", "drop", "delay", "duplicate")
+DIVERGING: Final = {"diverging": {"given": True}}
+"""What an answer says that tells a follower to cut its log."""
 _THAT_KEEP: Final[tuple[Action, ...]] = ("hold", "duplicate", "delay")
 _UNHEARD: Final[tuple[Action, ...]] = ("delay", "delay", "drop", "hold")
 _THAT_LOSE: Final[tuple[Action, ...]] = ("hold", "drop", "drop", "delay", "duplicate")
@@ -22,7 +24,7 @@ def late(scene: Scene, to: str, when: When) -> Link:
     action = choose.pick(_THAT_KEEP)
     return Link(
         on="rest", to=to, action=action, kinds=("fetched",),
-        match={"partition": scene.partition, **({"diverging": True} if choose.chance(50) else {})},
+        match={"partition": scene.partition, **(DIVERGING if choose.chance(50) else {})},
         delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
         limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 250, 400, 600), **when,
     )  # fmt: skip

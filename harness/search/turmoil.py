@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from harness.search.rules import deaf, in_the_dark, slow_controller
+from harness.search.rules import DIVERGING, deaf, in_the_dark, slow_controller
 from harness.search.scene import Scene, When, later
 from nemesis.schedule import (
     After,
@@ -160,6 +160,10 @@ def seesaw(scene: Scene) -> None:
     moment, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
     for _ in range(choose.pick((2, 3, 3, 4, 1))):
         rest = [name for name in scene.replicas if name != leads]
+        if cut and choose.chance(45):
+            # In touch before the leader changes: who asks at once is answered.
+            scene.faults.append(Release(of=cut, **moment))
+            cut = ""
         scene.faults.append(
             Reassign(partition=scene.partition, replicas=",".join([leads, *rest]), **moment)
         )
@@ -167,7 +171,7 @@ def seesaw(scene: Scene) -> None:
         scene.faults.append(ElectPreferred(partition=scene.partition, **asked))
         scene.preferred = leads
         scene.feel_election()
-        if cut and choose.chance(60):
+        if cut and choose.chance(40):
             delay_ms = choose.pick((0, 5, 30))
             scene.faults.append(Release(of=cut, **scene.in_office(delay_ms)))
             cut = ""
@@ -198,7 +202,7 @@ def _late_answers(scene: Scene, on: str, to: str, when: When) -> Link:
     comes when all have led."""
     choose = scene.choose
     kinds, how = choose.pick((
-        (("fetched",), {"diverging": True}), (("fetched",), {"diverging": True}),
+        (("fetched",), DIVERGING), (("fetched",), DIVERGING),
         (("epoch-ended",), {}), (("fetched", "epoch-ended"), {}),
     ))  # fmt: skip
     match: dict[str, Any] = {"partition": scene.partition}
