@@ -12,6 +12,7 @@ from harness.search.acts import Act
 from harness.search.choosing import RandomChooser
 from harness.search.turmoil import churn, contest, relapse, seesaw, succession
 from harness.sim.run import simulate
+from nemesis.schedule import Link
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,25 @@ def test_one_fault_of_an_act_leads_to_the_next(
         struck[number] = sum(line["action"] == "inject" for line in result.faults)
     # Not every chain is played to its end, but most go further than their first fault.
     assert sum(count > 1 for count in struck.values()) >= 4, struck
+
+
+def test_answers_that_tell_a_follower_to_cut_are_really_held_or_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rule whose match fits no message ever sent would go unnoticed: nothing happens by it."""
+    monkeypatch.setattr(drawing, "_mask", lambda choose, votes: [seesaw])
+    monkeypatch.setattr(drawing, "MAX_ACTS", 1)
+    met = 0
+    for number in range(24):
+        schedule = drawing.draw_schedule(RandomChooser(random.Random(number)), "kafka")
+        rules = [
+            at for at, fault in enumerate(schedule.faults)
+            if isinstance(fault, Link) and "diverging" in fault.match
+        ]  # fmt: skip
+        if rules:
+            told = simulate(schedule, seed=number).faults
+            met += any(
+                line["action"] == "effect" and line["fault"] in rules
+                and not line["detail"].startswith("0 ") for line in told
+            )  # fmt: skip
+    assert met >= 2
