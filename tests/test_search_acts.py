@@ -43,8 +43,8 @@ def test_answers_that_tell_a_follower_to_cut_are_really_held_or_late(
     """A rule whose match fits no message ever sent would go unnoticed: nothing happens by it."""
     monkeypatch.setattr(drawing, "_mask", lambda choose, votes: [seesaw])
     monkeypatch.setattr(drawing, "MAX_ACTS", 1)
-    met = 0
-    for number in range(24):
+    met = False
+    for number in range(60):
         schedule = drawing.draw_schedule(RandomChooser(random.Random(number)), "kafka")
         rules = [
             at for at, fault in enumerate(schedule.faults)
@@ -52,8 +52,8 @@ def test_answers_that_tell_a_follower_to_cut_are_really_held_or_late(
         ]  # fmt: skip
         if rules:
             told = simulate(schedule, seed=number).faults
-            met += any(
+            met |= any(
                 line["action"] == "effect" and line["fault"] in rules
                 and not line["detail"].startswith("0 ") for line in told
             )  # fmt: skip
-    assert met >= 2
+    assert met
