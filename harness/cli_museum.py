@@ -156,7 +156,8 @@ def _done(work: Callable[..., R], job: tuple[Any, ...]) -> R:
 def _replay_for_real(
     wish: MuseumWish, wanted: list[Exhibited], folder: Path, progress: Progress
 ) -> None:
-    """Replay the best schedule of each exhibit on real processes, as often as is wished.
+    """Replay on real processes, as often as is wished, the best schedule of each exhibit that has a
+    form for them.
 
     Every replay is kept as soon as it ended, so that this goes on where it stopped. No row is begun
     after `real_seconds`.
@@ -166,18 +167,20 @@ def _replay_for_real(
     began_s = time.monotonic()
     entries = _all(folder, "*-[0-9]*.entry.json", Entry)
     for exhibit in wanted:
-        shown = museum_table.best([e for e in entries if e.exhibit.code == exhibit.code])
-        if shown is None or shown.schedule is None:
-            continue
-        if wish.real_seconds and time.monotonic() - began_s >= wish.real_seconds:
-            progress.note(f"{exhibit.code} and what follows it is left to the next time")
-            return
-        row = RealRow(folder, shown.exhibit, shown.seed, shown.schedule)
-        try:
-            for told in row.replays(wish):
-                progress.note(told)
-        except FloodmarkError as error:
-            progress.note(f"{exhibit.code} could not be replayed: {error}")
+        mine = [e for e in entries if e.exhibit.code == exhibit.code]
+        for shown in museum_table.best_first(mine):
+            if wish.real_seconds and time.monotonic() - began_s >= wish.real_seconds:
+                progress.note(f"{exhibit.code} and what follows it is left to the next time")
+                return
+            assert shown.schedule is not None
+            row = RealRow(folder, shown.exhibit, shown.seed, shown.schedule)
+            try:
+                for told in row.replays(wish):
+                    progress.note(told)
+            except FloodmarkError as error:
+                progress.note(f"{exhibit.code} could not be replayed: {error}")
+            if row.done.surely:
+                break
 
 
 class RealRow:

@@ -124,6 +124,23 @@ def test_real_replays_of_the_museum_go_on_where_they_stopped(
     assert RealRow(tmp_path, exhibit, 0, museum.drawn(exhibit, 0, 1)).done.of == 0
 
 
+def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None:
+    (exhibit,) = [e for e in museum.exhibits() if e.code == "M19"]
+    small, larger = (
+        museum.Entry(
+            exhibit=exhibit, seed=seed, found=True, schedules=1, seconds=1.0, faults=faults,
+            schedule=museum.drawn(exhibit, 0, seed), bucket=f"of {faults}",
+        )
+        for seed, faults in ((0, 3), (1, 2))
+    )  # fmt: skip
+    missing = museum_table.Replayed(code="M19", seed=1, failed=0, of=0)
+    replayed = museum_table.Replayed(code="M19", seed=0, failed=2, of=3, surely=20)
+    (row,) = museum_table.rows([exhibit], [small, larger], [missing, replayed])
+    assert (row.faults, row.bucket, row.real) == (2, "of 2", "2 of 3")
+    (row,) = museum_table.rows([exhibit], [small, larger], [missing])
+    assert row.real == "no form"
+
+
 def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
     wish = MuseumWish(
         only=("M19", "LB1"), seeds=1, seconds=0.0, store=tmp_path, quiet=True,

@@ -85,17 +85,22 @@ def rows(
     ]
 
 
-def best(entries: Sequence[Entry]) -> Entry | None:
-    """The entry to show: fewest faults, then the steadiest, then the first seed."""
+def best_first(entries: Sequence[Entry]) -> list[Entry]:
+    """What was found, the one to show first: fewest faults, then the steadiest, then the first
+    seed."""
     found = [entry for entry in entries if entry.found]
-    return min(found, key=lambda e: (e.faults, -e.steady, e.seed), default=None)
+    return sorted(found, key=lambda e: (e.faults, -e.steady, e.seed))
 
 
 def _row(exhibit: Exhibited, entries: Sequence[Entry], replayed: Sequence[Replayed]) -> Row:
-    shown = best(entries)
-    real = next((r for r in replayed if shown is not None and r.seed == shown.seed), None)
+    found = best_first(entries)
+    shown = found[0] if found else None
+    by_seed = {r.seed: r for r in replayed}
+    # What has no form for real processes gives way there to the next that has one.
+    tried = [by_seed[e.seed] for e in found if e.seed in by_seed]
+    real = next((r for r in tried if r.of), tried[0] if tried else None)
     return Row(
-        exhibit=exhibit, found=sum(e.found for e in entries), seeds=len(entries),
+        exhibit=exhibit, found=len(found), seeds=len(entries),
         schedules=statistics.median(e.schedules for e in entries),
         seconds=statistics.median(e.seconds for e in entries),
         faults=None if shown is None else shown.faults,
@@ -199,7 +204,7 @@ failure; a seed without one counts with all it was given. *faults* are those of 
 schedule, *known* those that the bug's description needs. *steady* says in how many of 20 moods of
 the network, every message up to a few milliseconds late, that schedule still fails; *real*, how
 often its form for real processes failed there (*no form*: none was found that fails in rough
-simulated worlds). An *open* row was not found within its budget.
+simulated worlds, for no seed's schedule). An *open* row was not found within its budget.
 
 ## Protocols that should hold
 
