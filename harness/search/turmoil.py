@@ -158,9 +158,11 @@ def seesaw(scene: Scene) -> None:
         span = scene.span_ms(400, 250, 600, 1000)
         scene.faults.append(in_the_dark(scene, choose.pick(thirds), span, when))
     moment, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
+    # Soon enough, nobody writes between two changes.
+    pauses = (1, 5) if choose.chance(50) else (1, 5, 30, 60, 150)
     for _ in range(choose.pick((2, 3, 3, 4, 1))):
         rest = [name for name in scene.replicas if name != leads]
-        if cut and choose.chance(45):
+        if cut and choose.chance(60):
             # In touch before the leader changes: who asks at once is answered.
             scene.faults.append(Release(of=cut, **moment))
             cut = ""
@@ -175,7 +177,7 @@ def seesaw(scene: Scene) -> None:
             delay_ms = choose.pick((0, 5, 30))
             scene.faults.append(Release(of=cut, **scene.in_office(delay_ms)))
             cut = ""
-        moment, leads, last = scene.in_office(choose.pick((1, 5, 5, 30, 60, 150))), last, leads
+        moment, leads, last = scene.in_office(choose.pick(pauses)), last, leads
     if held:
         delay_ms = choose.pick((0, 1, 5, 30))
         scene.faults.append(Release(of=held, **scene.in_office(delay_ms)))
