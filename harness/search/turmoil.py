@@ -24,7 +24,6 @@ from nemesis.schedule import (
     Link,
     Pause,
     PowerCut,
-    Reassign,
     Release,
     Stop,
 )
@@ -161,16 +160,12 @@ def seesaw(scene: Scene) -> None:
     # Soon enough, nobody writes between two changes.
     pauses = (1, 5) if choose.chance(50) else (1, 5, 30, 60, 150)
     for _ in range(choose.pick((2, 3, 3, 4, 1))):
-        rest = [name for name in scene.replicas if name != leads]
         if cut and choose.chance(60):
             # In touch before the leader changes: who asks at once is answered.
             scene.faults.append(Release(of=cut, **moment))
             cut = ""
-        scene.faults.append(
-            Reassign(partition=scene.partition, replicas=",".join([leads, *rest]), **moment)
-        )
         asked = later(moment, choose.pick((1, 5)))
-        scene.faults.append(ElectPreferred(partition=scene.partition, **asked))
+        scene.faults.append(ElectPreferred(partition=scene.partition, first=leads, **asked))
         scene.preferred = leads
         scene.feel_election()
         if cut and choose.chance(40):
