@@ -75,7 +75,8 @@ def request_of(command: Command) -> AdminRequest:
     """A command of the nemesis as the controller is told it."""
     match command.what:
         case "elect-preferred":
-            return ElectLeader(partition=command.partition, first="".join(command.replicas))
+            first = command.replicas[0] if command.replicas else ""
+            return ElectLeader(partition=command.partition, first=first)
         case "elect-unclean":
             return ElectLeader(partition=command.partition, unclean=True)
         case "reassign":

@@ -18,7 +18,7 @@ from nemesis.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-DRAWING: Final = 12
+DRAWING: Final = 13
 """The generation of this routine: with another one the same seed gives another schedule."""
 MAX_ACTS: Final = 6
 MAX_FAULTS_DRAWN: Final = 14

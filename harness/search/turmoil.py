@@ -151,7 +151,7 @@ def seesaw(scene: Scene) -> None:
     apart = _apart(scene, one, other, when)
     scene.faults += apart
     cut = next((f.name for f in apart if isinstance(f, Cut)), "")
-    held = next((f.name for f in apart if isinstance(f, Link)), "")
+    held = next((f.name for f in apart if isinstance(f, Link) and f.name), "")
     thirds = [name for name in scene.replicas if name not in (one, other)]
     if thirds and choose.chance(50):
         span = scene.span_ms(400, 250, 600, 1000)
