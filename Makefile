@@ -40,7 +40,7 @@ lint: $(STAMP) ## Lint and check types only
 setup: $(STAMP) ## Prepare .venv
 
 fast: $(STAMP) ## Compile what the simulated world runs most (takes minutes; used until a source changes)
-	@$(PY) -m harness.compiling
+	@$(PY) -m harness.sim.compiling
 
 pure: ## Throw the compiled code away
 	@rm -rf build/compiled

@@ -54,8 +54,9 @@ def main() -> None:
     if not news:
         return
     gh("label", "create", LABEL, "--force", "--description", "a class of failures found at night")
-    listed = gh("issue", "list", "--state", "open", "--label", LABEL, "--limit", "1000",
-                "--json", "body")  # fmt: skip
+    listed = gh(
+        "issue", "list", "--state", "open", "--label", LABEL, "--limit", "1000", "--json", "body"
+    )
     known = "\n".join(str(issue["body"]) for issue in json.loads(listed))
     missing = [bucket for bucket in news if marker(bucket["key"]) not in known]
     for bucket in missing[:MOST_ISSUES]:

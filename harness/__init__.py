@@ -1,5 +1,5 @@
 """How a run is made: clusters, clients, workloads, histories, and the command line."""
 
-from harness import compiled
+from harness.sim import compiled
 
 compiled.use()

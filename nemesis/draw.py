@@ -16,15 +16,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from nemesis.draw_faults import COMMANDS, FaultMaker, weighted
-from nemesis.schedule import FAULT_NAMES, MAX_FAULTS, Cluster, Fault, Workload
-from node.errors import UsageError
+from nemesis.formats.schedule import FAULT_NAMES, MAX_FAULTS, Cluster, Fault, Workload
+from node.formats.errors import UsageError
 
 ONLY_BY_NAME: Final = ("power-cut", "stop", "elect-preferred", "reassign")
 """Kinds that no alias stands for: what a power cut may cost depends on how the brokers flush; the
 others are what an operator does, and not every protocol obeys."""
 _NEVER_DRAWN: Final = (
-    "restart", "upgrade", "resume", "link", "break", "release", "elect-unclean", "set-min-isr",
-)  # fmt: skip
+    "restart",
+    "upgrade",
+    "resume",
+    "link",
+    "break",
+    "release",
+    "elect-unclean",
+    "set-min-isr",
+)
 STORM_KINDS: Final = tuple(name for name in FAULT_NAMES if name not in _NEVER_DRAWN)
 ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "partition": ("cut", "isolate", "bridge", "ring"),

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from nemesis.schedule import (
+from nemesis.formats.schedule import (
     Bridge,
     Cluster,
     Cut,
@@ -34,51 +34,115 @@ SPANS: Final = (((0.15, 0.6), 4), ((0.8, 1.2), 3), ((1.3, 2.2), 3))
 
 # Message kinds worth harming by themselves, by where the links lead to: replication and its
 # answers between brokers, in-sync sets and liveness towards voters, acknowledgements to clients.
-_REPLICATION: Final = (("fetch",), ("fetched",))
-_CONTROL: Final = (("alter", "altered"), ("heartbeat", "beaten"))
+_REPLICATION: Final = (("fetch",), ("fetch-response",))
+_CONTROL: Final = (
+    ("alter-partition", "alter-partition-response"),
+    ("heartbeat", "heartbeat-response"),
+)
 KIND_GROUPS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
-    "rest": (*_REPLICATION, *_CONTROL), "any": _REPLICATION, "follower": _REPLICATION,
-    "all": _REPLICATION, "voters": _CONTROL, "clients": (("produced",), ("fetched",)),
-}  # fmt: skip
+    "rest": (*_REPLICATION, *_CONTROL),
+    "any": _REPLICATION,
+    "follower": _REPLICATION,
+    "all": _REPLICATION,
+    "voters": _CONTROL,
+    "clients": (("produce-response",), ("fetch-response",)),
+}
 
 # On whom, with how often each is drawn. "p" is a partition that is drawn too.
 ROLES_HIT: Final[dict[str, tuple[tuple[str, float], ...]]] = {
     "kill": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("majority", 0.7),
+        ("all", 0.7),
+        ("controller", 1),
         ("voters", 1),
     ),
     "stop": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("controller", 1),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("controller", 1),
     ),
     "power-cut": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("isr:p", 1.5), ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("isr:p", 1.5),
+        ("any", 2),
+        ("minority", 1),
+        ("majority", 0.7),
+        ("all", 0.7),
     ),
     "pause": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7), ("controller", 1),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("majority", 0.7),
+        ("all", 0.7),
+        ("controller", 1),
         ("voters", 1),
     ),
     "isolate": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("majority", 0.7), ("controller", 1),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("majority", 0.7),
+        ("controller", 1),
     ),
     "bridge": (("any", 3), ("leader", 2), ("follower", 1)),
     "cut": (
-        ("leader:p", 4), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("controller", 1),
+        ("leader:p", 4),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("controller", 1),
     ),
     "delay": (
-        ("leader:p", 3), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("all", 2), ("controller", 1),
+        ("leader:p", 3),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("all", 2),
+        ("controller", 1),
     ),
     "loss": (
-        ("leader:p", 3), ("leader", 2), ("follower:p", 2), ("follower", 1), ("lagging", 1),
-        ("any", 2), ("minority", 1), ("all", 2), ("controller", 1),
+        ("leader:p", 3),
+        ("leader", 2),
+        ("follower:p", 2),
+        ("follower", 1),
+        ("lagging", 1),
+        ("any", 2),
+        ("minority", 1),
+        ("all", 2),
+        ("controller", 1),
     ),
-}  # fmt: skip
+}
 OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
 COMMANDS: Final = ("elect-preferred", "reassign")
 ON_VOTERS: Final = ("controller", "voters")
@@ -179,9 +243,13 @@ class FaultMaker:
                 return Cut(on=follower, to=leader, at_ms=at_ms, for_ms=for_ms)
             case "loss":
                 return Loss(
-                    on=follower, to=leader, percent=100, kinds=("fetch", "fetched"),
-                    at_ms=at_ms, for_ms=for_ms,
-                )  # fmt: skip
+                    on=follower,
+                    to=leader,
+                    percent=100,
+                    kinds=("fetch", "fetch-response"),
+                    at_ms=at_ms,
+                    for_ms=for_ms,
+                )
             case _:
                 return self.on(kind, follower, at_ms, for_ms)
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from nemesis.schedule import ROLES, ROLES_OF_A_PARTITION, Cluster
+from nemesis.formats.schedule import ROLES, ROLES_OF_A_PARTITION, Cluster
 from nemesis.view import ClusterView
 
 FEWEST_VOTERS_HIT: Final = 3

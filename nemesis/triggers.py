@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nemesis.schedule import After
-from node.trace import matches
+from nemesis.formats.schedule import After
+from node.formats.trace import matches
 
 
 class Triggers:

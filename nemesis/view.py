@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from node import trace
-from node.trace import METADATA_PARTITION
+from node.formats import trace
+from node.formats.trace import METADATA_PARTITION
 
 NOBODY: Final = ""
 
@@ -44,7 +44,7 @@ class ClusterView:
         self._term = -1
 
     def observe(self, event: Mapping[str, Any]) -> None:
-        """Take in one trace event, as in `node.trace` with its `node` and `incarnation`."""
+        """Take in one trace event, as in `node.formats.trace` with its `node` and `incarnation`."""
         node, name = event["node"], event["event"]
         incarnation = event.get("incarnation", 1)
         known = self._incarnation.get(node, 0)

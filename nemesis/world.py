@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from nemesis.commands import Command
-from nemesis.link_rule import Counts, LinkRule
-from nemesis.schedule import Break
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Break
+from nemesis.links.rule import Counts, LinkRule
 
 COMMAND_LIMIT_US: Final = 2_000_000
 """How long a command may take: nothing else of a schedule happens meanwhile."""

@@ -17,6 +17,6 @@ os.environ.setdefault("FLOODMARK_PURE", "1")
 @pytest.fixture
 def spark() -> SparkSession:
     """A small local session; the JVM behind it is started once and shared by all tests."""
-    from checker.spark import start_session
+    from checker.engine.spark_session import start_session
 
     return start_session("floodmark tests")

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from checker.catalogue import AGREEMENT, EXERCISE
-from checker.story import read_of, tell
-from checker.verdict import Anomaly, Sentence, Verdict
-from harness.search import mechanism
-from harness.search.strikes import strikes
-from harness.sim.breach import Breach
+from checker.formats.anomalies import AGREEMENT, EXERCISE
+from checker.formats.verdict import Anomaly, Sentence, Verdict
+from checker.output.timeline import read_of, tell
+from harness.search import cause
+from harness.search.fault_coverage import strikes
+from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
-from harness.sim.weather import CALM, Weather
-from nemesis.schedule import Schedule
-from node.errors import FloodmarkError
+from harness.sim.violation import Breach
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import FloodmarkError
 
 UNTOLD: Final = "?"
 """Stands in a bucket for the mechanism of a failure whose story names no broken step."""
@@ -51,9 +51,14 @@ class Attempt:
 
 
 def attempt(
-    schedule: Schedule, seed: int | None = None, *, stop_at: StopAt = "visible",
-    spares: Callable[[Struck], bool] | None = None, weather: Weather = CALM, about: str = "",
-) -> Attempt:  # fmt: skip
+    schedule: Schedule,
+    seed: int | None = None,
+    *,
+    stop_at: StopAt = "visible",
+    spares: Callable[[Struck], bool] | None = None,
+    weather: Weather = CALM,
+    about: str = "",
+) -> Attempt:
     """Run a schedule until a client, a trace or a log shows a breach, or to its end.
 
     Where several properties break, `bucket`, `property` and `sentence` are those of `about`, if it
@@ -114,9 +119,13 @@ def _breach(result: SimResult, about: str = "") -> Breach | None:
 def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
     """The first that is invalid, of `about` where that is given."""
     return next(
-        (found for found in result.checked.anomalies
-         if found.verdict is Verdict.INVALID and about in ("", found.property)), None,
-    )  # fmt: skip
+        (
+            found
+            for found in result.checked.anomalies
+            if found.verdict is Verdict.INVALID and about in ("", found.property)
+        ),
+        None,
+    )
 
 
 def _sentence(result: SimResult, about: str) -> str:
@@ -133,18 +142,18 @@ def bucket(result: SimResult, about: str = "") -> str:
 
     The mechanism is the first step of the story of the record concerned at which something broke;
     without such a step, the invariant or the anomaly by name, and where logs differ, by which rule
-    they were cut last (`harness.search.mechanism`).
+    they were cut last (`harness.search.cause`).
     """
     broken = about or property_of(result)
     partition, offset, name = place(result, about)
     how = ""
     if partition and offset >= 0:
-        how = mechanism.of_story(story(result, about), result.trace, partition)
+        how = cause.of_story(story(result, about), result.trace, partition)
     if not how and broken == AGREEMENT and partition:
         breach = _breach(result, about)
         node = "" if breach is None else next((w.node for w in breach.witnesses if w.node), "")
         until_us = None if breach is None else breach.t_us
-        how = f"{name} {mechanism.of_divergence(result.trace, partition, node, until_us)}"
+        how = f"{name} {cause.of_divergence(result.trace, partition, node, until_us)}"
     return f"{broken}: {how or name or UNTOLD}"
 
 
@@ -155,9 +164,7 @@ def story(result: SimResult, about: str = "") -> list[Sentence]:
         return []
     here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
     read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
-    return tell(
-        result.trace, result.faults, partition=partition, offset=offset, read_us=read_us
-    )
+    return tell(result.trace, result.faults, partition=partition, offset=offset, read_us=read_us)
 
 
 def concerned(result: SimResult, about: str = "") -> tuple[str, int]:

@@ -17,13 +17,13 @@ from typing import Any, Final
 import msgspec
 from multiprocess import get_context
 
-from harness.search.anew import anew
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
+from harness.search.rerun import anew
 from harness.search.shrink import Shrinking
 from harness.sim.run import many_runs
-from nemesis.schedule import Expectation, Schedule
-from node.errors import UsageError
+from nemesis.formats.schedule import Expectation, Schedule
+from node.formats.errors import UsageError
 
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
@@ -101,12 +101,14 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
         share, rest = divmod(self.budget.schedules, parts)
         return [
             msgspec.structs.replace(
-                self, seed=self.seed * SEEDS_APART + number, cores=1,
+                self,
+                seed=self.seed * SEEDS_APART + number,
+                cores=1,
                 budget=msgspec.structs.replace(self.budget, schedules=share + (number < rest)),
             )
             for number in range(parts)
             if not self.budget.schedules or share + (number < rest)
-        ]  # fmt: skip
+        ]
 
     def check(self) -> None:
         """Raises UsageError for what cannot be searched."""
@@ -256,16 +258,23 @@ class _Worker:
         """Shrink a failure and say what became of it."""
         seconds = time.monotonic() - self._began_s
         shrinking = Shrinking(
-            schedule, lambda candidate: self._bucket(attempt(candidate)) == bucket,
-            max_tries=self._campaign.shrink_tries, anew=anew,
-        )  # fmt: skip
+            schedule,
+            lambda candidate: self._bucket(attempt(candidate)) == bucket,
+            max_tries=self._campaign.shrink_tries,
+            anew=anew,
+        )
         smallest = shrinking.run()
         shrunk = attempt(smallest)
         finding = Finding(
-            bucket=bucket, property=shrunk.property or INNER, sentence=shrunk.sentence,
-            schedule=schedule, smallest=as_file(smallest, shrunk),
-            schedules_before=self._done, seconds_before=seconds, shrink_tries=shrinking.tries,
-        )  # fmt: skip
+            bucket=bucket,
+            property=shrunk.property or INNER,
+            sentence=shrunk.sentence,
+            schedule=schedule,
+            smallest=as_file(smallest, shrunk),
+            schedules_before=self._done,
+            seconds_before=seconds,
+            shrink_tries=shrinking.tries,
+        )
         self._unsaid["findings"].append(msgspec.json.encode(finding))
         self._say()
 
@@ -338,9 +347,16 @@ def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
 
 def _nothing() -> dict[str, Any]:
     return {
-        "schedules": 0, "failures": 0, "virtual_us": 0, "events": 0, "coverage": [], "states": 0,
-        "findings": [], "problems": [], **{name: Counter[str]() for name in _COUNTED},
-    }  # fmt: skip
+        "schedules": 0,
+        "failures": 0,
+        "virtual_us": 0,
+        "events": 0,
+        "coverage": [],
+        "states": 0,
+        "findings": [],
+        "problems": [],
+        **{name: Counter[str]() for name in _COUNTED},
+    }
 
 
 def _work(campaign: Campaign, number: int, stop: Any, news: Any) -> None:

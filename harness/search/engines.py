@@ -15,11 +15,11 @@ import hypothesis
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.choosing import HypothesisChooser, RandomChooser
-from harness.search.drawing import MAX_FAULTS_DRAWN, draw_schedule
-from harness.search.pursue import judged
-from harness.search.simplify import possible
-from nemesis.schedule import Fault, Schedule
+from harness.search.choice_source import HypothesisChooser, RandomChooser
+from harness.search.escalate import judged
+from harness.search.generator import MAX_FAULTS_DRAWN, draw_schedule
+from harness.search.shrink_passes import possible
+from nemesis.formats.schedule import Fault, Schedule
 
 MAX_CORPUS: Final = 500
 _FRESH_PERCENT: Final = 40
@@ -55,7 +55,7 @@ class Subject:
     """What is searched: a protocol and the bugs turned on in it."""
 
     protocol: str
-    switches: tuple[str, ...] = ()
+    bugs: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -71,7 +71,7 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
-        _judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.switches), judge, enough)
+        _judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.bugs), judge, enough)
         number += 1
 
 
@@ -94,7 +94,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     corpus: list[Schedule] = []
     while not enough():
         if not corpus or rng.randrange(100) < _FRESH_PERCENT:
-            schedule = draw_schedule(RandomChooser(rng), subject.protocol, subject.switches)
+            schedule = draw_schedule(RandomChooser(rng), subject.protocol, subject.bugs)
         else:
             schedule = mutate(rng.choice(corpus), rng)
         covered = set(_judge(schedule, judge, enough).coverage)
@@ -115,9 +115,7 @@ def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
 
 
 def _one_change(schedule: Schedule, rng: random.Random) -> Schedule:
-    subject = draw_schedule(
-        RandomChooser(rng), schedule.cluster.protocol, schedule.cluster.switches
-    )
+    subject = draw_schedule(RandomChooser(rng), schedule.cluster.protocol, schedule.cluster.bugs)
     faults = list(schedule.faults)
     way = rng.randrange(5)
     if way == 0 or not faults:
@@ -163,18 +161,22 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
     def attempt(data: st.DataObject) -> None:
         if enough():
             raise _Found
-        schedule = draw_schedule(HypothesisChooser(data), subject.protocol, subject.switches)
+        schedule = draw_schedule(HypothesisChooser(data), subject.protocol, subject.bugs)
         outcome = _judge(schedule, judge, enough)
         hypothesis.target(float(len(outcome.coverage)))
         if outcome.failed:
             raise _Found
 
     settings = hypothesis.settings(
-        max_examples=_HYPOTHESIS_ROUND, database=None, deadline=None,
+        max_examples=_HYPOTHESIS_ROUND,
+        database=None,
+        deadline=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.target),
-        suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
-        print_blob=False, verbosity=hypothesis.Verbosity.quiet,
-    )  # fmt: skip
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
     seeded = hypothesis.seed(seed)(settings(hypothesis.given(st.data())(attempt)))
     try:
         seeded()
@@ -185,5 +187,7 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
 
 
 ENGINES: Final[dict[str, Engine]] = {
-    "random": random_engine, "guided": guided_engine, "hypothesis": hypothesis_engine,
-}  # fmt: skip
+    "random": random_engine,
+    "guided": guided_engine,
+    "hypothesis": hypothesis_engine,
+}

@@ -15,12 +15,12 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from checker.verdict import Sentence
+from checker.formats.verdict import Sentence
 from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
 from harness.sim.network import Struck
 from harness.sim.run import simulate
-from nemesis.schedule import Schedule
-from reports import words
+from nemesis.formats.schedule import Schedule
+from reports import wording
 
 EXPLANATION: Final = "explain.json"
 MOST_MESSAGES: Final = 30
@@ -74,19 +74,23 @@ def explain(schedule: Schedule) -> Explanation:
         struck.append(message)
         return False
 
-    result = simulate(
-        schedule, seed=schedule.workload.seed, stop_at="visible", spares=listen
-    )
+    result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", spares=listen)
     named = bucket(result)
     changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
     changes += _messages(schedule, named, struck, result.info.phases.storm_us)
     partition, offset = concerned(result)
     return Explanation(
-        schedule=schedule.digest(), bucket=named, property=property_of(result),
-        sentence=result.sentence, storm_us=result.info.phases.storm_us,
-        partition=partition, offset=offset, sentences=tuple(story(result)),
-        counterfactuals=tuple(changes), untried=max(0, len(struck) - MOST_MESSAGES),
-    )  # fmt: skip
+        schedule=schedule.digest(),
+        bucket=named,
+        property=property_of(result),
+        sentence=result.sentence,
+        storm_us=result.info.phases.storm_us,
+        partition=partition,
+        offset=offset,
+        sentences=tuple(story(result)),
+        counterfactuals=tuple(changes),
+        untried=max(0, len(struck) - MOST_MESSAGES),
+    )
 
 
 def write(explanation: Explanation, file: Path) -> None:
@@ -114,9 +118,12 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
         rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
         outcome = attempt(replace(schedule, faults=rest))
         yield Counterfactual(
-            kind="fault", fault=index, without=f"fault {index} ({words.intent(fault)})",
-            fails=outcome.bucket == named, instead=_instead(outcome, named),
-        )  # fmt: skip
+            kind="fault",
+            fault=index,
+            without=f"fault {index} ({wording.intent(fault)})",
+            fails=outcome.bucket == named,
+            instead=_instead(outcome, named),
+        )
 
 
 def _groups(schedule: Schedule, named: str, struck: list[Struck]) -> Iterator[Counterfactual]:
@@ -133,9 +140,12 @@ def _groups(schedule: Schedule, named: str, struck: list[Struck]) -> Iterator[Co
         yield Counterfactual(
             kind="messages",
             without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
-            fails=outcome.bucket == named, instead=_instead(outcome, named),
-            sender=sender, receiver=receiver, message=kind,
-        )  # fmt: skip
+            fails=outcome.bucket == named,
+            instead=_instead(outcome, named),
+            sender=sender,
+            receiver=receiver,
+            message=kind,
+        )
 
 
 def _messages(
@@ -146,10 +156,15 @@ def _messages(
         outcome = attempt(schedule, spares=_only(number))
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield Counterfactual(
-            kind="message", without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
-            fails=outcome.bucket == named, instead=_instead(outcome, named), t_us=t_us,
-            sender=sender, receiver=receiver, message=kind,
-        )  # fmt: skip
+            kind="message",
+            without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
+            fails=outcome.bucket == named,
+            instead=_instead(outcome, named),
+            t_us=t_us,
+            sender=sender,
+            receiver=receiver,
+            message=kind,
+        )
 
 
 def _only(number: int) -> Callable[[Struck], bool]:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from harness.search.campaign import Finding
 from harness.search.explain import EXPLANATION, Explanation, explain, write
-from harness.search.real_form import MOST_RUNS, RealForm, real_form
+from harness.search.real_schedule import MOST_RUNS, RealForm, real_form
 
 SCHEDULE: Final = "schedule.json"
 DRAWN: Final = "drawn.json"

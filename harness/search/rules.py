@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from harness.search.scene import Scene, When
-from nemesis.schedule import Link
-from node.trace import METADATA_PARTITION
+from harness.search.scenario_builder import Scene, When
+from nemesis.formats.schedule import Link
+from node.formats.trace import METADATA_PARTITION
 
 Action = Literal["drop", "delay", "duplicate", "hold"]
 
@@ -23,19 +23,29 @@ def late(scene: Scene, to: str, when: When) -> Link:
     choose = scene.choose
     action = choose.pick(_THAT_KEEP)
     return Link(
-        on="rest", to=to, action=action, kinds=("fetched",),
+        on="rest",
+        to=to,
+        action=action,
+        kinds=("fetch-response",),
         match={"partition": scene.partition, **(DIVERGING if choose.chance(50) else {})},
         delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
-        limit=choose.pick((1, 2)), for_ms=scene.span_ms(130, 250, 400, 600), **when,
-    )  # fmt: skip
+        limit=choose.pick((1, 2)),
+        for_ms=scene.span_ms(130, 250, 400, 600),
+        **when,
+    )
 
 
 def deaf(scene: Scene, on: str, to: str, span: int, when: When) -> Link:
     """What leaders answer does not come, or comes much later."""
     return Link(
-        on=on, to=to, action=scene.choose.pick(("drop", "hold")), kinds=("fetched", "epoch-ended"),
-        match={"partition": scene.partition}, for_ms=span, **when,
-    )  # fmt: skip
+        on=on,
+        to=to,
+        action=scene.choose.pick(("drop", "hold")),
+        kinds=("fetch-response", "offset-for-leader-epoch-response"),
+        match={"partition": scene.partition},
+        for_ms=span,
+        **when,
+    )
 
 
 def slow_controller(scene: Scene, when: When, *, across: bool = False) -> Link:
@@ -46,11 +56,14 @@ def slow_controller(scene: Scene, when: When, *, across: bool = False) -> Link:
     action: Action = "hold" if across and choose.chance(70) else choose.pick(_THAT_LOSE)
     percents = (300, 200, 400) if across else (200, 130, 300, 400, 60)
     return Link(
-        on=scene.leader if asks else "voters", to="voters" if asks else scene.leader,
-        action=action, kinds=("alter",) if asks else ("altered", "fetched"),
+        on=scene.leader if asks else "voters",
+        to="voters" if asks else scene.leader,
+        action=action,
+        kinds=("alter-partition",) if asks else ("alter-partition-response", "fetch-response"),
         delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
-        for_ms=scene.span_ms(*percents), **when,
-    )  # fmt: skip
+        for_ms=scene.span_ms(*percents),
+        **when,
+    )
 
 
 def in_the_dark(scene: Scene, on: str, span: int, when: When, *, name: str = "") -> Link:
@@ -63,7 +76,13 @@ def in_the_dark(scene: Scene, on: str, span: int, when: When, *, name: str = "")
     session_ms = scene.cluster.timings.session_ms
     late_ms = scene.choose.pick((session_ms * 80 // 100, session_ms * 40 // 100, 50))
     return Link(
-        name=name, on="voters", to=on, action=action, kinds=("fetched",),
-        match={"partition": METADATA_PARTITION}, for_ms=span,
-        delay_ms=late_ms if action == "delay" else 0, **when,
-    )  # fmt: skip
+        name=name,
+        on="voters",
+        to=on,
+        action=action,
+        kinds=("fetch-response",),
+        match={"partition": METADATA_PARTITION},
+        for_ms=span,
+        delay_ms=late_ms if action == "delay" else 0,
+        **when,
+    )

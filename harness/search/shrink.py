@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from harness.search.simplify import (
+from harness.search.shrink_passes import (
     fewer_by_chance,
     fewer_operations,
     joined_faults,
@@ -28,7 +28,7 @@ from harness.search.simplify import (
     smaller_workloads,
     without_each_fault,
 )
-from nemesis.schedule import Fault, Schedule
+from nemesis.formats.schedule import Fault, Schedule
 
 T = TypeVar("T")
 

@@ -7,19 +7,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harness.admin import ADMIN, AdminCall, request_of
-from harness.sim.agenda import Agenda
+from harness.sim.event_queue import Agenda
 from harness.sim.network import Network, Parcel
-from nemesis.commands import Command
+from harness.systems.floodmark.admin_call import ADMIN, AdminCall, request_of
+from nemesis.faults.admin import Command
 from nemesis.world import COMMAND_LIMIT_US
 from node.core.messages import AdminRequest, AdminResponse
-from node.errors import FloodmarkError
+from node.formats.errors import FloodmarkError
 
 _LOOK_US: Final = 1_000
 
 
 class SimAdmin:
-    """One command after the other, as `harness.real.admin`."""
+    """One command after the other, as `harness.systems.floodmark.admin`."""
 
     def __init__(self, agenda: Agenda, network: Network, voters: Sequence[str]) -> None:
         self._agenda = agenda

@@ -1,24 +1,25 @@
-"""All clients of a simulated run: the sessions of `harness.crew` under virtual time."""
+"""All clients of a simulated run: the sessions of `harness.clients.factory` under virtual time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from harness.client import Effects, Session
-from harness.client_types import Answer, Status
-from harness.consumer import Consumer
-from harness.crew import Crew
-from harness.history import Op
-from harness.leaders import NEVER_US
-from harness.operator import OPERATORS
-from harness.sim.agenda import Agenda
+from harness.clients.consumer import Consumer
+from harness.clients.factory import Crew
+from harness.clients.metadata_cache import NEVER_US
+from harness.clients.scripted import OPERATORS
+from harness.clients.session import Effects, Session
+from harness.clients.statistics import Tally
+from harness.clients.types import Answer, Status
+from harness.formats.history import Op
+from harness.sim.event_queue import Agenda
 from harness.sim.network import Network, Parcel
-from harness.tally import Tally
 
 
 class SimClients:
-    """`harness.cluster.RunClients`. `ops` is the history; `seen` is told of each line of it."""
+    """`harness.systems.interface.RunClients`. `ops` is the history; `seen` is told of each line of
+    it."""
 
     def __init__(
         self, crew: Crew, agenda: Agenda, network: Network, seen: Callable[[Op], None]

@@ -8,31 +8,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.brokers import (
-    CAPABILITIES,
-    Exit,
-    node_config,
-    promise_of,
-    topic_of,
-)
-from harness.crew import Crew
-from harness.history import LogRun, Op
-from harness.logs import log_lines
-from harness.observed import Observed
-from harness.rundir import Promise
+from harness.clients.factory import Crew
+from harness.formats.history import LogRun, Op
+from harness.runs.run_folder import Promise
+from harness.runs.startup_monitor import Observed
 from harness.sim.admin import SimAdmin
-from harness.sim.agenda import Agenda
 from harness.sim.clients import SimClients
+from harness.sim.event_queue import Agenda
+from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
-from harness.sim.weather import CALM, Weather
-from nemesis.commands import Command
-from nemesis.link_rule import Counts, LinkRule
-from nemesis.schedule import Break, Schedule
+from harness.systems.floodmark.brokers import CAPABILITIES, Exit, node_config, promise_of, topic_of
+from harness.systems.floodmark.log_lines import log_lines
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Break, Schedule
+from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from node.errors import FloodmarkError
+from node.formats.errors import FloodmarkError
+from node.formats.trace import BREAK, TraceEvent
 from node.runtime.breakpoints import Breakpoint
-from node.trace import BREAK, TraceEvent
 
 READY_LIMIT_US: Final = 30_000_000
 LOOK_US: Final = 20_000
@@ -43,9 +37,14 @@ class SimWorld:
     """Implements `nemesis.world.World`."""
 
     def __init__(
-        self, agenda: Agenda, network: Network, nodes: dict[str, SimNode], clients: SimClients,
-        admin: SimAdmin, upgraded: dict[str, str],
-    ) -> None:  # fmt: skip
+        self,
+        agenda: Agenda,
+        network: Network,
+        nodes: dict[str, SimNode],
+        clients: SimClients,
+        admin: SimAdmin,
+        upgraded: dict[str, str],
+    ) -> None:
         self._agenda = agenda
         self._network = network
         self._nodes = nodes
@@ -108,10 +107,13 @@ class SimWorld:
         self._last_point += 1
         self._nodes[node].arm(
             Breakpoint(
-                number=self._last_point, event=point.event, match=point.match, nth=point.nth,
+                number=self._last_point,
+                event=point.event,
+                match=point.match,
+                nth=point.nth,
                 before=point.before,
             )
-        )  # fmt: skip
+        )
         return self._last_point
 
     def remove_breakpoint(self, node: str, number: int) -> None:
@@ -143,10 +145,13 @@ class SimCluster:
     """
 
     def __init__(
-        self, schedule: Schedule, seed: int,
-        heed: Callable[[SimNode, list[TraceEvent]], None], heard: Callable[[Op], None],
+        self,
+        schedule: Schedule,
+        seed: int,
+        heed: Callable[[SimNode, list[TraceEvent]], None],
+        heard: Callable[[Op], None],
         weather: Weather = CALM,
-    ) -> None:  # fmt: skip
+    ) -> None:
         cluster = schedule.cluster
         self._schedule = schedule
         self._heed = heed
@@ -163,12 +168,17 @@ class SimCluster:
         upgraded: dict[str, str] = {}
         self.nodes = {
             name: SimNode(
-                name, self.agenda, self.network,
-                lambda n, i: node_config(cluster, n, i, upgraded), seed, self._seen, self._ended,
+                name,
+                self.agenda,
+                self.network,
+                lambda n, i: node_config(cluster, n, i, upgraded),
+                seed,
+                self._seen,
+                self._ended,
                 weather,
             )
             for name in (*self.voters, *self.brokers)
-        }  # fmt: skip
+        }
         self.crew = Crew(cluster=cluster, workload=schedule.workload)
         self._clients = SimClients(self.crew, self.agenda, self.network, heard)
         self.admin = SimAdmin(self.agenda, self.network, self.voters)

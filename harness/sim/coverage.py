@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from node import trace
 from node.core.broker import Broker
 from node.core.replica import Replica
-from node.trace import TraceEvent
+from node.formats import trace
+from node.formats.trace import TraceEvent
 
 _FIELDS: Final[dict[str, tuple[str, str]]] = {
     trace.STARTED: ("clean", ""),
@@ -78,6 +78,13 @@ class Coverage:
 def _looks(r: Replica) -> tuple[object, ...]:
     fetching = r.fetching
     return (
-        r.role, len(r.isr), len(r.maximal_isr), r.pending_alter is not None, r.hw == r.leo,
-        r.leo <= r.leso, fetching.asking is not None, min(fetching.failures, 2), r.leader,
-    )  # fmt: skip
+        r.role,
+        len(r.isr),
+        len(r.maximal_isr),
+        r.pending_alter is not None,
+        r.hw == r.leo,
+        r.leo <= r.leso,
+        fetching.asking is not None,
+        min(fetching.failures, 2),
+        r.leader,
+    )

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from node.core.batch import EMPTY_CHAIN, HEADER
+from node.core.log_dump import BatchDump, LogDump, batch_dump, log_dump
 from node.core.storage import StoredBatch
-from node.errors import StorageError
-from node.runtime.dumped import BatchDump, LogDump, batch_dump, log_dump
+from node.formats.errors import StorageError
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
 from node.runtime.overlay import Append, Delete, Op, Put, Truncate
 
@@ -168,7 +168,7 @@ class SimDisk:
         self._turn.clear()
 
     def dump(self) -> Iterator[LogDump]:
-        """All logs of the stopped node, as `node.runtime.dump` reads them from a real disk."""
+        """All logs of the stopped node, as `node.runtime.read_logs` reads them from a real disk."""
         image = self._synced.copy()
         for turn in self._journal.turns:
             for op in turn:

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from checker.inprocess import check_files, check_run
-from checker.verdict import RunResult
-from harness.appender import explain
-from harness.brokers import Exit
-from harness.history import LogRun, Op
-from harness.rundir import RunDir, RunInfo
-from nemesis.schedule import Schedule
-from node.errors import StorageError
-from node.trace import TraceEvent
+from checker.engine.local import check_files, check_run
+from checker.formats.verdict import RunResult
+from harness.formats.history import LogRun, Op
+from harness.runs.append_only_file import explain
+from harness.runs.run_folder import RunDir, RunInfo
+from harness.systems.floodmark.brokers import Exit
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import StorageError
+from node.formats.trace import TraceEvent
 
 _encoder: Final = msgspec.json.Encoder()
 

@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from harness.sim.agenda import Act, Agenda
-from nemesis.carrier import Carrier
-from nemesis.link_rule import Counts, LinkRule
-from nemesis.struck import Fate, StruckMessages
-from node import wire
+from harness.sim.event_queue import Act, Agenda
+from nemesis.links.message_log import Fate, StruckMessages
+from nemesis.links.pipeline import Carrier
+from nemesis.links.rule import Counts, LinkRule
+from node.core import wire
 from node.core.messages import AnyMessage
-from node.errors import FloodmarkError
+from node.formats.errors import FloodmarkError
 
 LATENCY_US: Final = 300
 """From one node to another, as over loopback with a hub in between."""

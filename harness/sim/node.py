@@ -13,16 +13,16 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness.brokers import Exit
-from harness.sim.agenda import Agenda
 from harness.sim.disk import SimDisk
+from harness.sim.event_queue import Agenda
+from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Network, Parcel
-from harness.sim.weather import CALM, Weather
+from harness.systems.floodmark.brokers import Exit
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
-from node.errors import FloodmarkError, StorageError
+from node.formats.errors import FloodmarkError, StorageError
+from node.formats.trace import TraceEvent
 from node.runtime.breakpoints import Armed, Breakpoint, standing
-from node.trace import TraceEvent
 
 HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take."""
@@ -47,9 +47,16 @@ class SimNode:
     """
 
     def __init__(
-        self, name: str, agenda: Agenda, network: Network, make_config: MakeConfig, seed: int,
-        seen: Seen, ended: Callable[[Exit, str], None], weather: Weather = CALM,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        agenda: Agenda,
+        network: Network,
+        make_config: MakeConfig,
+        seed: int,
+        seen: Seen,
+        ended: Callable[[Exit, str], None],
+        weather: Weather = CALM,
+    ) -> None:
         self.name = name
         self.disk = SimDisk()
         self.core: Broker | None = None
@@ -374,11 +381,15 @@ class SimNode:
         self._deadline_us = _NEVER
         self._ended(
             Exit(
-                node=self.name, incarnation=self.incarnation, t_us=self._agenda.now_us, code=code,
-                by=by, expected=by != "itself",
+                node=self.name,
+                incarnation=self.incarnation,
+                t_us=self._agenda.now_us,
+                code=code,
+                by=by,
+                expected=by != "itself",
             ),
             words,
-        )  # fmt: skip
+        )
 
 
 def _joined(turn: Effects, more: Effects) -> Effects:

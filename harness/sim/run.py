@@ -15,27 +15,27 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from checker import meta
-from checker.verdict import RunResult, Verdict
-from harness.brokers import Exit
-from harness.history import LogRun, Op
-from harness.interrupts import Interrupts
-from harness.progress import Moment
-from harness.run import first_info
-from harness.rundir import RunInfo
-from harness.sim import folder, waiting
-from harness.sim.breach import Breach
+from checker.formats.verdict import RunResult, Verdict
+from checker.ingest import run_meta
+from harness.formats.history import LogRun, Op
+from harness.runs.interrupts import Interrupts
+from harness.runs.progress import Moment
+from harness.runs.run import first_info
+from harness.runs.run_folder import RunInfo
+from harness.runs.storm import Storm
+from harness.sim import folder, stall_report
 from harness.sim.cluster import SimCluster
 from harness.sim.coverage import Coverage, Point
+from harness.sim.invariant_checker import Watcher
+from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Struck
 from harness.sim.node import SimNode
-from harness.sim.watcher import Watcher
-from harness.sim.weather import CALM, Weather
-from harness.storm import Storm
-from nemesis.inject import Injector
-from nemesis.schedule import Schedule
+from harness.sim.violation import Breach
+from harness.systems.floodmark.brokers import Exit
+from nemesis.formats.schedule import Schedule
+from nemesis.injector import Injector
 from node.core.protocol import protocol
-from node.trace import TraceEvent
+from node.formats.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
 RUNS_A_COLLECTION: Final = 20
@@ -103,10 +103,15 @@ class SimResult:
 
 
 def simulate(
-    schedule: Schedule, *, seed: int, watch: bool = True, keep: Path | None = None,
-    stop_at: StopAt = "any", spares: Callable[[Struck], bool] | None = None,
+    schedule: Schedule,
+    *,
+    seed: int,
+    watch: bool = True,
+    keep: Path | None = None,
+    stop_at: StopAt = "any",
+    spares: Callable[[Struck], bool] | None = None,
     weather: Weather = CALM,
-) -> SimResult:  # fmt: skip
+) -> SimResult:
     """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
 
     With `watch` the invariants are checked at every step, and the run ends at the first breach:
@@ -190,7 +195,7 @@ class _SimRun:
         self.info.capabilities = self.cluster.capabilities
         self.watcher: Watcher | None = None
         if watch:
-            promise = meta.Promise(**msgspec.structs.asdict(self.info.promise))
+            promise = run_meta.Promise(**msgspec.structs.asdict(self.info.promise))
             self.watcher = Watcher(
                 self._core, protocol(schedule.cluster.protocol), promise, self._moment, self._found
             )
@@ -202,20 +207,30 @@ class _SimRun:
         info, cluster = self.info, self.cluster
         info.phases.start_us = cluster.now_us()
         injector = Injector(
-            self.schedule, cluster.world, cluster.view, random.Random(self.seed),
-            self.faults.append, clients=cluster.crew.working,
-        )  # fmt: skip
+            self.schedule,
+            cluster.world,
+            cluster.view,
+            random.Random(self.seed),
+            self.faults.append,
+            clients=cluster.crew.working,
+        )
         try:
             cluster.start()
             info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
             storm = Storm(
-                self.schedule, info, cluster, cluster.clients(), injector,
-                progress=_Silence(), interrupts=Interrupts(), pace=cluster,
-            )  # fmt: skip
+                self.schedule,
+                info,
+                cluster,
+                cluster.clients(),
+                injector,
+                progress=_Silence(),
+                interrupts=Interrupts(),
+                pace=cluster,
+            )
             for phase in storm.phases():
                 phase()
             info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
-            self.waits = waiting.who_waits(cluster)
+            self.waits = stall_report.who_waits(cluster)
             cluster.stop()
             info.state = "finished"
         except _Ended:
@@ -228,24 +243,41 @@ class _SimRun:
         cluster = self.cluster
         logs = cluster.logs()
         left = folder.Left(
-            info=self.info, schedule=self.schedule, ops=cluster.clients().ops,
-            trace=cluster.trace, logs=logs, faults=self.faults, exits=cluster.exits,
-            words=cluster.words, messages=self.messages,
-        )  # fmt: skip
+            info=self.info,
+            schedule=self.schedule,
+            ops=cluster.clients().ops,
+            trace=cluster.trace,
+            logs=logs,
+            faults=self.faults,
+            exits=cluster.exits,
+            words=cluster.words,
+            messages=self.messages,
+        )
         checked = folder.check(left, keep)
         breaches = tuple(self.watcher.breaches) if self.watcher is not None else ()
         verdict = Verdict.INVALID if breaches else checked.verdict
         sentence = f"invalid: {breaches[0].sentence}." if breaches else checked.sentence
         return SimResult(
-            schedule=self.schedule, seed=self.seed, verdict=verdict, sentence=sentence,
-            breaches=breaches, checked=checked, saw_more=_saw_more(breaches, checked),
+            schedule=self.schedule,
+            seed=self.seed,
+            verdict=verdict,
+            sentence=sentence,
+            breaches=breaches,
+            checked=checked,
+            saw_more=_saw_more(breaches, checked),
             waits=self.waits if "liveness" in _invalid(checked) else (),
-            events=cluster.agenda.events, messages=cluster.network.messages,
+            events=cluster.agenda.events,
+            messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
-            states=self.coverage.states, coverage=self.coverage.points,
-            info=self.info, ops=cluster.clients().ops, trace=cluster.trace, logs=logs,
-            faults=self.faults, exits=cluster.exits,
-        )  # fmt: skip
+            states=self.coverage.states,
+            coverage=self.coverage.points,
+            info=self.info,
+            ops=cluster.clients().ops,
+            trace=cluster.trace,
+            logs=logs,
+            faults=self.faults,
+            exits=cluster.exits,
+        )
 
     # -- hooks
 

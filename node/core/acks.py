@@ -7,22 +7,32 @@ from node.core.context import Context
 from node.core.messages import Error, ProduceResponse
 from node.core.protocol import BelowMinIsr
 from node.core.replica import Replica
-from node.trace import ACK
+from node.formats.trace import ACK
 
 
 def acknowledge(
     ctx: Context, r: Replica, client: str, corr: int, base: int, end: int, *, acks: int
 ) -> None:
     ctx.trace(
-        ACK, r.partition, base_offset=base, leo=end, acks=acks, hw=r.hw, isr=list(r.isr),
+        ACK,
+        r.partition,
+        base_offset=base,
+        leo=end,
+        acks=acks,
+        hw=r.hw,
+        isr=list(r.isr),
         client=client,
-    )  # fmt: skip
+    )
     response = ProduceResponse(
-        corr=corr, partition=r.partition, appended=True, base_offset=base,
-        leader_epoch=r.leader_epoch, leader=r.leader,
-    )  # fmt: skip
+        corr=corr,
+        partition=r.partition,
+        appended=True,
+        base_offset=base,
+        leader_epoch=r.leader_epoch,
+        leader=r.leader,
+    )
     # Nothing promised may be known before it is on disk, and the leader's own part counts.
-    mark = Mark.AT_ONCE if ctx.switches.ack_before_commit else Mark.AFTER_COMMIT
+    mark = Mark.AT_ONCE if ctx.bugs.ack_before_commit else Mark.AFTER_COMMIT
     ctx.send(client, response, mark=mark)
 
 
@@ -31,10 +41,17 @@ def answer_produce(
 ) -> None:
     if acks == 0:
         return
-    ctx.send(to, ProduceResponse(
-        corr=corr, partition=r.partition, error=error, appended=appended,
-        leader_epoch=r.leader_epoch, leader=r.leader,
-    ))  # fmt: skip
+    ctx.send(
+        to,
+        ProduceResponse(
+            corr=corr,
+            partition=r.partition,
+            error=error,
+            appended=appended,
+            leader_epoch=r.leader_epoch,
+            leader=r.leader,
+        ),
+    )
 
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:

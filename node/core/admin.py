@@ -17,13 +17,7 @@ from msgspec.structs import replace
 from node.core import election, reassignment
 from node.core.context import Jitter
 from node.core.image import NO_LEADER, Image, PartitionRecord
-from node.core.messages import (
-    AdminRequest,
-    CreateTopic,
-    Error,
-    ReassignReplicas,
-    SetMinIsr,
-)
+from node.core.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
 from node.core.protocol import LeaderBy, Protocol
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -121,9 +115,7 @@ def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Dec
         return _refused(f"min_isr is 1 or more, not {request.min_isr}")
     states = _of_topic(image, request.topic)
     if not states:
-        return Decision(
-            error=Error.UNKNOWN_PARTITION, detail=f"there is no topic {request.topic}"
-        )
+        return Decision(error=Error.UNKNOWN_PARTITION, detail=f"there is no topic {request.topic}")
     changes = (
         election.min_isr_set(state, request.min_isr, image.is_active, rules) for state in states
     )
@@ -133,9 +125,7 @@ def _set_min_isr(image: Image, request: SetMinIsr, rules: election.Rules) -> Dec
 
 
 def _of_topic(image: Image, topic: str) -> list[PartitionRecord]:
-    return [
-        state for name, state in image.partitions.items() if name.rpartition("-")[0] == topic
-    ]
+    return [state for name, state in image.partitions.items() if name.rpartition("-")[0] == topic]
 
 
 # -- topics ---------------------------------------------------------------------------------------
@@ -157,9 +147,12 @@ def _create_topic(
             brokers[(number + i) % len(brokers)] for i in range(request.replication_factor)
         )
         record = PartitionRecord(
-            partition=f"{request.topic}-{number}", replicas=replicas, isr=(),
-            partition_epoch=1, min_isr=request.min_isr,
-        )  # fmt: skip
+            partition=f"{request.topic}-{number}",
+            replicas=replicas,
+            isr=(),
+            partition_epoch=1,
+            min_isr=request.min_isr,
+        )
         if protocol.leader_by is LeaderBy.CONTROLLER:
             drawn = protocol.random_first_leader
             first = jitter.randint(0, len(replicas) - 1) if drawn else 0

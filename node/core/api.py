@@ -16,7 +16,7 @@ from enum import Enum
 import msgspec
 
 from node.core.messages import AnyMessage
-from node.trace import TraceEvent
+from node.formats.trace import TraceEvent
 
 
 class Mark(Enum):
@@ -91,7 +91,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     brokers: tuple[str, ...]
     incarnation: int = 1
     protocol: str = "kafka"
-    switches: tuple[str, ...] = ()
+    bugs: tuple[str, ...] = ()
     flush_interval_ms: int = 0
     unclean_election: bool = False
     timings: CoreTimings = CoreTimings()

@@ -16,7 +16,7 @@ import struct
 import zlib
 from typing import Final
 
-from node.errors import WireError
+from node.formats.errors import WireError
 
 BATCH_VERSION: Final = 1
 CONTROL_BIT: Final = 0x80

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import heapq
 
-from node.core import controller as controlling
 from node.core import (
+    bugs,
     follower,
     idle,
     isr_change,
@@ -22,9 +22,9 @@ from node.core import (
     produce,
     protocol,
     recovery,
-    switches,
     truncation,
 )
+from node.core import controller as controlling
 from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
 from node.core.image import Image, PartitionRecord, Record
@@ -58,16 +58,16 @@ from node.core.quorum import Quorum
 from node.core.replica import NEVER, Replica, load
 from node.core.serve import refuse_fetch
 from node.core.storage import Storage
-from node.errors import WireError
-from node.trace import CONTROLLER, METADATA_PARTITION, REFUSED, STARTED, STOPPED
+from node.formats.errors import WireError
+from node.formats.trace import CONTROLLER, METADATA_PARTITION, REFUSED, STARTED, STOPPED
 
 
 class Broker:
     """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
-        self.ctx = ctx = Context(config, storage, switches.parse(config.switches), jitter, now_us)
-        self.protocol = switches.spoil(protocol.protocol(config.protocol), ctx.switches)
+        self.ctx = ctx = Context(config, storage, bugs.parse(config.bugs), jitter, now_us)
+        self.protocol = bugs.spoil(protocol.protocol(config.protocol), ctx.bugs)
         timings = config.timings
         idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}
@@ -118,9 +118,11 @@ class Broker:
     def _begin(self) -> None:
         ctx, self._begun = self.ctx, True
         ctx.trace(
-            STARTED, protocol=ctx.config.protocol, switches=list(ctx.config.switches),
+            STARTED,
+            protocol=ctx.config.protocol,
+            bugs=list(ctx.config.bugs),
             clean=ctx.storage.clean,
-        )  # fmt: skip
+        )
         self.quorum.start(ctx)
 
     # -- messages -------------------------------------------------------------------------------
@@ -203,9 +205,12 @@ class Broker:
         if r is not None:
             produce.on_produce(self.ctx, r, source, message, body)
         elif message.acks != 0:
-            self.ctx.send(source, ProduceResponse(
-                corr=message.corr, partition=message.partition, error=Error.UNKNOWN_PARTITION
-            ))  # fmt: skip
+            self.ctx.send(
+                source,
+                ProduceResponse(
+                    corr=message.corr, partition=message.partition, error=Error.UNKNOWN_PARTITION
+                ),
+            )
 
     def _answer_metadata(self, source: str, message: MetadataRequest) -> None:
         leaders = {
@@ -245,8 +250,9 @@ class Broker:
             self._watch_controllership()
             changed = {
                 record.partition: record
-                for record in self._newly_committed() if isinstance(record, PartitionRecord)
-            }  # fmt: skip
+                for record in self._newly_committed()
+                if isinstance(record, PartitionRecord)
+            }
             if self.membership is not None and (changed or not self._serving):
                 self._take_roles(changed)
         elif not self._serving and self.membership is not None:

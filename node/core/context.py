@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Protocol as Interface
 
 from node.core.api import Effects, Mark, NodeConfig, Outgoing
+from node.core.bugs import Bugs
 from node.core.image import Image
 from node.core.messages import AnyMessage
 from node.core.storage import Storage
-from node.core.switches import Switches
-from node.trace import event
+from node.formats.trace import event
 
 
 class Jitter(Interface):
@@ -28,17 +28,28 @@ class Context:
     """
 
     __slots__ = (
-        "broker_epoch", "config", "controller", "effects", "hw_moved", "image", "jitter", "lag_us",
-        "node", "now_us", "retry_us", "storage", "switches",
-    )  # fmt: skip
+        "broker_epoch",
+        "bugs",
+        "config",
+        "controller",
+        "effects",
+        "hw_moved",
+        "image",
+        "jitter",
+        "lag_us",
+        "node",
+        "now_us",
+        "retry_us",
+        "storage",
+    )
 
     def __init__(
-        self, config: NodeConfig, storage: Storage, switches: Switches, jitter: Jitter, now_us: int
+        self, config: NodeConfig, storage: Storage, bugs: Bugs, jitter: Jitter, now_us: int
     ) -> None:
         self.config = config
         self.node = config.node
         self.storage = storage
-        self.switches = switches
+        self.bugs = bugs
         self.jitter = jitter
         self.now_us = now_us
         self.effects = Effects()

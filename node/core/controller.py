@@ -53,18 +53,16 @@ class Controller:
     that it lives and learns: by a heartbeat that had applied the metadata which it `owes`.
     """
 
-    def __init__(
-        self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image
-    ) -> None:
+    def __init__(self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image) -> None:
         self._protocol = protocol
-        self._switches = ctx.switches
+        self._bugs = ctx.bugs
         appoints = protocol.leader_by is LeaderBy.CONTROLLER
         self._rules = election.Rules(
             elr=protocol.elr,
             unclean=appoints and ctx.config.unclean_election,
-            any_replica=appoints and ctx.switches.elect_any_replica,
-            drops_first=ctx.switches.reassign_drops_first,
-            keeps_elr=ctx.switches.keep_elr_at_min_isr,
+            any_replica=appoints and ctx.bugs.elect_any_replica,
+            drops_first=ctx.bugs.reassign_drops_first,
+            keeps_elr=ctx.bugs.keep_elr_at_min_isr,
         )
         self.metadata = metadata
         self.image = image
@@ -123,33 +121,47 @@ class Controller:
         """Accept a process of a broker: unknown, fenced, or the same one asking again."""
         known = self.image.brokers.get(request.broker)
         if known is not None and known.incarnation == request.incarnation:
-            self._reply(source, RegisterBrokerResponse(
-                corr=request.corr, incarnation=request.incarnation, broker_epoch=known.broker_epoch
-            ))  # fmt: skip
+            self._reply(
+                source,
+                RegisterBrokerResponse(
+                    corr=request.corr,
+                    incarnation=request.incarnation,
+                    broker_epoch=known.broker_epoch,
+                ),
+            )
             return
         at_once = self._protocol.restart is Restart.AT_ONCE
         stale = known is not None and request.incarnation < known.incarnation
         if stale or (known is not None and not known.fenced and not at_once):
-            self._reply(source, RegisterBrokerResponse(
-                corr=request.corr, incarnation=request.incarnation,
-                error=Error.DUPLICATE_REGISTRATION,
-            ))  # fmt: skip
+            self._reply(
+                source,
+                RegisterBrokerResponse(
+                    corr=request.corr,
+                    incarnation=request.incarnation,
+                    error=Error.DUPLICATE_REGISTRATION,
+                ),
+            )
             return
         epoch = self.metadata.leo
         record = BrokerRecord(
-            broker=request.broker, broker_epoch=epoch, incarnation=request.incarnation,
+            broker=request.broker,
+            broker_epoch=epoch,
+            incarnation=request.incarnation,
             fenced=not at_once or known is None or known.fenced,
-        )  # fmt: skip
+        )
         records: list[Record] = [record]
         unclean = known is not None and request.intact_since > known.incarnation
-        if unclean and not at_once and not ctx.switches.unclean_as_clean:
+        if unclean and not at_once and not ctx.bugs.unclean_as_clean:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
         self._owes[request.broker] = self._append(ctx, records)
         self._heard_us[request.broker] = ctx.now_us
-        self._reply(source, RegisterBrokerResponse(
-            corr=request.corr, incarnation=request.incarnation, broker_epoch=epoch
-        ))  # fmt: skip
+        self._reply(
+            source,
+            RegisterBrokerResponse(
+                corr=request.corr, incarnation=request.incarnation, broker_epoch=epoch
+            ),
+        )
 
     def on_heartbeat(self, ctx: Context, source: str, beat: Heartbeat) -> None:
         """A broker lives; unfence it once it has applied its registration, or its fencing."""
@@ -169,10 +181,15 @@ class Controller:
         if learns:
             self._owes[beat.broker] = max(self._owes[beat.broker], self.metadata.hw)
         known = self.image.brokers[beat.broker]
-        self._reply(source, HeartbeatResponse(
-            corr=beat.corr, broker_epoch=beat.broker_epoch, fenced=known.fenced,
-            should_shutdown=known.stopping and known.fenced,
-        ))  # fmt: skip
+        self._reply(
+            source,
+            HeartbeatResponse(
+                corr=beat.corr,
+                broker_epoch=beat.broker_epoch,
+                fenced=known.fenced,
+                should_shutdown=known.stopping and known.fenced,
+            ),
+        )
 
     def _on_shutdown(self, ctx: Context, broker: BrokerRecord) -> None:
         """A broker wants to stop. First it leaves leadership and ISRs; when every other active
@@ -202,11 +219,7 @@ class Controller:
         """Every partition that must change because `broker` left."""
         changes = (
             election.broker_left(
-                state,
-                broker,
-                self.image.is_active,
-                self._rules,
-                lost_data=lost_data,
+                state, broker, self.image.is_active, self._rules, lost_data=lost_data
             )
             for state in self.image.partitions.values()
             if broker in state.isr or broker == state.leader or (lost_data and broker in state.elr)
@@ -253,7 +266,7 @@ class Controller:
         if request.leader_epoch < state.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         stale = request.partition_epoch < state.partition_epoch
-        if stale and not self._switches.no_partition_epoch_test:
+        if stale and not self._bugs.no_partition_epoch_test:
             return Error.INVALID_UPDATE_VERSION
         if self.image.broker_epoch(request.broker) != request.broker_epoch:
             return Error.STALE_BROKER_EPOCH
@@ -266,23 +279,29 @@ class Controller:
         for member, epoch in request.isr:
             if member in state.isr and not silence_counts:
                 continue
-            if not self.image.is_active(member) and not self._switches.expand_fenced:
+            if not self.image.is_active(member) and not self._bugs.expand_fenced:
                 return Error.INELIGIBLE_REPLICA
             stale = epoch >= 0 and epoch != self.image.broker_epoch(member)
-            if stale and not self._switches.expand_stale_process:
+            if stale and not self._bugs.expand_stale_process:
                 return Error.INELIGIBLE_REPLICA
         return Error.NONE
 
     def _answer_alter(
         self, to: str, request: AlterPartition, state: PartitionRecord | None, error: Error
     ) -> None:
-        self._reply(to, AlterPartitionResponse(
-            corr=request.corr, partition=request.partition, error=error,
-            request_epoch=request.partition_epoch,
-            isr=state.isr if state else (), leader=state.leader if state else "",
-            leader_epoch=state.leader_epoch if state else -1,
-            partition_epoch=state.partition_epoch if state else -1,
-        ))  # fmt: skip
+        self._reply(
+            to,
+            AlterPartitionResponse(
+                corr=request.corr,
+                partition=request.partition,
+                error=error,
+                request_epoch=request.partition_epoch,
+                isr=state.isr if state else (),
+                leader=state.leader if state else "",
+                leader_epoch=state.leader_epoch if state else -1,
+                partition_epoch=state.partition_epoch if state else -1,
+            ),
+        )
 
     def on_log_info(self, ctx: Context, source: str, info: ReplicaLogInfo) -> None:
         """A last-known ELR member says how long its log is; the last to say so decides."""
@@ -298,9 +317,9 @@ class Controller:
         decision = admin.decide(self.image, request, self._protocol, self._rules, ctx.jitter)
         if decision.records:
             self._append(ctx, [*decision.records])
-        self._reply(source, AdminResponse(
-            corr=request.corr, error=decision.error, detail=decision.detail
-        ))  # fmt: skip
+        self._reply(
+            source, AdminResponse(corr=request.corr, error=decision.error, detail=decision.detail)
+        )
 
     # -- leader reports ---------------------------------------------------------------------------
 

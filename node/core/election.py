@@ -49,11 +49,7 @@ class Rules:
 
 
 def with_isr(
-    state: PartitionRecord,
-    isr: Sequence[str],
-    rules: Rules,
-    *,
-    unclean_gone: str | None = None,
+    state: PartitionRecord, isr: Sequence[str], rules: Rules, *, unclean_gone: str | None = None
 ) -> PartitionRecord:
     """The record with another ISR: those removed while below MinISR become eligible (ELR).
 
@@ -104,9 +100,7 @@ def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> Partition
     return replace(with_isr(before, (name,), rules), leader=name, unclean=True)
 
 
-def _completed(
-    state: PartitionRecord, is_active: IsActive, rules: Rules
-) -> PartitionRecord | None:
+def _completed(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
     """The record with the reassignment at its end, None while it is not, or there is none.
 
     All that are added must be in the final ISR, and that be no smaller than MinISR (before
@@ -125,9 +119,7 @@ def _completed(
     return elect(with_isr(after, final, rules), is_active, rules)
 
 
-def _first_active(
-    state: PartitionRecord, is_active: IsActive, rules: Rules
-) -> PartitionRecord:
+def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
     """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
     isr = state.isr if first == NO_LEADER or first in state.isr else (first,)
@@ -148,9 +140,7 @@ def successor(
     dropped = not set(before.replicas) <= set(after.replicas)
     new_epoch = done is not None or dropped or after.leader != before.leader
     after = replace(
-        after,
-        leader_epoch=before.leader_epoch + new_epoch,
-        partition_epoch=before.partition_epoch,
+        after, leader_epoch=before.leader_epoch + new_epoch, partition_epoch=before.partition_epoch
     )
     if after == before:
         return None
@@ -236,14 +226,10 @@ def preferred(
     assert first in state.isr, state
     assert is_active(first), state
     replicas = (first, *without(state.replicas, first))
-    return successor(
-        state, replace(state, replicas=replicas, leader=first), is_active, rules
-    )
+    return successor(state, replace(state, replicas=replicas, leader=first), is_active, rules)
 
 
-def unclean(
-    state: PartitionRecord, is_active: IsActive, rules: Rules
-) -> PartitionRecord | None:
+def unclean(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
     """A partition without a leader takes any active replica, the first in order."""
     assert state.leader == NO_LEADER, state
     return successor(

@@ -23,9 +23,9 @@ from node.core.messages import (
 )
 from node.core.protocol import Truncation, Waiting
 from node.core.replica import NEVER, Replica
-from node.errors import InvariantBroken, WireError
-from node.trace import APPEND, REFUSED, TRUNCATED
-from node.wire import split_fetch_body
+from node.core.wire import split_fetch_body
+from node.formats.errors import InvariantBroken, WireError
+from node.formats.trace import APPEND, REFUSED, TRUNCATED
 
 
 def begin(ctx: Context, r: Replica) -> None:
@@ -68,7 +68,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
         _back_off(ctx, r)
         return
     cut = truncation.decide(r, response)
-    reason = "epoch-end"
+    reason = "offset-for-leader-epoch"
     if response.version == HW_ONLY:
         reason = "leader-high-watermark"
     elif response.end_offset == UNDEFINED:
@@ -164,7 +164,7 @@ def on_response(
         try:
             _append(ctx, r, data)
         except WireError as error:
-            ctx.trace(REFUSED, r.partition, kind="fetched", source=source, reason=str(error))
+            ctx.trace(REFUSED, r.partition, kind="fetch-response", source=source, reason=str(error))
             _back_off(ctx, r)
             return True
         floor = r.hw if r.protocol.hw_only_rises else r.log.start
@@ -193,9 +193,14 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
         return
     r.log.append_as_follower(fetched)
     ctx.trace(
-        APPEND, r.partition, base_offset=fetched[0].base_offset, leo=r.leo,
-        leader_epoch=fetched[-1].epoch, hash=r.log.chain.hex(), role="follower",
-    )  # fmt: skip
+        APPEND,
+        r.partition,
+        base_offset=fetched[0].base_offset,
+        leo=r.leo,
+        leader_epoch=fetched[-1].epoch,
+        hash=r.log.chain.hex(),
+        role="follower",
+    )
 
 
 def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
@@ -215,9 +220,14 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     if r.hw < r.hw_saved:
         r.save_hw(ctx)  # or a restart would take what comes next for committed
     ctx.trace(
-        TRUNCATED, r.partition, from_leo=before, leo=leo, hw=r.hw, reason=reason,
+        TRUNCATED,
+        r.partition,
+        from_leo=before,
+        leo=leo,
+        hw=r.hw,
+        reason=reason,
         hash=r.log.chain.hex() if leo > r.log.start else "",
-    )  # fmt: skip
+    )
     return leo < before
 
 

@@ -24,16 +24,20 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     if r.protocol.commit is Commit.ISR:
         size_matters = r.protocol.elr and not r.bugs.hw_ignores_min_isr
         candidate = isr_high_watermark(
-            r.isr if r.bugs.no_maximal_isr else r.maximal_isr, ends,
-            committed_isr=len(r.isr), min_isr=r.min_isr if size_matters or waits else 0,
+            r.isr if r.bugs.no_maximal_isr else r.maximal_isr,
+            ends,
+            committed_isr=len(r.isr),
+            min_isr=r.min_isr if size_matters or waits else 0,
         )
         if r.bugs.commit_leader_only:
             candidate = r.leo
     else:
         candidate = majority_high_watermark(
-            r.replicas, ends, epoch_start=-1 if r.protocol.counts_old_terms else r.leso,
+            r.replicas,
+            ends,
+            epoch_start=-1 if r.protocol.counts_old_terms else r.leso,
             half_is_enough=r.protocol.half_is_enough,
-        )  # fmt: skip
+        )
         # Only what is in this log; a longer log counts where `last_index_matches`.
         candidate = None if candidate is None else min(candidate, r.leo)
     if candidate is None or candidate <= r.hw:

@@ -14,7 +14,7 @@ from node.core.context import Context
 from node.core.messages import CONSUMER, FetchRequest, PartitionNotification
 from node.core.protocol import Protocol, Waiting
 from node.core.replica import Replica
-from node.errors import UsageError
+from node.formats.errors import UsageError
 
 _JITTER_SHARE = 5
 """A sleep is shorter than `idle_wait_ms` by a random part of up to a fifth (2 s of 10 s)."""

@@ -84,9 +84,8 @@ def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -
             known = image.partitions.get(record.partition)
             same = known is not None and known.leader_epoch == record.leader_epoch
             record = replace(
-                record, partition_epoch=offset,
-                leader_epoch=record.leader_epoch if same else offset,
-            )  # fmt: skip
+                record, partition_epoch=offset, leader_epoch=record.leader_epoch if same else offset
+            )
         made.append(record)
     return made
 

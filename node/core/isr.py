@@ -28,9 +28,12 @@ def isr_high_watermark(
 
 
 def majority_high_watermark(
-    voters: Sequence[str], leo_of: Mapping[str, int], *, epoch_start: int,
+    voters: Sequence[str],
+    leo_of: Mapping[str, int],
+    *,
+    epoch_start: int,
     half_is_enough: bool = False,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """What a majority of the voters has, or None when the HW may not move.
 
     An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of

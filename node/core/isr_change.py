@@ -14,7 +14,7 @@ from node.core.isr import may_expand
 from node.core.messages import AlterPartition, AlterPartitionResponse, Error
 from node.core.protocol import Commit, Detection
 from node.core.replica import NEVER, Peer, PendingAlter, Replica
-from node.trace import ISR, PROPOSED
+from node.formats.trace import ISR, PROPOSED
 
 DEFINITE_REFUSALS = (Error.INELIGIBLE_REPLICA,)
 """Answers that prove that no copy of the proposal can ever be applied (the controller burns the
@@ -46,9 +46,12 @@ def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
     if r.bugs.expand_by_lag_only:
         return caught_up_ago_us <= ctx.lag_us
     return may_expand(
-        fetch_offset=peer.leo, hw=r.hw, leso=r.leso, caught_up_ago_us=caught_up_ago_us,
+        fetch_offset=peer.leo,
+        hw=r.hw,
+        leso=r.leso,
+        caught_up_ago_us=caught_up_ago_us,
         lag_us=ctx.lag_us,
-    )  # fmt: skip
+    )
 
 
 def _shrink_laggards(ctx: Context, r: Replica) -> None:
@@ -80,9 +83,12 @@ def _propose(ctx: Context, r: Replica, isr: tuple[str, ...], added: dict[str, in
     r.pending_alter = PendingAlter(isr, request, r.partition_epoch + 1, 0)
     r.maximal_isr = (*r.isr, *(m for m in isr if m not in r.isr))
     ctx.trace(
-        PROPOSED, r.partition, isr=list(isr), leader_epoch=r.leader_epoch,
+        PROPOSED,
+        r.partition,
+        isr=list(isr),
+        leader_epoch=r.leader_epoch,
         partition_epoch=r.partition_epoch,
-    )  # fmt: skip
+    )
     _send(ctx, r.pending_alter)
     r.wake_us = min(r.wake_us, r.pending_alter.retry_at_us)
 
@@ -114,13 +120,19 @@ def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: i
     r.isr = isr
     if r.pending_alter is not None and partition_epoch >= r.pending_alter.expected:
         r.pending_alter = None
-    r.maximal_isr = isr if r.pending_alter is None else (
-        *isr, *(m for m in r.pending_alter.isr if m not in isr)
-    )  # fmt: skip
+    r.maximal_isr = (
+        isr
+        if r.pending_alter is None
+        else (*isr, *(m for m in r.pending_alter.isr if m not in isr))
+    )
     ctx.trace(
-        ISR, r.partition, isr=list(r.isr), maximal_isr=list(r.maximal_isr),
-        leader_epoch=r.leader_epoch, partition_epoch=partition_epoch,
-    )  # fmt: skip
+        ISR,
+        r.partition,
+        isr=list(r.isr),
+        maximal_isr=list(r.maximal_isr),
+        leader_epoch=r.leader_epoch,
+        partition_epoch=partition_epoch,
+    )
     fail_acks_below_min_isr(ctx, r)
     advance_hw(ctx, r)
 

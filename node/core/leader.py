@@ -16,7 +16,7 @@ from node.core.messages import CONSUMER, Error, FetchRequest
 from node.core.protocol import Commit
 from node.core.replica import LONG_AGO, NEVER, Peer, Replica
 from node.core.serve import answer_or_hold, refuse_traced, send_fetch
-from node.trace import DIVERGING
+from node.formats.trace import DIVERGING
 
 
 def begin(ctx: Context, r: Replica) -> None:
@@ -114,9 +114,14 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     if not diverges(ours, last_epoch=told, fetch_offset=request.offset):
         return False
     ctx.trace(
-        DIVERGING, r.partition, follower=request.replica, fetch_offset=request.offset,
-        last_fetched_epoch=request.last_epoch, epoch=ours.epoch, end_offset=ours.end,
-    )  # fmt: skip
+        DIVERGING,
+        r.partition,
+        follower=request.replica,
+        fetch_offset=request.offset,
+        last_fetched_epoch=request.last_epoch,
+        epoch=ours.epoch,
+        end_offset=ours.end,
+    )
     send_fetch(ctx, r, source, request, [], diverging=(ours.epoch, ours.end))
     return True
 

@@ -18,7 +18,7 @@ from node.core.image import PartitionRecord
 from node.core.messages import ReportLeader
 from node.core.protocol import Detection
 from node.core.replica import NEVER, Replica
-from node.trace import REPORTED, WITNESSED
+from node.formats.trace import REPORTED, WITNESSED
 
 
 def _timeout_us(ctx: Context) -> int:
@@ -34,13 +34,22 @@ def maybe_report(ctx: Context, r: Replica) -> None:
     if not failed or ctx.now_us - r.fetching.heard_us < _timeout_us(ctx):
         return
     ctx.trace(
-        REPORTED, r.partition, leader=r.leader, leader_epoch=r.leader_epoch,
+        REPORTED,
+        r.partition,
+        leader=r.leader,
+        leader_epoch=r.leader_epoch,
         partition_epoch=r.partition_epoch,
-    )  # fmt: skip
-    ctx.send(ctx.controller or ctx.config.voters[0], ReportLeader(
-        partition=r.partition, replica=ctx.node, leader=r.leader, leader_epoch=r.leader_epoch,
-        partition_epoch=r.partition_epoch,
-    ))  # fmt: skip
+    )
+    ctx.send(
+        ctx.controller or ctx.config.voters[0],
+        ReportLeader(
+            partition=r.partition,
+            replica=ctx.node,
+            leader=r.leader,
+            leader_epoch=r.leader_epoch,
+            partition_epoch=r.partition_epoch,
+        ),
+    )
 
 
 @dataclass(slots=True)
@@ -71,16 +80,20 @@ class Witnesses:
             reports.names.append(report.replica)
         count = [name for name in reports.names if name in state.isr]
         ctx.trace(
-            WITNESSED, state.partition, leader=state.leader, leader_epoch=state.leader_epoch,
-            witnesses=count, isr=list(state.isr),
-        )  # fmt: skip
+            WITNESSED,
+            state.partition,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            witnesses=count,
+            isr=list(state.isr),
+        )
         return len(count) > (len(state.isr) - 1) // 2
 
     def _about(self, ctx: Context, state: PartitionRecord) -> _Reports:
         """The reports about this very leader (bug LB3: those about its predecessors, too)."""
         known = self._of.get(state.partition)
         stale = known is not None and known.leader_epoch != state.leader_epoch
-        if known is None or (stale and not ctx.switches.liftbridge_witness):
+        if known is None or (stale and not ctx.bugs.liftbridge_witness):
             known = self._of[state.partition] = _Reports(state.leader_epoch)
         return known
 

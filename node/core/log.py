@@ -19,7 +19,7 @@ from node.core import batch as batches
 from node.core.batch import EMPTY_CHAIN, BatchView
 from node.core.epochs import EpochCache
 from node.core.storage import Storage
-from node.errors import InvariantBroken, WireError
+from node.formats.errors import InvariantBroken, WireError
 
 TAIL_CACHE_BYTES: Final = 1 << 20
 """Bytes of newest batches kept in memory: followers and tailing consumers read just these."""

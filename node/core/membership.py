@@ -18,7 +18,7 @@ from node.core.messages import (
     RegisterBrokerResponse,
 )
 from node.core.replica import NEVER
-from node.trace import REGISTERED
+from node.formats.trace import REGISTERED
 
 _INTACT_KEY = "intact_since"
 LONGEST_FAREWELL_US: Final = 1_500_000
@@ -61,17 +61,26 @@ class Membership:
             return
         to = self._to_controller(ctx)
         if ctx.broker_epoch < 0:
-            ctx.send(to, RegisterBroker(
-                broker=ctx.node, incarnation=ctx.config.incarnation,
-                intact_since=self._intact_since,
-            ))  # fmt: skip
+            ctx.send(
+                to,
+                RegisterBroker(
+                    broker=ctx.node,
+                    incarnation=ctx.config.incarnation,
+                    intact_since=self._intact_since,
+                ),
+            )
             self.next_us = ctx.now_us + 2 * ctx.retry_us
         else:
             leaving = self._stop_by_us < NEVER
-            ctx.send(to, Heartbeat(
-                broker=ctx.node, broker_epoch=ctx.broker_epoch, metadata_offset=metadata_offset,
-                want_shutdown=leaving,
-            ))  # fmt: skip
+            ctx.send(
+                to,
+                Heartbeat(
+                    broker=ctx.node,
+                    broker_epoch=ctx.broker_epoch,
+                    metadata_offset=metadata_offset,
+                    want_shutdown=leaving,
+                ),
+            )
             # Until unfenced, or free to go, there is nothing better to do than to ask again soon.
             wait_us = ctx.config.timings.heartbeat_ms * 1000
             if self.fenced or leaving:

@@ -64,8 +64,8 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     max_bytes: int = 1 << 20
 
 
-class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
-    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.wire`).
+class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
+    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.core.wire`).
 
     `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
     when the sender's log differs from the leader's: then there are no batches and HW must be
@@ -83,7 +83,7 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetched"):
     leader: str = ""
 
 
-class EpochEndRequest(Message, frozen=True, kw_only=True, tag="epoch-end"):
+class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch"):
     """Where does `epoch` end in the leader's log? OffsetForLeaderEpoch, KIP-101 (`version` 0) and
     KIP-279 (1). `leader_epoch` is the epoch the sender believes current. Version HW_ONLY knows no
     epochs: where does what is committed end?"""
@@ -95,7 +95,7 @@ class EpochEndRequest(Message, frozen=True, kw_only=True, tag="epoch-end"):
     version: int = 1
 
 
-class EpochEndResponse(Message, frozen=True, kw_only=True, tag="epoch-ended"):
+class EpochEndResponse(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch-response"):
     """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader cannot tell. `asked` and
     `request_epoch` echo the request. Version 0 answers have no `epoch` of their own."""
 
@@ -116,7 +116,7 @@ HW_ONLY: Final = -1
 """Version of the question whose answer is the leader's high watermark."""
 
 
-class PartitionNotification(Message, frozen=True, kw_only=True, tag="new-data"):
+class PartitionNotification(Message, frozen=True, kw_only=True, tag="partition-notification"):
     """There are records behind what you fetched last. To a follower that waits idle."""
 
     partition: str
@@ -141,7 +141,7 @@ class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
     timeout_ms: int = 3000
 
 
-class ProduceResponse(Message, frozen=True, kw_only=True, tag="produced"):
+class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"):
     """With an error, `appended` False: certainly nothing was written; True: nobody knows."""
 
     partition: str
@@ -156,7 +156,7 @@ class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
     """Who leads what?"""
 
 
-class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-is"):
+class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-response"):
     """The answering broker's (possibly old) view: partition -> (leader or "", leader epoch)."""
 
     leaders: dict[str, tuple[str, int]] = {}
@@ -171,9 +171,7 @@ class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
     intact_since: int
 
 
-class RegisterBrokerResponse(
-    Message, frozen=True, kw_only=True, tag="registered"
-):
+class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-response"):
     """The broker epoch of this process: the metadata offset of its registration record."""
 
     error: Error = Error.NONE
@@ -193,7 +191,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     want_shutdown: bool = False
 
 
-class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="beaten"):
+class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-response"):
     """How the controller sees the sender."""
 
     error: Error = Error.NONE
@@ -203,7 +201,7 @@ class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="beaten"):
     leader: str = ""
 
 
-class AlterPartition(Message, frozen=True, kw_only=True, tag="alter"):
+class AlterPartition(Message, frozen=True, kw_only=True, tag="alter-partition"):
     """The leader proposes an ISR. Each member comes with the broker epoch of its last fetch;
     -1 for existing members."""
 
@@ -215,7 +213,7 @@ class AlterPartition(Message, frozen=True, kw_only=True, tag="alter"):
     isr: tuple[tuple[str, int], ...]
 
 
-class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="altered"):
+class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="alter-partition-response"):
     """The accepted state, or why not. `request_epoch` echoes the request's partition epoch."""
 
     partition: str
@@ -237,7 +235,7 @@ class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
     pre: bool = False
 
 
-class VoteResponse(Message, frozen=True, kw_only=True, tag="voted"):
+class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
     """`term` is the responder's own; `request_term` echoes the request."""
 
     partition: str
@@ -289,7 +287,7 @@ class SetMinIsr(Message, frozen=True, kw_only=True, tag="set-min-isr"):
     min_isr: int
 
 
-class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-done"):
+class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
     """Answer to an admin command. `detail` says why it was refused, or that nothing had to be
     done: a command may be asked again when its answer is lost."""
 
@@ -306,7 +304,7 @@ class ReplicaLogInfoRequest(Message, frozen=True, kw_only=True, tag="log-info"):
     partition_epoch: int
 
 
-class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-is"):
+class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-response"):
     """The log's last leader epoch (-1 when empty) and its end offset; `partition_epoch` echoes."""
 
     partition: str
@@ -323,11 +321,30 @@ ControllerRequest = RegisterBroker | Heartbeat | AlterPartition | AdminRequest |
 """Everything that only the active controller can act on."""
 
 AnyMessage = (
-    FetchRequest | FetchResponse | EpochEndRequest | EpochEndResponse
-    | PartitionNotification | ReportLeader
-    | ProduceRequest | ProduceResponse | MetadataRequest | MetadataResponse
-    | RegisterBroker | RegisterBrokerResponse | Heartbeat | HeartbeatResponse
-    | AlterPartition | AlterPartitionResponse | VoteRequest | VoteResponse | BeginQuorumEpoch
-    | CreateTopic | ElectLeader | ReassignReplicas | SetMinIsr | AdminResponse
-    | ReplicaLogInfoRequest | ReplicaLogInfo
-)  # fmt: skip
+    FetchRequest
+    | FetchResponse
+    | EpochEndRequest
+    | EpochEndResponse
+    | PartitionNotification
+    | ReportLeader
+    | ProduceRequest
+    | ProduceResponse
+    | MetadataRequest
+    | MetadataResponse
+    | RegisterBroker
+    | RegisterBrokerResponse
+    | Heartbeat
+    | HeartbeatResponse
+    | AlterPartition
+    | AlterPartitionResponse
+    | VoteRequest
+    | VoteResponse
+    | BeginQuorumEpoch
+    | CreateTopic
+    | ElectLeader
+    | ReassignReplicas
+    | SetMinIsr
+    | AdminResponse
+    | ReplicaLogInfoRequest
+    | ReplicaLogInfo
+)

@@ -6,7 +6,7 @@ from node.core import batch as batches
 from node.core.context import Context
 from node.core.image import BrokerRecord, Image, PartitionRecord, Record, decode_records
 from node.core.log import Log
-from node.trace import BROKER, PARTITION
+from node.formats.trace import BROKER, PARTITION
 
 _READ_BYTES = 1 << 20
 
@@ -32,9 +32,17 @@ def trace_committed(ctx: Context, record: Record) -> None:
         ctx.trace(BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state)
     elif isinstance(record, PartitionRecord):
         ctx.trace(
-            PARTITION, record.partition, leader=record.leader, leader_epoch=record.leader_epoch,
-            partition_epoch=record.partition_epoch, isr=list(record.isr), elr=list(record.elr),
-            last_known_elr=list(record.last_known_elr), replicas=list(record.replicas),
-            unclean=record.unclean, adding=list(record.adding), removing=list(record.removing),
+            PARTITION,
+            record.partition,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            isr=list(record.isr),
+            elr=list(record.elr),
+            last_known_elr=list(record.last_known_elr),
+            replicas=list(record.replicas),
+            unclean=record.unclean,
+            adding=list(record.adding),
+            removing=list(record.removing),
             min_isr=record.min_isr,
-        )  # fmt: skip
+        )

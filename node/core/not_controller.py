@@ -29,9 +29,12 @@ def not_controller(message: ControllerRequest, hint: str) -> AnyMessage | None:
             return HeartbeatResponse(corr=message.corr, error=error, leader=hint)
         case AlterPartition():
             return AlterPartitionResponse(
-                corr=message.corr, partition=message.partition, error=error,
-                request_epoch=message.partition_epoch, leader=hint,
-            )  # fmt: skip
+                corr=message.corr,
+                partition=message.partition,
+                error=error,
+                request_epoch=message.partition_epoch,
+                leader=hint,
+            )
         case ReplicaLogInfo():
             return None
         case _:

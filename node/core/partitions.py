@@ -39,9 +39,7 @@ def apply(
             continue
         if r is None:
             durable = _durable(ctx, protocol)
-            r = replicas[record.partition] = load(
-                ctx, record.partition, protocol, durable=durable
-            )
+            r = replicas[record.partition] = load(ctx, record.partition, protocol, durable=durable)
             if protocol.leader_by is LeaderBy.VOTES:
                 quorums[record.partition] = Quorum(ctx, r, record.replicas)
                 quorums[record.partition].start(ctx)
@@ -103,5 +101,5 @@ def delete_strays(ctx: Context, protocol: Protocol) -> None:
 
 def _durable(ctx: Context, protocol: Protocol) -> bool:
     """A voter's fetch offset is its word that the records are on disk, whatever the flush."""
-    flushed = ctx.config.flush_interval_ms == 0 and not ctx.switches.no_fsync_before_ack
+    flushed = ctx.config.flush_interval_ms == 0 and not ctx.bugs.no_fsync_before_ack
     return flushed or protocol.leader_by is LeaderBy.VOTES

@@ -12,8 +12,8 @@ from node.core.messages import Error, ProduceRequest
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import PendingAck, Replica
 from node.core.serve import serve_waiting
-from node.errors import WireError
-from node.trace import APPEND
+from node.formats.errors import WireError
+from node.formats.trace import APPEND
 
 MAX_PENDING_ACKS: Final = 10_000
 
@@ -46,9 +46,14 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
     """Append a checked batch in the current epoch; followers that wait get it at once."""
     one = r.log.append_as_leader(body, r.leader_epoch)
     ctx.trace(
-        APPEND, r.partition, base_offset=one.base_offset, leo=one.end,
-        leader_epoch=one.epoch, hash=r.log.chain.hex(), role="leader",
-    )  # fmt: skip
+        APPEND,
+        r.partition,
+        base_offset=one.base_offset,
+        leo=one.end,
+        leader_epoch=one.epoch,
+        hash=r.log.chain.hex(),
+        role="leader",
+    )
     serve_waiting(ctx, r, followers=True)
     return one.base_offset, one.end
 

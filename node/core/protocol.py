@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
-from node.errors import UsageError
+from node.formats.errors import UsageError
 
 
 class Truncation(Enum):
@@ -149,10 +149,13 @@ HIGH_WATERMARK: Final = Protocol(
     elr=False,
     tells_hw_at_once=False,
     expected=_violable(
-        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order",
-        "log-and-metadata", "liveness",
+        "no-lost-acknowledged-write",
+        "committed-prefix-agreement",
+        "offsets-and-order",
+        "log-and-metadata",
+        "liveness",
     ),
-)  # fmt: skip
+)
 KIP_101: Final = Protocol(
     name="kip-101",
     citation="KIP-101: leader epochs; the answer to OffsetForLeaderEpoch v0 is an offset only",
@@ -212,10 +215,13 @@ LIFTBRIDGE: Final = Protocol(
     # leads on in the same LeaderEpoch and writes others in their place, with equal offset and
     # epoch, and a follower that lost some may be elected: acknowledged and read records are gone.
     expected=_violable(
-        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order",
-        "log-and-metadata", "liveness",
+        "no-lost-acknowledged-write",
+        "committed-prefix-agreement",
+        "offsets-and-order",
+        "log-and-metadata",
+        "liveness",
     ),
-)  # fmt: skip
+)
 QUORUM: Final = Protocol(
     name="quorum",
     citation="the high-water mark pattern with Raft's rules, by pull as in KIP-595",
@@ -244,17 +250,14 @@ QUORUM_NAIVE: Final = Protocol(
     last_index_matches=True,
     appends_by_index=True,
     expected=_violable(
-        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order",
-        "liveness",
+        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order", "liveness"
     ),
-)  # fmt: skip
+)
 
 METADATA_PROTOCOL: Final = QUORUM
 """The metadata partition is replicated by votes, whatever the data partitions use."""
 
-_PROTOCOLS: Final = (
-    HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, LIFTBRIDGE, QUORUM, QUORUM_NAIVE,
-)  # fmt: skip
+_PROTOCOLS: Final = (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, LIFTBRIDGE, QUORUM, QUORUM_NAIVE)
 REGISTRY: Final = {p.name: p for p in _PROTOCOLS}
 """Protocols that data partitions can be run under."""
 
@@ -267,9 +270,9 @@ def protocol(name: str) -> Protocol:
     return found
 
 
-_EPOCH_END: Final = frozenset({
-    Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1, Truncation.EPOCH_END_V1_LOWEST,
-})  # fmt: skip
+_EPOCH_END: Final = frozenset(
+    {Truncation.EPOCH_END_V0, Truncation.EPOCH_END_V1, Truncation.EPOCH_END_V1_LOWEST}
+)
 
 
 def are_compatible(one: Protocol, other: Protocol) -> bool:
@@ -278,6 +281,9 @@ def are_compatible(one: Protocol, other: Protocol) -> bool:
     if not {one.truncation, other.truncation} <= _EPOCH_END:
         return one == other
     return one == replace(
-        other, name=one.name, citation=one.citation, expected=one.expected,
+        other,
+        name=one.name,
+        citation=one.citation,
+        expected=one.expected,
         truncation=one.truncation,
-    )  # fmt: skip
+    )

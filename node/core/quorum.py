@@ -30,8 +30,8 @@ from node.core.messages import (
 from node.core.produce import append
 from node.core.replica import NEVER, Replica
 from node.core.serve import refuse_fetch
-from node.trace import REFUSED, VOTE
-from node.wire import split_fetch_body
+from node.core.wire import split_fetch_body
+from node.formats.trace import REFUSED, VOTE
 
 
 class Quorum:
@@ -220,10 +220,16 @@ class Quorum:
                 self._reset_election(ctx)
         if granted:
             ctx.trace(VOTE, r.partition, candidate=source, term=request.term, pre=request.pre)
-        ctx.send(source, VoteResponse(
-            partition=r.partition, term=r.leader_epoch, request_term=request.term,
-            granted=granted, pre=request.pre,
-        ))  # fmt: skip
+        ctx.send(
+            source,
+            VoteResponse(
+                partition=r.partition,
+                term=r.leader_epoch,
+                request_term=request.term,
+                granted=granted,
+                pre=request.pre,
+            ),
+        )
 
     def _hears_leader(self, ctx: Context) -> bool:
         """Whether a leader was heard within the shortest election patience."""

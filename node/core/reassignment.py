@@ -11,14 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from node.core.election import (
-    IsActive,
-    Rules,
-    effective_min_isr,
-    elect,
-    successor,
-    with_isr,
-)
+from node.core.election import IsActive, Rules, effective_min_isr, elect, successor, with_isr
 from node.core.image import PartitionRecord
 
 
@@ -63,9 +56,7 @@ def why_not_cancelled(state: PartitionRecord, rules: Rules) -> str:
     )
 
 
-def cancel(
-    state: PartitionRecord, is_active: IsActive, rules: Rules
-) -> PartitionRecord | None:
+def cancel(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord | None:
     """Back to the replicas before the move; None if there is no move."""
     if not state.target:
         return None

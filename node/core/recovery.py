@@ -84,7 +84,14 @@ def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoReq
     """A replica's side: tell how long the log is, once nobody can add to it any more."""
     if r.partition_epoch < request.partition_epoch or r.role == "leader":
         return  # it is asked again
-    ctx.send(source, ReplicaLogInfo(
-        corr=request.corr, partition=r.partition, partition_epoch=request.partition_epoch,
-        broker_epoch=ctx.broker_epoch, last_epoch=r.log.last_epoch, end_offset=r.leo,
-    ))  # fmt: skip
+    ctx.send(
+        source,
+        ReplicaLogInfo(
+            corr=request.corr,
+            partition=r.partition,
+            partition_epoch=request.partition_epoch,
+            broker_epoch=ctx.broker_epoch,
+            last_epoch=r.log.last_epoch,
+            end_offset=r.leo,
+        ),
+    )

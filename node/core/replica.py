@@ -11,13 +11,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from node.core.bugs import Bugs
 from node.core.context import Context
 from node.core.image import NO_LEADER
 from node.core.log import Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
-from node.core.switches import Switches
-from node.trace import HW, METADATA_PARTITION, ROLE
+from node.formats.trace import HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that does not come, microseconds."""
@@ -91,7 +91,7 @@ class Fetching:
 class Replica:
     """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
 
-    `bugs` are the switches of a data partition; the metadata partition has none on, although the
+    `bugs` are the bugs of a data partition; the metadata partition has none on, although the
     same code moves it: a museum with a broken catalogue would show nothing.
     """
 
@@ -122,7 +122,7 @@ class Replica:
     # both
     wake_us: int = NEVER
     hw_saved: int = 0
-    bugs: Switches = field(default_factory=Switches)
+    bugs: Bugs = field(default_factory=Bugs)
 
     @property
     def leo(self) -> int:
@@ -138,17 +138,28 @@ class Replica:
         ctx.hw_moved = True
         batch_end, chain = self.log.hash_at(hw)
         ctx.trace(
-            HW, self.partition, hw=hw, leo=self.leo, leader_epoch=self.leader_epoch,
-            role=self.role, batch_end=batch_end, hash=chain,
-        )  # fmt: skip
+            HW,
+            self.partition,
+            hw=hw,
+            leo=self.leo,
+            leader_epoch=self.leader_epoch,
+            role=self.role,
+            batch_end=batch_end,
+            hash=chain,
+        )
 
     def trace_role(self, ctx: Context) -> None:
         """Say which role was taken."""
         ctx.trace(
-            ROLE, self.partition, role=self.role, leader=self.leader,
-            leader_epoch=self.leader_epoch, partition_epoch=self.partition_epoch,
-            leo=self.leo, hw=self.hw,
-        )  # fmt: skip
+            ROLE,
+            self.partition,
+            role=self.role,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            leo=self.leo,
+            hw=self.hw,
+        )
 
     def save_hw(self, ctx: Context) -> None:
         """Checkpoint the high watermark: a hint, so it is written deferred."""
@@ -165,10 +176,8 @@ def forget_hw(ctx: Context, partition: str) -> None:
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
     """A replica from what the disk gives back, in no role yet. Bugs are for data: the metadata
     partition has none of them, or whatever broke would be the controller's fault."""
-    bugs = Switches() if partition == METADATA_PARTITION else ctx.switches
+    bugs = Bugs() if partition == METADATA_PARTITION else ctx.bugs
     log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
     saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
     hw = max(log.start, min(saved, log.leo))
-    return Replica(
-        partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw
-    )
+    return Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw)

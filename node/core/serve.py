@@ -11,8 +11,8 @@ from node.core import idle
 from node.core.context import Context
 from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
-from node.trace import REFUSED
-from node.wire import fetch_body
+from node.core.wire import fetch_body
+from node.formats.trace import REFUSED
 
 MAX_CONSUMER_WAITS: Final = 1_000
 
@@ -79,17 +79,20 @@ def send_fetch(
     if (peer := r.peers.get(request.replica)) is not None:
         peer.hw_told = r.hw
     response = FetchResponse(
-        corr=request.corr, partition=r.partition, offset=request.offset,
-        last_epoch=request.last_epoch, request_epoch=request.leader_epoch, diverging=diverging,
+        corr=request.corr,
+        partition=r.partition,
+        offset=request.offset,
+        last_epoch=request.last_epoch,
+        request_epoch=request.leader_epoch,
+        diverging=diverging,
         log_start=r.log.start,
-        log_end=r.hw if request.replica == CONSUMER else r.leo, leader=r.leader,
-    )  # fmt: skip
+        log_end=r.hw if request.replica == CONSUMER else r.leo,
+        leader=r.leader,
+    )
     ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found))
 
 
-def refuse_traced(
-    ctx: Context, r: Replica, to: str, request: FetchRequest, error: Error
-) -> None:
+def refuse_traced(ctx: Context, r: Replica, to: str, request: FetchRequest, error: Error) -> None:
     if request.replica != CONSUMER and error is not Error.NOT_LEADER:
         ctx.trace(REFUSED, r.partition, kind="fetch", source=to, reason=error.value)
     refuse_fetch(ctx, to, request, error, r)
@@ -100,11 +103,16 @@ def refuse_fetch(
 ) -> None:
     """Answer a fetch with an error; `r` None: no replica of the partition is here."""
     response = FetchResponse(
-        corr=request.corr, partition=request.partition, error=error, offset=request.offset,
-        last_epoch=request.last_epoch, request_epoch=request.leader_epoch,
+        corr=request.corr,
+        partition=request.partition,
+        error=error,
+        offset=request.offset,
+        last_epoch=request.last_epoch,
+        request_epoch=request.leader_epoch,
         log_start=r.log.start if r else 0,
-        log_end=_log_end_hint(r, request), leader=r.leader if r else "",
-    )  # fmt: skip
+        log_end=_log_end_hint(r, request),
+        leader=r.leader if r else "",
+    )
     epoch = r.leader_epoch if r else -1
     ctx.send(to, response, fetch_body(epoch, r.hw if r else 0, []))
 

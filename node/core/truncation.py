@@ -16,9 +16,12 @@ from node.core.protocol import Truncation
 from node.core.replica import Replica
 
 _VERSIONS = {
-    Truncation.LEADER_HW: HW_ONLY, Truncation.EPOCH_END_V0: 0, Truncation.EPOCH_OFFSET: 0,
-    Truncation.EPOCH_END_V1: 1, Truncation.EPOCH_END_V1_LOWEST: 1,
-}  # fmt: skip
+    Truncation.LEADER_HW: HW_ONLY,
+    Truncation.EPOCH_END_V0: 0,
+    Truncation.EPOCH_OFFSET: 0,
+    Truncation.EPOCH_END_V1: 1,
+    Truncation.EPOCH_END_V1_LOWEST: 1,
+}
 _TRIES = 3
 """Questions after which the bug LB2 cuts to the own high watermark."""
 
@@ -32,10 +35,16 @@ def first_question(r: Replica) -> int | None:
 
 def ask(ctx: Context, r: Replica, epoch: int) -> None:
     """Ask the leader where `epoch` ends; repeated until it answers."""
-    ctx.send(r.leader, EpochEndRequest(
-        partition=r.partition, replica=ctx.node, epoch=epoch, leader_epoch=r.leader_epoch,
-        version=_VERSIONS[r.protocol.truncation],
-    ))  # fmt: skip
+    ctx.send(
+        r.leader,
+        EpochEndRequest(
+            partition=r.partition,
+            replica=ctx.node,
+            epoch=epoch,
+            leader_epoch=r.leader_epoch,
+            version=_VERSIONS[r.protocol.truncation],
+        ),
+    )
     r.fetching.asking = epoch
     r.fetching.outstanding = True
     r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
@@ -61,11 +70,20 @@ def on_request(ctx: Context, r: Replica, source: str, request: EpochEndRequest) 
     found = EpochEnd(UNDEFINED, UNDEFINED)
     if error is Error.NONE:
         found = _answer(r, request.epoch, version)
-    ctx.send(source, EpochEndResponse(
-        corr=request.corr, partition=r.partition, asked=request.epoch, error=error,
-        request_epoch=request.leader_epoch, epoch=found.epoch, end_offset=found.end,
-        version=version, leader=r.leader,
-    ))  # fmt: skip
+    ctx.send(
+        source,
+        EpochEndResponse(
+            corr=request.corr,
+            partition=r.partition,
+            asked=request.epoch,
+            error=error,
+            request_epoch=request.leader_epoch,
+            epoch=found.epoch,
+            end_offset=found.end,
+            version=version,
+            leader=r.leader,
+        ),
+    )
 
 
 def _answer(r: Replica, epoch: int, version: int) -> EpochEnd:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from node.trace import BREAK, TraceEvent, event, matches
+from node.formats.trace import BREAK, TraceEvent, event, matches
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +89,12 @@ class Armed:
 def standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
     """The trace event of a process that stops."""
     return event(
-        BREAK, reached_by.get("partition"), number=point.number, before=point.before,
+        BREAK,
+        reached_by.get("partition"),
+        number=point.number,
+        before=point.before,
         at=reached_by["event"],
-    )  # fmt: skip
+    )
 
 
 class Breakpoints:

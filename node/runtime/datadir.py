@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final, Self
 
-from node.errors import StorageError
+from node.formats.errors import StorageError
 from node.runtime import journal
 
 LOCK_NAME: Final = "lock"

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from node.errors import StorageError
+from node.formats.errors import StorageError
 from node.runtime.overlay import Op
 
 FILE_NAME: Final = "journal"

@@ -22,24 +22,15 @@ from typing import Any, Final, Protocol, TextIO
 
 import msgspec
 
-from node import wire
-from node.core.api import (
-    Deliver,
-    Effects,
-    Event,
-    Mark,
-    NodeConfig,
-    Outgoing,
-    Shutdown,
-    Tick,
-)
+from node.core import wire
+from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.messages import Error
 from node.core.storage import Storage
-from node.errors import StorageError, WireError
+from node.formats.errors import StorageError, WireError
+from node.formats.trace import REFUSED, TraceEvent, event
 from node.runtime.breakpoints import Armed, Breakpoints, standing
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
-from node.trace import REFUSED, TraceEvent, event
 
 LONGEST_WAIT_MS: Final = 1000
 TURNS_BEHIND: Final = 8

@@ -12,9 +12,9 @@ from typing import Final
 
 import zmq
 
-from node import wire
+from node.core import wire
 from node.core.api import Outgoing
-from node.errors import FloodmarkError
+from node.formats.errors import FloodmarkError
 
 EVERYONE_ELSE: Final = "*"
 """Key of the address map: where messages go whose receiver has no address of its own (the hub)."""

@@ -25,7 +25,7 @@ import zmq
 
 from node.core.api import NodeConfig
 from node.core.storage import Storage
-from node.errors import FloodmarkError, StorageError
+from node.formats.errors import FloodmarkError, StorageError
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox

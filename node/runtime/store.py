@@ -26,7 +26,7 @@ from typing import Final
 
 from node.core.batch import HEADER
 from node.core.storage import StoredBatch
-from node.errors import StorageError
+from node.formats.errors import StorageError
 from node.runtime import journal
 from node.runtime.datadir import DataDir, host_boot_id
 from node.runtime.journal import Journal, Replay

@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 
 import lmdb
 
-from node.errors import StorageError
+from node.formats.errors import StorageError
 from node.runtime.overlay import LogOverlay, Overlay
 
 FORMAT: Final = 1
@@ -61,9 +61,17 @@ class Tables:
             # One process opens a store (the caller holds its lock), and no transaction outlives a
             # write: LMDB's own reader table would only cost.
             self._env = lmdb.open(
-                str(path), map_size=self._map_bytes, max_dbs=0, readonly=readonly, sync=True,
-                create=False, metasync=True, writemap=False, meminit=False, lock=False,
-            )  # fmt: skip
+                str(path),
+                map_size=self._map_bytes,
+                max_dbs=0,
+                readonly=readonly,
+                sync=True,
+                create=False,
+                metasync=True,
+                writemap=False,
+                meminit=False,
+                lock=False,
+            )
         except (lmdb.Error, OSError) as error:
             raise StorageError(f"cannot open the store in {path}: {error}; {_OPEN_HINT}") from None
         try:

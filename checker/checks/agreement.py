@@ -1,0 +1,344 @@
+"""Committed-prefix agreement: one function offset -> (epoch, hash), whoever is asked, whenever.
+
+Facts about a committed prefix: every HW event of a trace (a prefix hash at a batch end), every
+final log up to its replica's HW, every record a read returned. Two replicas agree below an offset
+iff their prefix hashes there are equal, so agreement is a grouping by offset, not a comparison of
+logs. A batch is the unit of replication, so batch ends are part of what is agreed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from checker.checks.findings import (
+    Finding,
+    anomaly,
+    listing,
+    node_witness,
+    node_witness_at,
+    plural,
+    read_witness,
+    who,
+)
+from checker.evidence.contents import NEVER, evidence, find, first_of
+from checker.evidence.facts import COMPLETE, I64, Kind
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import AGREEMENT
+from checker.formats.verdict import Anomaly, Witness
+from harness.formats.history import show_value
+
+
+class _Conflicts(NamedTuple):
+    """Offsets that two sources disagree on, the first of them in words and with witnesses."""
+
+    offsets: I64
+    offset: int
+    message: str
+    witnesses: list[Witness]
+
+
+@dataclass(frozen=True)
+class _Prefixes:
+    """Prefix hashes that are known: the hash of everything below `end`, as `node` has it."""
+
+    end: I64
+    hash: I64
+    node: I64
+    row: I64
+    from_log: I64
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    logs, heads = group.of(Kind.LOG), group.of(Kind.LOG_HEAD)
+    committed = _committed(group, logs, _by_node(logs.node, heads, heads.hw))
+    conflicts = [
+        found
+        for found in (
+            _contents(group),
+            _hashes(group, committed, "committed prefix"),
+            _boundaries(group, committed.end, heads, heads.hw, "committed"),
+        )
+        if found
+    ]
+    anomalies: list[Anomaly] = []
+    tails = _tails(group)
+    if conflicts:
+        anomalies.append(_anomaly(group, "divergence", conflicts))
+    elif tails:
+        anomalies.append(_anomaly(group, "divergent-tail", tails))
+    # Whole logs that are the same have the same prefixes.
+    if tails and (differing := _final_prefixes(group)):
+        anomalies.append(_anomaly(group, "replicas-differ", differing))
+    anomalies += _truncated(group)
+    anomalies += _incomplete_leaders(group)
+    examined = len(committed.end) + len(evidence(group).read_records)
+    return Finding(property=AGREEMENT, examined=examined, anomalies=tuple(anomalies))
+
+
+def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
+    """The conflicts as one anomaly, told by the most concrete one."""
+    offsets = np.unique(np.concatenate([c.offsets for c in conflicts]))
+    return anomaly(
+        group,
+        name,
+        conflicts[0].message,
+        count=len(offsets),
+        offset=min(c.offset for c in conflicts),
+        witnesses=[w for c in conflicts for w in c.witnesses],
+    )
+
+
+def _by_node(nodes: I64, heads: Facts, what: I64) -> I64:
+    """For each node what the head of its log says; -1 where there is no head."""
+    if not len(nodes):
+        return nodes
+    table = np.full(len(heads.names), -1, np.int64)
+    table[heads.node] = what
+    return table[nodes]
+
+
+def _committed(group: Group, logs: Facts, hw: I64) -> _Prefixes:
+    """Prefix hashes of HW events and of batches below the HW of final logs."""
+    events = group.of(Kind.HW)
+    event = np.flatnonzero(events.hash != 0)
+    batch = np.flatnonzero((logs.end <= hw) & (logs.hash != 0))
+    return _prefixes(events, event, logs, batch)
+
+
+def _prefixes(events: Facts, event: I64, logs: Facts, batch: I64) -> _Prefixes:
+    end = np.concatenate((events.offset[event], logs.end[batch]))
+    hashes = np.concatenate((events.hash[event], logs.hash[batch]))
+    node = np.concatenate((events.node[event], logs.node[batch]))
+    row = np.concatenate((event, batch))
+    from_log = np.concatenate((np.zeros_like(event), np.ones_like(batch)))
+    order = np.argsort(end, kind="stable")
+    return _Prefixes(end[order], hashes[order], node[order], row[order], from_log[order])
+
+
+def _hashes(group: Group, known: _Prefixes, what: str) -> _Conflicts | None:
+    """Ends at which two prefix hashes differ."""
+    starts = first_of(known.end)
+    lowest = np.minimum.reduceat(known.hash, starts)
+    highest = np.maximum.reduceat(known.hash, starts)
+    ends = known.end[starts][lowest != highest]
+    if not len(ends):
+        return None
+    here = np.flatnonzero(known.end == ends[0])
+    sides = [here[known.hash[here] == h] for h in np.unique(known.hash[here])]
+    events, logs = group.of(Kind.HW), group.of(Kind.LOG)
+    witnesses = []
+    for side in sides:
+        for i in side[np.unique(known.node[side], return_index=True)[1]]:
+            row, end = int(known.row[i]), int(known.end[i])
+            facts, kind = (logs, Kind.LOG) if known.from_log[i] else (events, Kind.HW)
+            witnesses.append(node_witness(facts, row, kind, offset=end))
+    nodes = [sorted({events.names[n] for n in known.node[side]}) for side in sides]
+    agreed = _agreed_below(group, [set(n) for n in nodes[:2]], int(ends[0]))
+    when = [w.t_us for w in witnesses if w.t_us >= 0]
+    seen = f", seen {group.seconds(min(when))} into the storm" if when else ""
+    parties = " against ".join(listing(n) for n in nodes)
+    same = " at different times" if nodes[0] == nodes[1] else ""
+    return _Conflicts(
+        ends,
+        agreed,
+        f"The {what} of {group.partition} diverges in [{agreed}, {ends[0]}): "
+        f"{parties}{same} have different contents below offset {ends[0]}{seen}, "
+        f"and agree below {agreed}.",
+        witnesses,
+    )
+
+
+def _agreed_below(group: Group, sides: list[set[str]], end: int) -> int:
+    """The highest batch end below `end` at which both sides were ever seen with equal hashes."""
+    found: list[set[tuple[int, int]]] = []
+    for side in sides:
+        pairs: set[tuple[int, int]] = set()
+        for kind in (Kind.HW, Kind.APPEND, Kind.LOG):
+            facts = group.of(kind)
+            codes = [c for c, name in enumerate(facts.names) if name in side]
+            ends = {Kind.HW: facts.offset, Kind.APPEND: facts.leo, Kind.LOG: facts.end}[kind]
+            mine = np.isin(facts.node, codes) & (ends < end) & (facts.hash != 0)
+            pairs.update(zip(ends[mine].tolist(), facts.hash[mine].tolist(), strict=True))
+        found.append(pairs)
+    return max((e for e, _ in found[0] & found[1]), default=0)
+
+
+def _boundaries(group: Group, ends: I64, heads: Facts, up_to: I64, what: str) -> _Conflicts | None:
+    """Batch ends that one of these logs, if complete, passes over inside a batch of its own."""
+    logs = group.of(Kind.LOG)
+    ends = np.unique(ends)
+    offsets, parties, witnesses = [], [], []
+    for row in np.flatnonzero(heads.flags != 0):
+        limit = min(int(up_to[row]), int(heads.leo[row]))
+        own = np.sort(logs.end[logs.node == heads.node[row]])
+        reach = ends[(ends <= limit) & (ends > heads.offset[row])]
+        if len(missed := reach[find(own, reach) < 0]):
+            offsets.append(missed)
+            parties.append(heads.name(int(heads.node[row])))
+            witnesses.append(node_witness(heads, int(row), Kind.LOG_HEAD, offset=int(missed[0])))
+    if not offsets:
+        return None
+    every = np.unique(np.concatenate(offsets))
+    first = int(every[0])
+    return _Conflicts(
+        every,
+        first,
+        f"The batches of {group.partition} differ: a {what} batch ends at offset {first}, and no "
+        f"batch does in the log of {listing(parties)}.",
+        witnesses,
+    )
+
+
+def _contents(group: Group) -> _Conflicts | None:
+    """Offsets at which reads and committed log records differ in value or epoch."""
+    known = evidence(group)
+    reads, logged, heads = known.read_records, known.log_records, group.of(Kind.LOG_HEAD)
+    logged = logged.take(logged.offset < _by_node(logged.node, heads, heads.hw))
+    offset = np.concatenate((reads.offset, logged.offset))
+    value = np.concatenate((reads.value, logged.value))
+    epoch = np.concatenate((reads.epoch, logged.epoch))
+    order = np.argsort(offset, kind="stable")
+    order = order[value[order] >= 0]
+    offset, value, epoch = offset[order], value[order], epoch[order]
+    starts = first_of(offset)
+    # An unknown epoch (-1) contradicts nothing.
+    told = np.where(epoch >= 0, epoch, NEVER)
+    wrong = np.minimum.reduceat(told, starts) < np.maximum.reduceat(epoch, starts)
+    wrong |= np.minimum.reduceat(value, starts) != np.maximum.reduceat(value, starts)
+    if not wrong.any():
+        return None
+    conflicts = offset[starts][wrong]
+    return _tell_contents(group, conflicts)
+
+
+def _tell_contents(group: Group, conflicts: I64) -> _Conflicts:
+    """The first conflicting offset: who has what there."""
+    known, first = evidence(group), int(conflicts[0])
+    reads, logged = known.read_records, known.log_records
+    witnesses, words = [], []
+    for i in np.flatnonzero(reads.offset == first):
+        value = int(reads.value[i])
+        if value < 0:
+            continue
+        row = known.read_row(offset=first, value=value)
+        witness = read_witness(known.reads, row, offset=first, value=value)
+        witnesses.append(witness)
+        words.append(f"{who(witness)} read {_record(value, int(reads.epoch[i]))}")
+    heads = group.of(Kind.LOG_HEAD)
+    hw = dict(zip(heads.node.tolist(), heads.hw.tolist(), strict=True))
+    by_record: dict[tuple[int, int], list[str]] = {}
+    for i in np.flatnonzero(logged.offset == first):
+        if hw.get(int(logged.node[i]), -1) > first:
+            witnesses.append(node_witness_at(known.logs, logged, int(i)))
+            key = (int(logged.value[i]), int(logged.epoch[i]))
+            by_record.setdefault(key, []).append(witnesses[-1].node)
+    words += [
+        f"the committed log of {listing(nodes)} has {_record(*record)}"
+        for record, nodes in by_record.items()
+    ]
+    return _Conflicts(
+        conflicts,
+        first,
+        f"The committed prefix of {group.partition} differs at offset {first} "
+        f"({plural(len(conflicts), 'offset')} in all): {'; '.join(words)}.",
+        witnesses,
+    )
+
+
+def _record(value: int, epoch: int) -> str:
+    return f"value {show_value(value)}" + (f" of epoch {epoch}" if epoch >= 0 else "")
+
+
+def _settled(group: Group) -> bool:
+    """Whether all final logs are there, made when replicas had had the time to converge."""
+    phases = group.meta.phases
+    due = phases.heal_us > 0 and phases.end_us >= group.meta.convergence_due_us
+    return group.logs_complete and due
+
+
+def _final_prefixes(group: Group) -> list[_Conflicts]:
+    """Differences below the HW between final logs. What was committed may have been lost where the
+    run does not promise better, but what the replicas hold in the end is one log."""
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
+    known = _prefixes(group.of(Kind.HW), nothing, logs, below)
+    what = "prefix that the replicas hold in the end"
+    ends = _boundaries(group, known.end, heads, heads.hw, "committed")
+    return [c for c in (_hashes(group, known, what), ends) if c]
+
+
+def _tails(group: Group) -> list[_Conflicts]:
+    """Differences above the HW between final logs, once replicas had the time to converge."""
+    if not _settled(group):
+        return []
+    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    held = _by_node(logs.node, heads, heads.flags) == COMPLETE
+    batch = np.flatnonzero(held & (logs.hash != 0))
+    known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
+    ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
+    return [c for c in (_hashes(group, known, "log"), ends) if c]
+
+
+def _truncated(group: Group) -> list[Anomaly]:
+    """A high watermark was established beyond everything that any replica has at the end."""
+    events, heads = group.of(Kind.HW), group.owing
+    if not group.logs_complete or not len(events):
+        return []
+    longest = int(heads.leo.max())
+    row = int(np.argmax(events.hw))
+    highest = int(events.hw[row])
+    if highest <= longest:
+        return []
+    witness = node_witness(events, row, Kind.HW, offset=highest)
+    return [
+        anomaly(
+            group,
+            "committed-truncated",
+            f"{plural(highest - longest, 'committed record')} of {group.partition} gone: "
+            f"{witness.node} had its high watermark at {highest} {group.seconds(witness.t_us)} "
+            f"into the storm, and no replica's log reaches beyond {longest} at the end.",
+            count=highest - longest,
+            offset=longest,
+            witnesses=[witness],
+        )
+    ]
+
+
+def _incomplete_leaders(group: Group) -> list[Anomaly]:
+    """Leaders that began with less than an earlier epoch had committed (leader completeness)."""
+    events, roles = group.of(Kind.HW), group.of(Kind.ROLE)
+    witnesses, messages = [], []
+    for row in np.flatnonzero((roles.flags != 0) & (roles.leo >= 0)):
+        earlier = np.searchsorted(events.t1, roles.t1[row], side="left")
+        # Only earlier epochs: a broker may learn late of a leadership that has passed already.
+        of_earlier = events.epoch[:earlier] < roles.epoch[row]
+        if not of_earlier.any():
+            continue
+        best = int(np.flatnonzero(of_earlier)[np.argmax(events.hw[:earlier][of_earlier])])
+        if events.hw[best] <= roles.leo[row]:
+            continue
+        began_at = int(roles.leo[row])
+        leader = node_witness(roles, int(row), Kind.ROLE, "became leader", offset=began_at)
+        before = node_witness(events, best, Kind.HW, offset=int(events.hw[best]))
+        witnesses += [leader, before]
+        messages.append(
+            f"{leader.node} became leader of {group.partition} in epoch {leader.epoch} with a log "
+            f"that ends at {leader.offset}, {group.seconds(leader.t_us)} into the storm, though "
+            f"{before.node} had its high watermark at {before.offset} in epoch {before.epoch}."
+        )
+    if not messages:
+        return []
+    return [
+        anomaly(
+            group,
+            "incomplete-leader",
+            messages[0],
+            count=len(messages),
+            offset=witnesses[0].offset,
+            witnesses=witnesses,
+        )
+    ]

@@ -1,0 +1,98 @@
+"""Knots of a directed graph: sets of nodes that all lead to each other, and a short cycle in one.
+
+Pure functions over pairs of node numbers; linear in nodes and edges, so no time limit is needed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from checker.evidence.facts import I64
+
+_UNSEEN: Final = -1
+
+
+def knots(count: int, source: I64, target: I64) -> I64:
+    """For each of `count` nodes the number of its knot, -1 where it is in none.
+
+    A knot is a strongly connected component of more than one node. They are numbered by their
+    lowest node.
+    """
+    component = _components(count, source, target)
+    _, first, sizes = np.unique(component, return_index=True, return_counts=True)
+    number = np.full(len(first), -1, np.int64)
+    several = np.flatnonzero(sizes > 1)
+    several = several[np.argsort(first[several])]
+    number[several] = np.arange(len(several))
+    found: I64 = number[component]
+    return found
+
+
+def _components(count: int, source: I64, target: I64) -> I64:
+    """Tarjan's algorithm without recursion: one number a node, equal in a component."""
+    order = np.argsort(source, kind="stable")
+    after = target[order].tolist()
+    begin = np.searchsorted(source[order], np.arange(count + 1)).tolist()
+    index = [_UNSEEN] * count
+    low = [0] * count
+    component = [_UNSEEN] * count
+    stack: list[int] = []
+    clock = done = 0
+    cursor = begin[:-1]
+    for root in range(count):
+        if index[root] != _UNSEEN:
+            continue
+        path = [root]
+        index[root] = low[root] = clock
+        clock += 1
+        stack.append(root)
+        while path:
+            node = path[-1]
+            if cursor[node] < begin[node + 1]:
+                neighbour = after[cursor[node]]
+                cursor[node] += 1
+                if index[neighbour] == _UNSEEN:
+                    index[neighbour] = low[neighbour] = clock
+                    clock += 1
+                    stack.append(neighbour)
+                    path.append(neighbour)
+                elif component[neighbour] == _UNSEEN and index[neighbour] < low[node]:
+                    low[node] = index[neighbour]
+                continue
+            path.pop()
+            if path and low[node] < low[path[-1]]:
+                low[path[-1]] = low[node]
+            if low[node] == index[node]:
+                while True:
+                    member = stack.pop()
+                    component[member] = done
+                    if member == node:
+                        break
+                done += 1
+    return np.array(component, np.int64)
+
+
+def shortest_path(
+    edges: Mapping[int, Sequence[tuple[int, int]]], start: int, end: int
+) -> list[int] | None:
+    """Numbers of the edges of a shortest path; `edges` maps a node to (neighbour, edge number)."""
+    came: dict[int, tuple[int, int]] = {start: (-1, -1)}
+    queue = deque([start])
+    while queue and end not in came:
+        node = queue.popleft()
+        for neighbour, number in edges.get(node, ()):
+            if neighbour not in came:
+                came[neighbour] = (node, number)
+                queue.append(neighbour)
+    if end not in came:
+        return None
+    path = []
+    node = end
+    while node != start:
+        node, number = came[node]
+        path.append(number)
+    return path[::-1]

@@ -1,0 +1,233 @@
+"""Cycles of dependencies between transactions: G0 and G1c, also with process and real-time order.
+
+T1 -ww-> T2: a record of T2 is the next one behind a record of T1. T1 -wr-> T2: T2 read a record of
+T1. Processes invoke their operations one after the other; in real time T1 comes before T2 if it
+ended before T2 was invoked. A cycle means that no order of the transactions explains the history.
+After Adya's phenomena, as in Jepsen's Kafka checker; found as knots (strongly connected sets), so
+that the work is linear and no result depends on the speed of the machine.
+
+Where every operation does one thing to one partition, each such cycle is already `realtime-order`,
+`future-read` or `nonmonotonic-send` in that partition, and nothing is sought here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from checker.checks.components import knots, shortest_path
+from checker.checks.findings import Graph, plural, who
+from checker.evidence.facts import I64, Outcome
+from checker.evidence.group import Mask
+from checker.formats.anomalies import KINDS, WITNESS_CAP
+from checker.formats.verdict import Anomaly, Verdict, Witness
+from checker.ingest.run_meta import RunMeta
+
+_WW, _WR, _PROCESS, _TIME = range(4)
+_ISOLATION: Final = "transactions of a log do not keep the sends of others out from between theirs"
+_TRIED: Final = 64
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Numbered edges: kind, nodes, and for ww and wr the partition and offset of the record."""
+
+    kind: I64
+    source: I64
+    target: I64
+    partition: I64
+    offset: I64
+
+    def take(self, index: I64 | Mask) -> _Edges:
+        return _Edges(
+            self.kind[index],
+            self.source[index],
+            self.target[index],
+            self.partition[index],
+            self.offset[index],
+        )
+
+
+class _Web:
+    """All operations of a run that share records, as nodes 0.., and what binds them.
+
+    Real time is a chain of moments, one a completion, as further nodes: an operation leads to the
+    moment it ended at, and the last moment before its invocation leads to it. So there are as many
+    edges as operations, not as pairs of them.
+    """
+
+    def __init__(self, graphs: Sequence[tuple[str, Graph]]) -> None:
+        about = {op[0]: op for _, graph in graphs for op in graph.ops}
+        self.about = [about[number] for number in sorted(about)]
+        self.partitions = [partition for partition, _ in graphs]
+        node = {number: place for place, number in enumerate(sorted(about))}
+        parts = []
+        for kind, name in ((_WW, "ww"), (_WR, "wr")):
+            for place, (_, graph) in enumerate(graphs):
+                rows = [
+                    (kind, node[a], node[b], place, offset) for a, b, offset in getattr(graph, name)
+                ]
+                parts.append(np.array(rows, np.int64).reshape(-1, 5))
+        parts += [self._process(), self._time()]
+        self.edges = _Edges(*np.concatenate(parts).T)
+
+    def _process(self) -> I64:
+        """Each operation to the next one of its process."""
+        process = np.array([op[1] for op in self.about], np.int64)
+        order = np.argsort(process, kind="stable")
+        same = np.flatnonzero(process[order][1:] == process[order][:-1])
+        return _plain(_PROCESS, order[same], order[same + 1])
+
+    def _time(self) -> I64:
+        """Operations that certainly ended, through the chain of moments, to those begun later."""
+        count = len(self.about)
+        t0 = np.array([op[3] for op in self.about], np.int64)
+        t1 = np.array([op[4] for op in self.about], np.int64)
+        outcome = np.array([op[5] for op in self.about], np.int64)
+        ended = np.flatnonzero(outcome != Outcome.INFO)
+        moments = np.unique(t1[ended])
+        self.nodes = count + len(moments)
+        chain = count + np.arange(len(moments))
+        into = count + np.searchsorted(moments, t1[ended])
+        last = np.searchsorted(moments, t0, side="left") - 1
+        begun = np.flatnonzero(last >= 0)
+        return np.concatenate(
+            (
+                _plain(_TIME, ended, into),
+                _plain(_TIME, chain[:-1], chain[1:]),
+                _plain(_TIME, count + last[begun], begun),
+            )
+        )
+
+
+def _plain(kind: int, source: I64, target: I64) -> I64:
+    unknown = np.full(len(source), -1)
+    return np.stack((np.full(len(source), kind), source, target, unknown, unknown), axis=1)
+
+
+# What a cycle may be made of, what it must have, its name, and why it is allowed. In this order:
+# what counts against the system first, and of those the weakest order that makes it a cycle.
+_FORMS: Final = (
+    ({_WR}, (_WR,), "g1c", ""),
+    ({_WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", ""),
+    ({_WR, _TIME}, (_WR, _TIME), "g1c-realtime", ""),
+    ({_WW}, (_WW,), "g0", ""),
+    ({_WW, _WR}, (_WR,), "g1c", _ISOLATION),
+    ({_WW, _PROCESS}, (_WW, _PROCESS), "g0-process", ""),
+    ({_WW, _WR, _PROCESS}, (_WR, _PROCESS), "g1c-process", _ISOLATION),
+    ({_WW, _TIME}, (_WW, _TIME), "g0-realtime", ""),
+    ({_WW, _WR, _TIME}, (_WR, _TIME), "g1c-realtime", _ISOLATION),
+)
+
+
+def judge(meta: RunMeta, graphs: Sequence[tuple[str, Graph]]) -> list[Anomaly]:
+    """The cycles of a run; `graphs` are those of its partitions."""
+    graphs = [(partition, graph) for partition, graph in sorted(graphs, key=lambda g: g[0])]
+    if not any(graph.ops for _, graph in graphs):
+        return []
+    web = _Web(graphs)
+    told = np.zeros(len(web.about), dtype=bool)
+    found = []
+    for kinds, musts, name, allowed in _FORMS:
+        cycles = list(_cycles(web, kinds, musts, told))
+        if cycles:
+            found.append(_tell(meta, web, name, cycles, allowed))
+    return found
+
+
+def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], told: Mask) -> Iterator[_Edges]:
+    """One short cycle for each knot that was not told under a former name; marks them in `told`."""
+    edges = web.edges.take(np.isin(web.edges.kind, list(kinds)))
+    knot = knots(web.nodes, edges.source, edges.target)
+    # Those of no knot (-1) come first, and are left out by the bounds.
+    inside = edges.take(knot[edges.source] == knot[edges.target])
+    of = knot[inside.source]
+    order = np.argsort(of, kind="stable")
+    bounds = np.searchsorted(of[order], np.arange(of.max() + 2 if len(of) else 1))
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        own = inside.take(order[begin:end])
+        nodes = np.unique(own.source)
+        nodes = nodes[nodes < len(web.about)]
+        if told[nodes].any() or not all((own.kind == must).any() for must in musts):
+            continue
+        told[nodes] = True
+        yield _short_cycle(own, musts[0])
+
+
+def _short_cycle(own: _Edges, must: int) -> _Edges:
+    """A short cycle through an edge of a kind: shortest over the first few such edges."""
+    edges: dict[int, list[tuple[int, int]]] = {}
+    for number, (a, b) in enumerate(zip(own.source.tolist(), own.target.tolist(), strict=True)):
+        edges.setdefault(a, []).append((b, number))
+    best: list[int] = []
+    for number in np.flatnonzero(own.kind == must)[:_TRIED].tolist():
+        back = shortest_path(edges, int(own.target[number]), int(own.source[number]))
+        if back is not None and (not best or len(back) + 1 < len(best)):
+            best = [number, *back]
+    return own.take(np.array(best, np.int64))
+
+
+def _tell(meta: RunMeta, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
+    """The cycles of one name as one anomaly, the shortest first."""
+    cycles = sorted(cycles, key=lambda c: (len(c.kind), c.source.tolist()))
+    witnesses: list[Witness] = []
+    for cycle in cycles:
+        nodes = [n for n in cycle.source.tolist() if n < len(web.about)]
+        witnesses += [_witness(web, node) for node in nodes]
+    message = (
+        f"{plural(len(cycles), 'cycle')} of transactions that no order explains: "
+        f"{'; '.join(_words(web, cycles[0]))}."
+    )
+    first = cycles[0]
+    data = np.flatnonzero(first.offset >= 0)
+    touched = sorted({web.partitions[p] for p in first.partition[data].tolist()})
+    return Anomaly(
+        property=KINDS[name].property,
+        name=name,
+        run=meta.run,
+        jepsen=KINDS[name].jepsen,
+        partition=touched[0] if len(touched) == 1 else "",
+        count=len(cycles),
+        allowed=allowed,
+        verdict=Verdict.VALID if allowed else Verdict.INVALID,
+        message=message,
+        offset=int(first.offset[data[0]]),
+        t_us=witnesses[0].t_us,
+        witnesses=tuple(witnesses[:WITNESS_CAP]),
+    )
+
+
+def _witness(web: _Web, node: int) -> Witness:
+    op, process, client, t0, t1, _ = web.about[node]
+    return Witness(
+        what="transaction", op=op, process=process, client=client, t_us=t1 if t1 >= 0 else t0
+    )
+
+
+def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
+    """Each step of a cycle in words; a way through moments is one step."""
+    left = -1
+    for kind, a, b, place, offset in zip(
+        cycle.kind.tolist(),
+        cycle.source.tolist(),
+        cycle.target.tolist(),
+        cycle.partition.tolist(),
+        cycle.offset.tolist(),
+        strict=True,
+    ):
+        if a < len(web.about):
+            left = a
+        if b >= len(web.about):
+            continue
+        first, then = who(_witness(web, left)), who(_witness(web, b))
+        if kind == _WW:
+            yield f"{first} wrote just before offset {offset} of {web.partitions[place]}, {then}"
+        elif kind == _WR:
+            yield f"{then} read offset {offset} of {web.partitions[place]}, written by {first}"
+        elif kind == _PROCESS:
+            yield f"{first} came before {then} in its process"
+        else:
+            yield f"{first} ended before {then} was invoked"

@@ -1,0 +1,142 @@
+"""Whether a run proved anything: enough acknowledgements, clients that kept on, faults that struck.
+
+A fault counts if it was injected, if its own count of effects (messages dropped or delayed, or
+processes stopped, where there is one) is not zero, and if sends were acknowledged both before and
+after it. A scripted run, whose clients do single operations only, was exercised when each of them
+was begun and ended as it must, and each fault had its effect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, plural
+from checker.evidence.facts import SEND_OP, FaultAction, Kind, Outcome
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import EXERCISE
+from checker.formats.verdict import Anomaly, Witness
+
+MIN_ACKS: Final = 10
+_MOST_SILENT: Final = 1 / 3
+
+
+def judge_run(group: Group) -> Finding:
+    """Judge a whole run."""
+    ops = group.of(Kind.OP)
+    sent = ops.take((ops.value == SEND_OP) & (ops.outcome == Outcome.OK))
+    found = [*_faults(group, sent), *_operations(group, ops)]
+    if not group.meta.scripted:
+        found = [*_acks(group, int(sent.count.sum())), *_silence(group, ops), *found]
+    examined = int(ops.count.sum()) + len(group.meta.faults)
+    return Finding(property=EXERCISE, examined=examined, anomalies=tuple(found))
+
+
+def _acks(group: Group, acknowledged: int) -> list[Anomaly]:
+    if acknowledged >= MIN_ACKS:
+        return []
+    return [
+        anomaly(
+            group,
+            "few-acks",
+            f"Only {plural(acknowledged, 'send')} acknowledged in the whole run, and less than "
+            f"{MIN_ACKS} prove nothing.",
+        )
+    ]
+
+
+def _silence(group: Group, ops: Facts) -> list[Anomaly]:
+    """Clients must keep invoking during the storm, whatever happens to the cluster."""
+    begin, end = group.meta.phases.storm_us, group.meta.phases.heal_us
+    if begin <= 0:
+        return []
+    inside = np.sort(ops.t0[(ops.t0 >= begin) & (ops.t0 <= end)])
+    edges = np.concatenate(([begin], inside, [end]))
+    gaps = np.diff(edges)
+    at = int(np.argmax(gaps))
+    if gaps[at] <= (end - begin) * _MOST_SILENT:
+        return []
+    return [
+        anomaly(
+            group,
+            "clients-stopped",
+            f"No client invoked anything for {gaps[at] / 1e6:.3f} s from "
+            f"{group.seconds(edges[at])} on, more than a third of the storm.",
+            witnesses=[Witness(what="last invocation before the silence", t_us=int(edges[at]))],
+        )
+    ]
+
+
+def _faults(group: Group, sent: Facts) -> list[Anomaly]:
+    """All faults of a schedule file must strike, and half of those drawn at random."""
+    scheduled, lines = group.meta.faults, group.of(Kind.FAULT)
+    missed = [
+        (index, why)
+        for index in range(len(scheduled))
+        if (why := _why_missed(group, lines.take(lines.op == index), sent))
+    ]
+    struck = len(scheduled) - len(missed)
+    if not missed or (group.meta.drawn and struck * 2 >= len(scheduled)):
+        return []
+    index, why = missed[0]
+    first = f"fault {index} ({scheduled[index]}) {why}"
+    name = "few-faults" if group.meta.drawn else "fault-missed"
+    message = (
+        f"Only {struck} of {len(scheduled)} drawn faults struck; {first}."
+        if group.meta.drawn
+        else f"{plural(len(missed), 'fault')} of the schedule did not strike: {first}."
+    )
+    witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
+    return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
+
+
+def _operations(group: Group, ops: Facts) -> list[Anomaly]:
+    """The schedule's own operations must all be begun, and end as it says."""
+    missed = []
+    for step, (what, must) in enumerate(group.meta.operations):
+        ended = ops.outcome[ops.idx == step]
+        if not len(ended):
+            missed.append(f"operation {step} ({what}) was never begun")
+        elif must == "ok" and ended[0] != Outcome.OK:
+            missed.append(f"operation {step} ({what}) was not answered with ok")
+    if not missed:
+        return []
+    return [
+        anomaly(
+            group,
+            "operation-missed",
+            f"{plural(len(missed), 'operation')} of the schedule did not take place: {missed[0]}.",
+            count=len(missed),
+            witnesses=[Witness(what=why) for why in missed],
+        )
+    ]
+
+
+def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
+    """Why one fault does not count, "" if it does."""
+    injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
+    if not len(injected):
+        return _told_instead(lines)
+    effects = lines.outcome == FaultAction.EFFECT
+    if effects.any() and not lines.count[effects].any():
+        return "had no effect"
+    if group.meta.scripted:
+        return ""
+    at = int(lines.t0[injected[0]])
+    if not (sent.t1 <= at).any():
+        return "struck before anything was acknowledged"
+    if not (sent.t1 > at).any():
+        return "was followed by no acknowledgement"
+    return ""
+
+
+def _told_instead(lines: Facts) -> str:
+    """What is on record of a fault that was not injected."""
+    skipped = np.flatnonzero(
+        (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
+    )
+    if not len(skipped):
+        return "was never reached"
+    what = "found no target" if lines.outcome[skipped[0]] == FaultAction.SKIPPED else "missed"
+    return f"{what} ({lines.text[skipped[0]]})"

@@ -1,0 +1,173 @@
+"""How a kernel says what it found: one finding a property and group, and helpers to word it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from checker.evidence.contents import Records
+from checker.evidence.facts import FINAL, Kind, Outcome, hash_text
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import KINDS, WITNESS_CAP
+from checker.formats.verdict import Anomaly, Verdict, Witness
+
+
+class Unclaimed(msgspec.Struct, frozen=True, array_like=True):
+    """A value nobody sent to this partition: phantom or, if sent elsewhere, misrouted."""
+
+    value: int
+    offset: int
+    witness: Witness
+
+
+class Graph(msgspec.Struct, frozen=True, array_like=True):
+    """What operations of one partition have to do with each other, where there are transactions.
+
+    `ops`: op, process, client, invoked, completed (or -1), outcome. `ww`: writer, writer of the
+    next record, its offset. `wr`: writer, reader, offset of the record.
+    """
+
+    ops: tuple[tuple[int, int, str, int, int, int], ...] = ()
+    ww: tuple[tuple[int, int, int], ...] = ()
+    wr: tuple[tuple[int, int, int], ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What one kernel found in one group. `unknown` says why it could not judge all of it.
+
+    `error` is what made the kernel itself fail. Of `unclaimed` values at most a cap is carried,
+    `unclaimed_count` is exact. `graph` is handed on to be joined with those of other partitions.
+    """
+
+    property: str
+    examined: int = 0
+    anomalies: tuple[Anomaly, ...] = ()
+    unknown: str = ""
+    error: str = ""
+    unclaimed: tuple[Unclaimed, ...] = ()
+    unclaimed_count: int = 0
+    graph: Graph | None = None
+
+
+class Kernel(NamedTuple):
+    """A pure function over one group, and the property it judges."""
+
+    property: str
+    judge: Callable[[Group], Finding]
+
+
+def anomaly(
+    group: Group,
+    name: str,
+    message: str,
+    *,
+    count: int = 1,
+    offset: int = -1,
+    witnesses: Iterable[Witness] = (),
+    allowed: str = "",
+) -> Anomaly:
+    """An anomaly of the catalogue; its time is that of its first witness that has one."""
+    kept = tuple(witnesses)[:WITNESS_CAP]
+    return Anomaly(
+        property=KINDS[name].property,
+        name=name,
+        run=group.run,
+        jepsen=KINDS[name].jepsen,
+        partition=group.partition,
+        count=int(count),
+        verdict=Verdict.VALID if allowed else Verdict.INVALID,
+        allowed=allowed,
+        message=message,
+        offset=int(offset),
+        t_us=next((w.t_us for w in kept if w.t_us >= 0), -1),
+        witnesses=kept,
+    )
+
+
+_ENDED = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown outcome", Outcome.FAIL: "failed"}
+
+
+def send_witness(sends: Facts, row: int, *, offset: int = -1, value: int = -1) -> Witness:
+    """A send operation."""
+    outcome = Outcome(int(sends.outcome[row]))
+    done = int(sends.t1[row])
+    return Witness(
+        what=f"send, {_ENDED[outcome]}",
+        op=int(sends.op[row]),
+        process=int(sends.process[row]),
+        client=sends.name(int(sends.client[row])),
+        t_us=done if done >= 0 else int(sends.t0[row]),
+        offset=int(sends.offset[row]) if offset < 0 else int(offset),
+        value=int(sends.value[row]) if value < 0 else int(value),
+    )
+
+
+def read_witness(reads: Facts, row: int, *, offset: int = -1, value: int = -1) -> Witness:
+    """A run of records returned by a read."""
+    return Witness(
+        what="final read" if reads.flags[row] & FINAL else "read",
+        op=int(reads.op[row]),
+        process=int(reads.process[row]),
+        client=reads.name(int(reads.client[row])),
+        node=reads.name(int(reads.node[row])),
+        t_us=int(reads.t1[row]),
+        offset=int(reads.offset[row]) if offset < 0 else int(offset),
+        value=int(reads.value[row]) if value < 0 else int(value),
+        epoch=int(reads.epoch[row]),
+    )
+
+
+_WHAT = {
+    Kind.LOG: "batch in the log",
+    Kind.LOG_REC: "record in the log",
+    Kind.LOG_HEAD: "log",
+    Kind.HW: "high watermark",
+    Kind.APPEND: "append",
+    Kind.ROLE: "role",
+    Kind.PARTITION: "partition change",
+    Kind.CONTROLLER: "controller",
+}
+
+
+def node_witness(facts: Facts, row: int, kind: Kind, what: str = "", **given: int) -> Witness:
+    """Something a node's trace or log says; `given` replaces offset or value."""
+    return Witness(
+        what=what or _WHAT[kind],
+        node=facts.name(int(facts.node[row])),
+        t_us=int(facts.t1[row]),
+        offset=int(given.get("offset", facts.offset[row])),
+        value=int(given.get("value", -1)),
+        epoch=int(facts.epoch[row]),
+        hash=hash_text(int(facts.hash[row])),
+    )
+
+
+def who(witness: Witness) -> str:
+    """An operation in words: "operation 17 of c3 (process 12)"."""
+    return f"operation {witness.op} of {witness.client} (process {witness.process})"
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 record", "1,234 records"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def listing(names: Iterable[str]) -> str:
+    """ "n1", "n1 and n2", "n1, n2 and n3"."""
+    found = list(names)
+    if len(found) < 2:
+        return "".join(found)
+    return f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def node_witness_at(facts: Facts, records: Records, row: int) -> Witness:
+    """A record in a node's log."""
+    return Witness(
+        what="record in the log",
+        node=facts.name(int(records.node[row])),
+        offset=int(records.offset[row]),
+        value=int(records.value[row]),
+        epoch=int(records.epoch[row]),
+    )

@@ -1,0 +1,137 @@
+"""Liveness: progress after the heal, final reads answered, replicas converged, no strange exits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, node_witness, plural, send_witness
+from checker.evidence.contents import NEVER, evidence
+from checker.evidence.facts import Kind, Outcome
+from checker.evidence.group import Group
+from checker.formats.anomalies import LIVENESS
+from checker.formats.verdict import Anomaly, Witness
+
+_CATCH_UP_US: Final = 1_000_000
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    found, unknown = _progress(group)
+    found += _final_reads(group)
+    found += _converged(group)
+    examined = len(group.of(Kind.SEND)) + len(group.of(Kind.LOG_HEAD))
+    return Finding(property=LIVENESS, examined=examined, anomalies=tuple(found), unknown=unknown)
+
+
+def _progress(group: Group) -> tuple[list[Anomaly], str]:
+    """A partition that was written to after the heal acknowledges within the recovery limit."""
+    sends, phases = group.of(Kind.SEND), group.meta.phases
+    heal_us, limit_us = phases.heal_us, group.meta.recovery_limit_ms * 1000
+    if heal_us <= 0 or group.meta.promise.acks == 0:
+        return [], ""  # nothing acknowledges a send with acks=0: whether it got on is not known
+    after = np.flatnonzero(sends.t0 > heal_us)
+    acknowledged = sends.t1[(sends.outcome == Outcome.OK) & (sends.t1 > heal_us)]
+    first = int(acknowledged.min()) if len(acknowledged) else NEVER
+    if not len(after) or first <= heal_us + limit_us:
+        return [], ""
+    last_us = max(int(sends.t0[after].max()), phases.stop_writing_us, phases.end_us)
+    if first == NEVER and last_us < heal_us + limit_us:
+        waited = (last_us - heal_us) / 1e6
+        return [], (
+            f"{group.partition} acknowledged nothing after the heal, but was only written to for "
+            f"{waited:.1f} s of the {limit_us / 1e6:g} s it may take"
+        )
+    came = (
+        f"the first acknowledgement came {(first - heal_us) / 1e6:.3f} s after the heal"
+        if first < NEVER
+        else f"none of {plural(len(after), 'send')} after the heal was acknowledged"
+    )
+    return [
+        anomaly(
+            group,
+            "no-progress",
+            f"{group.partition} made no progress in {limit_us / 1e6:g} s after all faults were "
+            f"healed, {group.seconds(heal_us)} into the storm: {came}.",
+            count=len(after),
+            witnesses=[send_witness(sends, int(row)) for row in after],
+        )
+    ], ""
+
+
+def _final_reads(group: Group) -> list[Anomaly]:
+    """A partition with acknowledged records answers at least one final read."""
+    known = evidence(group)
+    acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
+    phases = group.meta.phases
+    reached = phases.final_us > 0 and phases.end_us > phases.final_us
+    if not reached or not len(acknowledged) or len(known.final_reads):
+        return []
+    return [
+        anomaly(
+            group,
+            "final-reads-stuck",
+            f"No final read of {group.partition} was answered in "
+            f"{(phases.end_us - phases.final_us) / 1e6:.1f} s after all faults were healed.",
+            witnesses=[send_witness(known.sends, int(acknowledged[-1]))],
+        )
+    ]
+
+
+def _converged(group: Group) -> list[Anomaly]:
+    """All replicas hold the whole log once they were all in sync, or had the recovery limit."""
+    heads, phases = group.owing, group.meta.phases
+    if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
+        return []
+    due_us = max(group.meta.convergence_due_us, phases.stop_writing_us + _CATCH_UP_US)
+    if phases.end_us < due_us or heads.leo.min() == heads.leo.max():
+        return []
+    longest = int(heads.leo.max())
+    behind = np.flatnonzero(heads.leo < longest)
+    ends = ", ".join(
+        f"{heads.name(int(heads.node[r]))} at {heads.leo[r]}" for r in range(len(heads))
+    )
+    return [
+        anomaly(
+            group,
+            "not-converged",
+            f"The replicas of {group.partition} did not converge in "
+            f"{(phases.end_us - phases.heal_us) / 1e6:.1f} s after the heal: logs end with {ends}.",
+            count=len(behind),
+            offset=int(heads.leo.min()),
+            witnesses=[
+                node_witness(heads, int(r), Kind.LOG_HEAD, offset=int(heads.leo[r]))
+                for r in range(len(heads))
+            ],
+        )
+    ]
+
+
+def judge_run(group: Group) -> Finding:
+    """Judge the whole run: every process that ended was asked to."""
+    exits = group.of(Kind.EXIT)
+    wrong = np.flatnonzero(exits.flags == 0)
+    anomalies: tuple[Anomaly, ...] = ()
+    if len(wrong):
+        first = int(wrong[0])
+        witnesses = [
+            Witness(
+                what=f"exit with code {exits.value[row]}",
+                node=exits.name(int(exits.node[row])),
+                t_us=int(exits.t1[row]),
+            )
+            for row in wrong
+        ]
+        anomalies = (
+            anomaly(
+                group,
+                "unexplained-exit",
+                f"{witnesses[0].node} ended by itself with code {exits.value[first]} "
+                f"{group.seconds(exits.t1[first])} into the storm "
+                f"({plural(len(wrong), 'such exit')}).",
+                count=len(wrong),
+                witnesses=witnesses,
+            ),
+        )
+    return Finding(property=LIVENESS, examined=len(exits), anomalies=anomalies)

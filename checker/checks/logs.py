@@ -1,0 +1,155 @@
+"""Invariants of one replica's log: no holes, rising epochs, sound bytes, epoch cache as due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, node_witness, plural
+from checker.evidence.contents import first_of
+from checker.evidence.facts import I64, Kind
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import LOG
+from checker.formats.verdict import Anomaly, Witness
+
+
+def judge(group: Group) -> Finding:
+    """Judge the logs of all replicas of one partition."""
+    heads, logs, cache = group.of(Kind.LOG_HEAD), group.of(Kind.LOG), group.of(Kind.EPOCH)
+    found: dict[str, list[Anomaly]] = {}
+    for row in range(len(heads)):
+        # What a broken dump lacks must not look like a hole in the log.
+        if not heads.flags[row]:
+            continue
+        node = heads.node[row]
+        own = logs.take(logs.node == node)
+        for each in _of_replica(group, heads, row, own, cache.take(cache.node == node)):
+            found.setdefault(each.name, []).append(each)
+    return Finding(
+        property=LOG, examined=len(logs), anomalies=tuple(_joined(same) for same in found.values())
+    )
+
+
+def _joined(same: list[Anomaly]) -> Anomaly:
+    """The same anomaly of several replicas as one."""
+    if len(same) == 1:
+        return same[0]
+    witnesses: tuple[Witness, ...] = sum((a.witnesses[:8] for a in same), ())
+    return Anomaly(
+        property=same[0].property,
+        name=same[0].name,
+        run=same[0].run,
+        partition=same[0].partition,
+        count=sum(a.count for a in same),
+        message=same[0].message,
+        offset=min(a.offset for a in same),
+        t_us=same[0].t_us,
+        witnesses=witnesses[:32],
+    )
+
+
+def _of_replica(
+    group: Group, heads: Facts, row: int, log: Facts, cache: Facts
+) -> Iterator[Anomaly]:
+    """All that is wrong with one replica's log."""
+    node, of = heads.name(int(heads.node[row])), group.partition
+    expected = np.concatenate((heads.offset[row : row + 1], log.end[:-1]))[: len(log)]
+    holes = np.flatnonzero(log.offset != expected)
+    if len(holes):
+        at = int(holes[0])
+        yield _tell(
+            group,
+            "log-hole",
+            log,
+            holes,
+            f"The log of {of} on {node} is not contiguous: a batch begins at {log.offset[at]} "
+            f"where {expected[at]} was due.",
+        )
+    end = int(log.end[-1]) if len(log) else int(heads.offset[row])
+    if heads.leo[row] >= 0 and end != heads.leo[row]:
+        yield _tell(
+            group,
+            "log-hole",
+            heads,
+            np.array([row]),
+            f"The log of {of} on {node} is said to end at {heads.leo[row]}, and its batches end "
+            f"at {end}.",
+        )
+    if heads.hw[row] > heads.leo[row] >= 0:
+        yield _tell(
+            group,
+            "hw-beyond-log",
+            heads,
+            np.array([row]),
+            f"The high watermark of {of} on {node} is {heads.hw[row]}, and its log ends at "
+            f"{heads.leo[row]}.",
+        )
+    back = np.flatnonzero((log.epoch[1:] < log.epoch[:-1]) & (log.epoch[1:] >= 0)) + 1
+    if len(back):
+        at = int(back[0])
+        yield _tell(
+            group,
+            "epoch-regression",
+            log,
+            back,
+            f"Leader epochs go back along the log of {of} on {node}: from {log.epoch[at - 1]} to "
+            f"{log.epoch[at]} at offset {log.offset[at]}.",
+        )
+    corrupt = np.flatnonzero((log.hash2 != 0) & (log.hash2 != log.hash))
+    if len(corrupt):
+        yield _tell(
+            group,
+            "corrupt-batch",
+            log,
+            corrupt,
+            f"{plural(len(corrupt), 'stored prefix hash')} of {of} on {node} not that of the "
+            f"stored bytes, first of the batch at offset {log.offset[corrupt[0]]}: bytes changed "
+            "after they were written.",
+        )
+    if (wrong := _cache_mismatch(log, cache)) is not None:
+        yield _tell(
+            group,
+            "epoch-cache-mismatch",
+            heads,
+            np.array([row]),
+            f"The epoch cache of {of} on {node} {wrong}.",
+        )
+
+
+def _tell(group: Group, name: str, facts: Facts, rows: I64, message: str) -> Anomaly:
+    kind = Kind.LOG_HEAD if name in ("hw-beyond-log", "epoch-cache-mismatch") else Kind.LOG
+    return anomaly(
+        group,
+        name,
+        message,
+        count=len(rows),
+        offset=int(facts.offset[rows[0]]),
+        witnesses=[node_witness(facts, int(row), kind) for row in rows],
+    )
+
+
+def _cache_mismatch(log: Facts, cache: Facts) -> str | None:
+    """How the epoch cache differs from one recomputed from the batches; None if it does not.
+
+    A leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of
+    the log need no batch.
+    """
+    stamped = log.take(log.epoch >= 0)
+    if not len(stamped) or not len(cache):
+        return None
+    starts = first_of(stamped.epoch)
+    due = list(zip(stamped.epoch[starts].tolist(), stamped.offset[starts].tolist(), strict=True))
+    leo = int(log.end[-1])
+    kept = [
+        (epoch, start)
+        for epoch, start in zip(cache.epoch.tolist(), cache.offset.tolist(), strict=True)
+        if start < leo
+    ]
+    if kept == due:
+        return None
+    differ = next((i for i, (a, b) in enumerate(zip(kept, due, strict=False)) if a != b), None)
+    at = min(len(kept), len(due)) if differ is None else differ
+    has = f"epoch {kept[at][0]} from {kept[at][1]}" if at < len(kept) else "no more entries"
+    should = f"epoch {due[at][0]} from {due[at][1]}" if at < len(due) else "no more entries"
+    return f"has {has} where its batches have {should}"

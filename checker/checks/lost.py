@@ -1,0 +1,227 @@
+"""No lost acknowledged write, in four forms: lost, tail-lost, vanished, unseen.
+
+A record is owed if its send was acknowledged, or ended unknown but one of its records was read (one
+visible record proves its operation). The first three are proofs; `unseen` says only that nobody
+got it. Whatever is missing is looked up in the replicas' logs: gone everywhere, or undelivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checker.checks.findings import (
+    Finding,
+    anomaly,
+    listing,
+    node_witness_at,
+    plural,
+    read_witness,
+    send_witness,
+    who,
+)
+from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, evidence, expand, find
+from checker.evidence.facts import I64, Outcome
+from checker.evidence.group import Group, Mask
+from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
+from checker.formats.verdict import Anomaly, Witness
+from harness.formats.history import show_value
+
+_WEAK = "acks 0 or 1 do not promise that the record survives"
+
+
+@dataclass(frozen=True)
+class _Owed:
+    """Records owed, one a row: the row of their send, value, acknowledged offset (-1: unknown)."""
+
+    send: I64
+    value: I64
+    offset: I64
+    weak: Mask
+
+    def where(self, mask: Mask | I64) -> _Owed:
+        return _Owed(self.send[mask], self.value[mask], self.offset[mask], self.weak[mask])
+
+    def __len__(self) -> int:
+        return len(self.send)
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    owed, last, read = _owed(known)
+    highest_read = _highest_read(known)
+    absent = _absent(group, known, owed.value)
+    below = ~read & (last >= 0) & (last <= highest_read)
+    if not group.history_whole:
+        below &= absent
+    gone = ~read & ~below & absent
+    reused = gone & np.isin(owed.offset, known.log_records.offset)
+    lost, tail = below | reused, gone & ~reused
+    acknowledged = known.sends.outcome[owed.send] == Outcome.OK
+    missing = ~read & ~lost & ~tail & acknowledged
+    finals = group.meta.phases.final_us > 0 or len(known.final_reads) > 0
+    finals |= group.meta.complete_reads
+    found: list[Anomaly] = []
+    for name, mask in (("lost", lost), ("tail-lost", tail)):
+        found += _each_promise(group, known, owed.where(mask), name)
+    found += _vanished(group, known)
+    unknown = ""
+    if finals and group.history_whole:
+        found += _each_promise(group, known, owed.where(missing), "unseen")
+    elif missing.any() and not group.logs_complete:
+        unknown = (
+            f"{plural(int(missing.sum()), 'acknowledged record')} of {group.partition} were never "
+            "read, and without a whole history, final reads or all logs nothing tells whether "
+            "they are lost"
+        )
+    return Finding(
+        property=LOST_WRITES, examined=len(owed), anomalies=tuple(found), unknown=unknown
+    )
+
+
+def _owed(known: Evidence) -> tuple[_Owed, I64, Mask]:
+    """The records owed; the highest offset each is known at (or -1); whether an ok read got it."""
+    rows = np.flatnonzero(known.committed)
+    run, place = expand(known.sends.count[rows])
+    send = rows[run]
+    value = known.sends.value[send] + place
+    base = known.sends.offset[send]
+    owed = _Owed(send, value, np.where(base >= 0, base + place, -1), known.sends.idx[send] != -1)
+    at = find(known.values.value, value)
+    last = np.append(known.values.last, -1)[at]
+    read = (np.append(known.values.flags, 0)[at] & READ_OK) != 0
+    return owed, last, read
+
+
+def _highest_read(known: Evidence) -> int:
+    """The highest first offset of a value that an ok read returned; -1 if there is none."""
+    read = known.values.first[(known.values.flags & READ_OK) != 0]
+    return int(read.max()) if len(read) else -1
+
+
+def _absent(group: Group, known: Evidence, values: I64) -> Mask:
+    """Which values certainly are in no replica's log."""
+    if not group.logs_complete:
+        return np.zeros(len(values), dtype=bool)
+    found: Mask = find(known.logged_values, values) < 0
+    return found
+
+
+def _each_promise(group: Group, known: Evidence, missing: _Owed, name: str) -> list[Anomaly]:
+    """The records acknowledged with acks=all, and apart from them those with weaker acks."""
+    found = []
+    for mask, allowed in ((~missing.weak, ""), (missing.weak, _WEAK)):
+        if mask.any():
+            found.append(_missing(group, known, missing.where(mask), name, allowed))
+    return found
+
+
+def _missing(group: Group, known: Evidence, missing: _Owed, name: str, allowed: str) -> Anomaly:
+    """One anomaly for records that nobody read."""
+    order = np.lexsort((missing.value, missing.offset))
+    first = missing.where(order)
+    value, offset = int(first.value[0]), int(first.offset[0])
+    told = send_witness(known.sends, int(first.send[0]), offset=offset, value=value)
+    witnesses = [told, *_instead(known, offset, value)]
+    for i in range(1, min(len(first), WITNESS_CAP)):
+        at, its = int(first.offset[i]), int(first.value[i])
+        witnesses.append(send_witness(known.sends, int(first.send[i]), offset=at, value=its))
+    records = plural(len(missing), "acknowledged record")
+    opening = {
+        "lost": f"{records} of {group.partition} lost",
+        "tail-lost": f"{records} at the end of {group.partition} lost",
+        "unseen": f"{records} of {group.partition} never delivered",
+    }[name]
+    at_offset = f" at offset {offset}," if offset >= 0 else ""
+    ended = known.sends.outcome[first.send[0]] == Outcome.OK
+    verb = "was acknowledged" if ended else "was committed (a record of its batch was read)"
+    return anomaly(
+        group,
+        name,
+        f"{opening}: value {show_value(value)}, sent by {who(told)}, {verb}{at_offset} "
+        f"{group.seconds(told.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
+        f"{_triage(group, known, missing.value, value)}",
+        count=len(missing),
+        offset=offset,
+        witnesses=witnesses,
+        allowed=allowed,
+    )
+
+
+def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
+    """Who has another value at this offset: a read if there is one, else a log."""
+    if offset < 0:
+        return []
+    here = known.read_records
+    others = here.value[(here.offset == offset) & (here.value != value)]
+    if len(others):
+        other = int(others[0])
+        row = known.read_row(offset=offset, value=other)
+        return [read_witness(known.reads, row, offset=offset, value=other)]
+    logged = known.log_records
+    rows = np.flatnonzero((logged.offset == offset) & (logged.value != value))
+    return [node_witness_at(known.logs, logged, int(rows[0]))] if len(rows) else []
+
+
+def _instead_text(witnesses: list[Witness]) -> str:
+    """What is there instead, in words."""
+    for witness in witnesses:
+        if witness.op >= 0 and "read" in witness.what:
+            return f", but {who(witness)} read value {show_value(witness.value)} there"
+        if witness.node:
+            return f", but {witness.node}'s log has value {show_value(witness.value)} there"
+    return ""
+
+
+def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
+    """Where the records are: gone everywhere, or only undelivered."""
+    if not group.dumped:
+        return "no replica's log is there to look it up in."
+    held = int(np.isin(values, known.logged_values).sum())
+    looked = listing(group.dumped)
+    if not held:
+        scope = "gone everywhere" if group.logs_complete else "in none of the logs we have"
+        which = "it is" if len(values) == 1 else "all are"
+        return f"{which} {scope} (logs of {looked})."
+    holders = known.holders(first)
+    where = listing(f"{node} at offset {offset}" for node, offset in holders)
+    of_first = f"the first is held by {where}" if holders else "the first is in no log"
+    return f"only undelivered: {held:,} of {len(values):,} in some log, {of_first}."
+
+
+def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
+    """Values that an ok read returned and that later were not there any more."""
+    values = known.values_read
+    was_read = ((values.flags & READ_FINAL) == 0) & (known.writer(values.value) >= 0)
+    absent = _absent(group, known, values.value)
+    gone = was_read & absent
+    finals = known.final_reads
+    if len(finals) and group.history_whole:
+        starts = finals.leo[finals.leo >= 0]
+        from_offset = int(starts.min()) if len(starts) else 0
+        passed = (values.first >= from_offset) & (values.first < known.final_end)
+        below_hw = values.first >= int(finals.hw.max()) if (finals.hw >= 0).any() else False
+        gone |= was_read & (passed | (below_hw & (not group.dumped)))
+    rows = np.flatnonzero(gone)
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((values.value[rows], values.first[rows]))]
+    witnesses = []
+    for row in rows[:WITNESS_CAP]:
+        offset, value = int(values.first[row]), int(values.value[row])
+        read = known.read_row(offset=offset, value=value)
+        witnesses.append(read_witness(known.reads, read, offset=offset, value=value))
+    first, value = witnesses[0], int(values.value[rows[0]])
+    message = (
+        f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "
+        f"{who(first)} read value {show_value(value)} at offset {first.offset}, "
+        f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
+        f"{_triage(group, known, values.value[rows], value)}"
+    )
+    return [
+        anomaly(
+            group, "vanished", message, count=len(rows), offset=first.offset, witnesses=witnesses
+        )
+    ]

@@ -1,0 +1,165 @@
+"""Leadership as traces tell it: one leader an epoch, elected from ISR or ELR, ISR in replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, listing, node_witness
+from checker.evidence.contents import first_of
+from checker.evidence.facts import Kind
+from checker.evidence.group import Facts, Group
+from checker.evidence.sorting import distinct, order_of
+from checker.formats.anomalies import LOG
+from checker.formats.verdict import Anomaly, Witness
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
+    roles, appends = group.of(Kind.ROLE), group.of(Kind.APPEND)
+    controllers = group.of(Kind.CONTROLLER)
+    leaders, writers = roles.take(roles.flags != 0), appends.take(appends.flags != 0)
+    found = list(_two_leaders(group, leaders, writers))
+    found += _two_controllers(group, controllers.take(controllers.flags != 0))
+    changes = group.of(Kind.PARTITION)
+    found += _elections(group, changes)
+    return Finding(
+        property=LOG, examined=len(roles) + len(controllers) + len(changes), anomalies=tuple(found)
+    )
+
+
+def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
+    """Epochs that more than one node claims, each with the first row of each node."""
+    if not len(facts):
+        return []
+    known = np.flatnonzero(facts.epoch >= 0)
+    order = known[order_of((facts.epoch[known], facts.node[known]))]
+    epoch, node = facts.epoch[order], facts.node[order]
+    claims = np.union1d(first_of(epoch), first_of(node))
+    claimed = epoch[claims]
+    double = distinct(claimed[1:][claimed[1:] == claimed[:-1]])
+    return [(each, order[claims[claimed == each]].tolist()) for each in double.tolist()]
+
+
+def _two_leaders(group: Group, roles: Facts, appends: Facts) -> Iterator[Anomaly]:
+    """Two nodes led, or appended as leader, in the same leader epoch."""
+    for facts, kind, did in (
+        (roles, Kind.ROLE, "became leader"),
+        (appends, Kind.APPEND, "appended as leader"),
+    ):
+        if double := _one_each(facts):
+            epoch, rows = double[0]
+            witnesses = [node_witness(facts, r, kind, did) for _, rs in double for r in rs]
+            nodes = listing(w.node for w in witnesses[: len(rows)])
+            yield anomaly(
+                group,
+                "two-leaders",
+                f"{nodes} all {did} of {group.partition} in the one epoch {epoch}, first "
+                f"{group.seconds(min(w.t_us for w in witnesses[: len(rows)]))} into the storm.",
+                count=len(double),
+                offset=witnesses[0].offset,
+                witnesses=witnesses,
+            )
+            return
+
+
+def _two_controllers(group: Group, active: Facts) -> list[Anomaly]:
+    """Two voters were the controller in the same term."""
+    double = _one_each(active)
+    if not double:
+        return []
+    witnesses = [
+        node_witness(active, row, Kind.CONTROLLER, "became controller")
+        for _, rows in double
+        for row in rows
+    ]
+    term, rows = double[0]
+    return [
+        anomaly(
+            group,
+            "two-controllers",
+            f"{listing(w.node for w in witnesses[: len(rows)])} were controller in the one term "
+            f"{term}.",
+            count=len(double),
+            witnesses=witnesses,
+        )
+    ]
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    leader: str
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known_elr: tuple[str, ...]
+    replicas: tuple[str, ...]
+    removing: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+
+
+def _may_lead(was: _Membership, now: _Membership) -> set[str]:
+    """Whom a clean election, or a recovery, between these two records can choose.
+
+    The record that completes a reassignment takes in what its leader proposed with it: if that
+    leader is among those removed, its successor comes from the ISR of this very record.
+    """
+    found = {*was.isr, *was.elr} or {*was.last_known_elr}
+    stays = {*was.replicas} - {*was.removing}
+    completed = bool(was.removing) and not now.removing and {*now.replicas} == stays
+    if completed and was.leader in was.removing:
+        found |= {*now.isr}
+    return found
+
+
+def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
+    """Each committed change of the partition against the one before it."""
+    decoder = msgspec.json.Decoder(_Membership)
+    # Every voter may tell of a change; a partition epoch names one.
+    _, first = np.unique(changes.value, return_index=True)
+    outside: list[tuple[str, Witness]] = []
+    strangers: list[tuple[str, Witness]] = []
+    away: list[tuple[str, Witness]] = []
+    before: tuple[int, int, _Membership] | None = None
+    for row in first.tolist():
+        now, number = decoder.decode(changes.text[row]), int(changes.value[row])
+        witness = node_witness(changes, row, Kind.PARTITION)
+        when = f"{group.seconds(witness.t_us)} into the storm"
+        foreign = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
+        if foreign:
+            strangers.append(
+                (
+                    f"{listing(foreign)} in the ISR of {group.partition}, {when}, and no replica "
+                    "of it.",
+                    witness,
+                )
+            )
+        # The last member may stay where there is no ELR: it alone can lead again.
+        silent = [m for m in now.isr if m in now.fenced] if len(now.isr) > 1 else []
+        if silent:
+            away.append(
+                (f"{listing(silent)} in the ISR of {group.partition}, {when}, and fenced.", witness)
+            )
+        if before is not None and before[0] + 1 == number:
+            was, epoch = before[2], before[1]
+            elected = now.leader and now.leader != was.leader and changes.epoch[row] > epoch
+            if elected and now.leader not in _may_lead(was, now):
+                outside.append(
+                    (
+                        f"{now.leader} was elected leader of {group.partition} in epoch "
+                        f"{changes.epoch[row]}, {when}, from outside ISR "
+                        f"({listing(was.isr) or 'empty'}) and ELR "
+                        f"({listing(was.elr) or 'empty'}).",
+                        witness,
+                    )
+                )
+        before = (number, int(changes.epoch[row]), now)
+    for name, found in (
+        ("leader-outside-isr", outside),
+        ("isr-outside-replicas", strangers),
+        ("fenced-in-isr", away),
+    ):
+        if found:
+            yield anomaly(
+                group, name, found[0][0], count=len(found), witnesses=[w for _, w in found]
+            )

@@ -1,0 +1,172 @@
+"""Polls in order: skips and steps back, between polls of one process and inside one poll.
+
+All deltas are in dense indices: positions among the offsets anybody has evidence for, so that a gap
+nobody knows a record in is no skip. From Jepsen's Kafka checker, with two changes: an empty answer
+does not become a baseline (it would hide the next skip), and a record is placed by its own offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, plural, read_witness, who
+from checker.evidence.contents import Evidence, evidence, first_of
+from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
+from checker.evidence.group import Facts, Group, Mask
+from checker.formats.anomalies import OFFSETS, WITNESS_CAP
+from checker.formats.verdict import Anomaly
+
+_WEAK = "it passed over records that were only acknowledged, with acks 0 or 1, and may be lost"
+_SUBSCRIBED = "a subscribed consumer may be moved by a rebalance"
+
+
+@dataclass(frozen=True)
+class _Polls:
+    """One row a poll (op) that returned records, in order of process and op."""
+
+    first_row: I64
+    last_row: I64
+    op: I64
+    process: I64
+    ok: Mask
+    follows: Mask
+    first: I64
+    last: I64
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    reads = known.reads_by_process.take(known.reads_by_process.count > 0)
+    if not len(reads):
+        return Finding(property=OFFSETS)
+    first = known.dense(reads.offset)
+    # Every offset of a run has evidence, the run itself: dense indices rise by one inside it.
+    last = first + reads.count - 1
+    found = [
+        *_inside(group, known, reads, first, last),
+        *_between(group, known, reads, _polls(reads, first, last)),
+    ]
+    examined = int((known.reads.count > 0).sum()) + known.left_out
+    return Finding(property=OFFSETS, examined=examined, anomalies=tuple(found))
+
+
+def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
+    """Runs of records joined to polls."""
+    starts = first_of(reads.op)
+    ends = np.concatenate((starts[1:], [len(reads)])) - 1
+    return _Polls(
+        first_row=starts,
+        last_row=ends,
+        op=reads.op[starts],
+        process=reads.process[starts],
+        ok=reads.outcome[starts] == Outcome.OK,
+        follows=(reads.flags[starts] & FOLLOWS) != 0,
+        first=first[starts],
+        last=last[ends],
+    )
+
+
+def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
+    """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
+    settled = (reads.flags & REBALANCED) == 0
+    later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & settled[1:]) + 1
+    delta = first[later] - last[later - 1]
+    back, ahead = later[delta < 1], later[delta > 1]
+    weak = _over_weak(known, reads, ahead - 1, ahead)
+    found = []
+    for name, rows, allowed in (
+        ("int-nonmonotonic-poll", back, ""),
+        ("int-poll-skip", ahead[~weak], ""),
+        ("int-poll-skip", ahead[weak], _WEAK),
+    ):
+        if len(rows):
+            found.append(_tell(group, reads, name, rows - 1, rows, allowed))
+    return found
+
+
+def _over_weak(known: Evidence, reads: Facts, before: I64, after: I64) -> Mask:
+    """Which of these pairs of runs have nothing between them but weak acknowledgements.
+
+    What acks 0 or 1 acknowledged may be lost, and its offset be a gap ever after.
+    """
+    sure = known.sure_offsets
+    passed = np.searchsorted(sure, reads.offset[after]) - np.searchsorted(sure, reads.end[before])
+    weak: Mask = passed <= 0
+    return weak
+
+
+def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list[Anomaly]:
+    """Between a poll and the last ok poll of the same process since its position was dropped."""
+    ordinal = np.arange(len(polls.op))
+    resets, subscribed = _resets(group.of(Kind.RESET), polls)
+    latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
+    baseline = np.concatenate(([-1], latest_ok[:-1]))
+    # Where sound polls before it were left out, it followed the last of them soundly.
+    usable = (baseline >= 0) & ~polls.follows
+    usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
+    rows = np.flatnonzero(usable)
+    delta = polls.first[rows] - polls.last[baseline[rows]]
+    before, after = polls.last_row[baseline[rows]], polls.first_row[rows]
+    moved, back, ahead = subscribed[rows], delta < 1, delta > 1
+    weak = _over_weak(known, reads, before, after)
+    found = []
+    for name, which, allowed in (
+        ("nonmonotonic-poll", back & ~moved, ""),
+        ("nonmonotonic-poll", back & moved, _SUBSCRIBED),
+        ("poll-skip", ~moved & ~weak, ""),  # to pass over anything is to be ahead
+        ("poll-skip", ahead & ~moved & weak, _WEAK),
+        ("poll-skip", ahead & moved, _SUBSCRIBED),
+    ):
+        if which.any():
+            found.append(_tell(group, reads, name, before[which], after[which], allowed))
+    return found
+
+
+def _resets(resets: Facts, polls: _Polls) -> tuple[I64, Mask]:
+    """For each poll: how often its process had dropped its position, whether it was subscribed.
+
+    An assign or subscribe keeps the position in the partitions it names and drops it in others.
+    """
+    count = np.zeros(len(polls.op), np.int64)
+    subscribed = np.zeros(len(polls.op), dtype=bool)
+    for process in np.unique(resets.process):
+        mine = resets.take(resets.process == process)
+        here = np.flatnonzero(polls.process == process)
+        dropped = np.concatenate(([0], np.cumsum(mine.count == 0)))
+        before = np.searchsorted(mine.op, polls.op[here])
+        count[here] = dropped[before]
+        subscribed[here] = (before > 0) & (mine.value[np.maximum(before - 1, 0)] == 1)
+    return count, subscribed
+
+
+def _tell(group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str) -> Anomaly:
+    """Pairs of runs (`before`, `after`) that do not follow each other, as one anomaly."""
+    order = np.lexsort((reads.op[after], reads.offset[after]))
+    before, after = before[order], after[order]
+    witnesses = []
+    for i in range(min(len(after), WITNESS_CAP // 2)):
+        last = int(reads.end[before[i]]) - 1
+        span = int(reads.value[before[i]])
+        value = span + int(reads.count[before[i]]) - 1 if span >= 0 else span
+        witnesses.append(read_witness(reads, int(after[i])))
+        witnesses.append(read_witness(reads, int(before[i]), offset=last, value=value))
+    now, then = witnesses[:2]
+    skipped = "skipped records" if name.endswith("skip") else "went back or repeated"
+    where = "inside one poll" if name.startswith("int-") else "between polls"
+    message = (
+        f"{plural(len(after), 'time')} a consumer of {group.partition} {skipped} {where}: "
+        f"{who(now)} got offset {now.offset} after offset {then.offset}, "
+        f"{group.seconds(now.t_us)} into the storm."
+    )
+    return anomaly(
+        group,
+        name,
+        message,
+        count=len(after),
+        offset=now.offset,
+        witnesses=witnesses,
+        allowed=allowed,
+    )

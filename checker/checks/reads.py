@@ -1,0 +1,157 @@
+"""Reads never reach beyond the high watermark (neither the one the answer states, nor the highest
+one that any replica had established when the answer arrived), and are as fresh as promised."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, node_witness, plural, read_witness, who
+from checker.evidence.contents import Evidence, evidence
+from checker.evidence.facts import I64, Kind, Outcome
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import READS, WITNESS_CAP
+from checker.formats.verdict import Anomaly
+
+_NO_LIMIT: Final = np.iinfo(np.int64).max
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    reads = known.reads.take(known.reads.outcome == Outcome.OK)
+    found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
+    examined = int((reads.count > 0).sum()) + known.left_out
+    return Finding(property=READS, examined=examined, anomalies=tuple(found))
+
+
+def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
+    """Records at or above the HW.
+
+    A broker writes its trace before it sends what the trace tells of, on the clock the client uses
+    too, so an HW event later than the answer cannot excuse it. That needs every replica's trace.
+    """
+    reads = reads.take(reads.count > 0)
+    stated = np.where(reads.hw >= 0, reads.hw, _NO_LIMIT)
+    limit = np.minimum(stated, _established(group, reads))
+    beyond = np.clip(reads.end - np.maximum(reads.offset, limit), 0, None)
+    rows = np.flatnonzero(beyond > 0)
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    offset = max(int(limit[first]), int(reads.offset[first]))
+    witnesses = [
+        read_witness(
+            reads,
+            int(r),
+            offset=max(int(limit[r]), int(reads.offset[r])),
+            value=int(reads.value[r]) + max(int(limit[r] - reads.offset[r]), 0),
+        )
+        for r in rows[: WITNESS_CAP - 1]
+    ]
+    events = group.of(Kind.HW)
+    then = np.flatnonzero((events.t1 > reads.t1[first]) & (events.hw > offset))
+    if len(then):
+        row = int(then[0])
+        witnesses.append(node_witness(events, row, Kind.HW, offset=int(events.hw[row])))
+    mark = int(limit[first])
+    source = (
+        f"though the answer itself states {mark}"
+        if stated[first] == mark
+        else f"when {mark} was the highest that any replica had established"
+    )
+    told = witnesses[0]
+    message = (
+        f"{plural(int(beyond.sum()), 'record')} of {group.partition} read beyond the high "
+        f"watermark: {who(told)} got offset {offset} from {told.node or 'a broker'} "
+        f"{group.seconds(told.t_us)} into the storm, {source}."
+    )
+    return [
+        anomaly(
+            group,
+            "read-beyond-hw",
+            message,
+            count=int(beyond.sum()),
+            offset=offset,
+            witnesses=witnesses,
+        )
+    ]
+
+
+def _established(group: Group, reads: Facts) -> I64:
+    """The highest HW any replica had announced when each read completed; no limit if unknown."""
+    events = group.of(Kind.HW)
+    if not group.trace_complete or "hw" not in group.meta.capabilities:
+        return np.full(len(reads), _NO_LIMIT)
+    highest = np.concatenate(([0], np.maximum.accumulate(events.hw))) if len(events) else None
+    if highest is None:
+        return np.zeros(len(reads), np.int64)
+    found: I64 = highest[np.searchsorted(events.t1, reads.t1, side="right")]
+    return found
+
+
+def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
+    """Answers that end below what was known longer ago than the promise allows.
+
+    The end of the log as an answer knows it is the HW it states, or, where it states none and has
+    no records, where it was asked to start.
+    """
+    bound_us = group.meta.promise.staleness_ms * 1000
+    moments = known.moments.take(known.moments.strong)
+    if bound_us < 0 or not len(moments.t_us):
+        return []
+    end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
+    farthest = np.maximum.accumulate(moments.offset)
+    before = np.searchsorted(moments.t_us, reads.t0 - bound_us, side="left")
+    behind = farthest[np.maximum(before - 1, 0)] + 1 - end
+    late = (end >= 0) & (before > 0) & (behind > 0)
+    # One row an answer: all its runs state the same end.
+    rows = np.flatnonzero(late & (reads.idx == 0))
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    told = read_witness(reads, first, offset=int(end[first]))
+    at = int(np.argmax(farthest > end[first]))
+    message = (
+        f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
+        f"{who(told)} was told by {told.node or 'a broker'} {group.seconds(told.t_us)} into the "
+        f"storm that the log ends at {told.offset}, though offset {moments.offset[at]} was known "
+        f"{group.seconds(moments.t_us[at])} into it."
+    )
+    witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
+    return [
+        anomaly(
+            group, "stale-read", message, count=len(rows), offset=told.offset, witnesses=witnesses
+        )
+    ]
+
+
+def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
+    """A client saw the HW go back: a new leader may begin with an older one."""
+    reads = known.reads_by_process
+    reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
+    back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
+    rows = np.flatnonzero(back) + 1
+    if not len(rows):
+        return []
+    rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
+    first = int(rows[0])
+    told = read_witness(reads, first, offset=int(reads.hw[first]))
+    message = (
+        f"{plural(len(rows), 'time')} the high watermark of {group.partition} went back for a "
+        f"client: {who(told)} was told {int(reads.hw[first])} by {told.node or 'a broker'} after "
+        f"{int(reads.hw[first - 1])} by {reads.name(int(reads.node[first - 1])) or 'a broker'}."
+    )
+    return [
+        anomaly(
+            group,
+            "hw-regression",
+            message,
+            count=len(rows),
+            offset=told.offset,
+            witnesses=[told, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
+        )
+    ]

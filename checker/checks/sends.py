@@ -1,0 +1,190 @@
+"""Appends in order: of one process, inside one operation, and in real time across producers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checker.checks.findings import Finding, anomaly, plural, read_witness, send_witness, who
+from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
+from checker.evidence.facts import I64, Outcome
+from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.sorting import order_of
+from checker.formats.anomalies import OFFSETS, WITNESS_CAP
+from checker.formats.verdict import Anomaly
+from harness.formats.history import show_value
+
+_ALL_ACKS = -1
+_WEAK = "acks 0 or 1 do not promise that a record keeps its place"
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    found = [*_of_process(group, known), *_inside(group, known), *_realtime(group, known)]
+    return Finding(property=OFFSETS, examined=len(known.sends), anomalies=tuple(found))
+
+
+def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
+    """nonmonotonic-send: an operation's first send lands at or before the previous one's last."""
+    sends, base = known.sends, known.bases
+    placed = np.flatnonzero((sends.outcome != Outcome.FAIL) & (sends.count > 0) & (base >= 0))
+    order = placed[order_of((sends.process[placed], sends.op[placed], sends.seq[placed]))]
+    sends, base = sends.take(order), base[order]
+    last = base + sends.count - 1
+    after = np.arange(1, len(sends))
+    wrong = (sends.process[1:] == sends.process[:-1]) & (sends.op[1:] != sends.op[:-1])
+    wrong &= base[1:] <= last[:-1]
+    weak = (sends.idx[1:] != _ALL_ACKS) | (sends.idx[:-1] != _ALL_ACKS)
+    found = []
+    for mask, allowed in ((wrong & ~weak, ""), (wrong & weak, _WEAK)):
+        if mask.any():
+            rows = after[mask]
+            found.append(_tell(group, sends, base, last, rows - 1, rows, allowed))
+    return found
+
+
+def _inside(group: Group, known: Evidence) -> list[Anomaly]:
+    """Successive records of one operation: out of order, or with others between them."""
+    sends = known.sends
+    run, place = expand(sends.count)
+    value = sends.value[run] + place
+    offset, flags = known.place_of(value)
+    # A send that failed has no place, unless somebody read it after all.
+    read = (flags & READ_OK) != 0
+    known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
+    run, value, offset = run[known_at], value[known_at], offset[known_at]
+    delta = np.diff(known.dense(offset))
+    same = sends.op[run[1:]] == sends.op[run[:-1]]
+    found = []
+    for name, wrong in (("int-nonmonotonic-send", delta < 1), ("int-send-skip", delta > 1)):
+        if len(rows := np.flatnonzero(same & wrong)):
+            found.append(_tell_inside(group, sends, name, rows, run, value, offset))
+    return found
+
+
+def _tell_inside(
+    group: Group, sends: Facts, name: str, rows: I64, run: I64, value: I64, offset: I64
+) -> Anomaly:
+    """Pairs of records (`rows` and the one after) of one operation, as one anomaly."""
+    witnesses = []
+    for i in rows[: WITNESS_CAP // 2]:
+        witnesses += [
+            send_witness(sends, int(run[j]), offset=int(offset[j]), value=int(value[j]))
+            for j in (i + 1, i)
+        ]
+    late, early = witnesses[:2]
+    opening = (
+        f"{plural(len(rows), 'record')} of {group.partition} out of order inside their own "
+        "operation"
+        if name == "int-nonmonotonic-send"
+        else f"{plural(len(rows), 'time')} other records of {group.partition} stand between those "
+        "of one operation"
+    )
+    return anomaly(
+        group,
+        name,
+        f"{opening}: {who(late)} sent value {show_value(early.value)} before "
+        f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
+        count=len(rows),
+        offset=late.offset,
+        witnesses=witnesses,
+    )
+
+
+def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
+    """A was acknowledged or read before B was invoked, yet A stands behind B."""
+    placed = known.committed & (known.sends.count > 0) & (known.bases >= 0)
+    sends, base = known.sends.take(placed), known.bases[placed]
+    certain = (sends.idx == _ALL_ACKS) | known.first_read[placed]
+    moments = known.moments
+    found = []
+    strong = _inversions(sends, base, moments.take(moments.strong), certain)
+    if len(strong[0]):
+        found.append(_tell_realtime(group, known, sends, base, *strong, ""))
+    if certain.all() and moments.strong.all():
+        return found
+    late, early = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
+    weak = ~np.isin(late, strong[0])
+    if weak.any():
+        late, early = late[weak], early.take(weak)
+        found.append(_tell_realtime(group, known, sends, base, late, early, _WEAK))
+    return found
+
+
+def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple[I64, Moments]:
+    """The `later` sends that stand before a record known before they were invoked; for each the
+    record that stands farthest behind."""
+    b = np.flatnonzero(later)
+    farthest = np.maximum.accumulate(moments.offset)
+    before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
+    reached = np.append(-1, farthest)[before]
+    wrong = reached > base[b]
+    # The first moment that reached so far is the one that is told.
+    return b[wrong], moments.take(np.searchsorted(farthest, reached[wrong]))
+
+
+def _tell_realtime(
+    group: Group, known: Evidence, sends: Facts, base: I64, late: I64, early: Moments, allowed: str
+) -> Anomaly:
+    """Sends in front of records that were there before they began, as one anomaly."""
+    order = np.lexsort((sends.op[late], base[late]))
+    late, early = late[order], early.take(order)
+    witnesses = []
+    for i, row in enumerate(late[: WITNESS_CAP // 2].tolist()):
+        witnesses.append(send_witness(sends, row, offset=int(base[row])))
+        send, at = (
+            int(early.send[i]),
+            {"offset": int(early.offset[i]), "value": int(early.value[i])},
+        )
+        witnesses.append(
+            send_witness(known.sends, send, **at)
+            if send >= 0
+            else read_witness(known.reads, known.read_row(**at), **at)
+        )
+    after, before = witnesses[:2]
+    was = "was acknowledged" if early.send[0] >= 0 else "had read it"
+    message = (
+        f"{plural(len(late), 'send')} to {group.partition} out of order: {who(after)} landed at "
+        f"offset {after.offset}, in front of offset {before.offset} of {who(before)}, which {was} "
+        f"{group.seconds(before.t_us)} into the storm, before the other was invoked."
+    )
+    return anomaly(
+        group,
+        "realtime-order",
+        message,
+        count=len(late),
+        offset=after.offset,
+        witnesses=witnesses,
+        allowed=allowed,
+    )
+
+
+def _tell(
+    group: Group, sends: Facts, base: I64, last: I64, before: I64, after: I64, allowed: str
+) -> Anomaly:
+    """Pairs of sends of one process in the wrong order as one anomaly."""
+    order = np.lexsort((sends.op[after], base[after]))
+    before, after = before[order], after[order]
+    witnesses = []
+    for a, b in zip(before[: WITNESS_CAP // 2], after[: WITNESS_CAP // 2], strict=True):
+        witnesses.append(send_witness(sends, int(b), offset=int(base[b])))
+        witnesses.append(
+            send_witness(
+                sends, int(a), offset=int(last[a]), value=int(sends.value[a] + sends.count[a] - 1)
+            )
+        )
+    late, early = witnesses[:2]
+    message = (
+        f"{plural(len(after), 'send')} to {group.partition} out of order: {who(late)} landed at "
+        f"offset {late.offset}, in front of offset {early.offset} of {who(early)}, which the same "
+        "process had sent before."
+    )
+    return anomaly(
+        group,
+        "nonmonotonic-send",
+        message,
+        count=len(after),
+        offset=late.offset,
+        witnesses=witnesses,
+        allowed=allowed,
+    )

@@ -1,0 +1,140 @@
+"""What operations see of each other: their own sends, sends that had not begun, and who depends on
+whom (judged across partitions in `checker.checks.cycles`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checker.checks.findings import Finding, Graph, anomaly, plural, read_witness, send_witness, who
+from checker.evidence.contents import Evidence, evidence, expand, first_of
+from checker.evidence.facts import I64
+from checker.evidence.group import Facts, Group
+from checker.formats.anomalies import OFFSETS, WITNESS_CAP
+from checker.formats.verdict import Anomaly
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    known = evidence(group)
+    found = _future(group, known)
+    if not group.has_transactions:
+        return Finding(property=OFFSETS, anomalies=tuple(found))
+    found += _precommitted(group, known)
+    return Finding(property=OFFSETS, anomalies=tuple(found), graph=_graph(known))
+
+
+def _seen(known: Evidence, reads: Facts) -> tuple[I64, I64, I64, I64]:
+    """Records of reads one by one: row of the read, value, offset, row of the send that wrote it.
+
+    Only those that somebody sent here.
+    """
+    reads_run, place = expand(reads.count)
+    value = np.where(reads.value[reads_run] >= 0, reads.value[reads_run] + place, -1)
+    writer = known.writer(value)
+    kept = writer >= 0
+    run = reads_run[kept]
+    return run, value[kept], reads.offset[run] + place[kept], writer[kept]
+
+
+def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
+    """Operations that polled what they were only sending."""
+    reads = known.reads.take(np.isin(known.reads.op, known.sends.op))
+    run, value, offset, writer = _seen(known, reads)
+    own = np.flatnonzero(reads.op[run] == known.sends.op[writer])
+    if not len(own):
+        return []
+    first = own[np.unique(reads.op[run[own]], return_index=True)[1]]
+    witnesses = [
+        read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
+        for i in first[:WITNESS_CAP]
+    ]
+    told = witnesses[0]
+    message = (
+        f"{plural(len(first), 'operation')} on {group.partition} read what they had sent "
+        f"themselves and not yet committed: {who(told)} got its own value {told.value} at offset "
+        f"{told.offset}."
+    )
+    return [
+        anomaly(
+            group,
+            "precommitted-read",
+            message,
+            count=len(first),
+            offset=told.offset,
+            witnesses=witnesses,
+        )
+    ]
+
+
+def _future(group: Group, known: Evidence) -> list[Anomaly]:
+    """Records whose first ok read was over before their send was invoked."""
+    read, writer = known.read_records, known.writer_of_read
+    rows = np.flatnonzero(writer >= 0)
+    rows = rows[known.sends.t0[writer[rows]] > read.t_us[rows]]
+    if not len(rows):
+        return []
+    values, first = np.unique(read.value[rows], return_index=True)
+    rows = rows[first[np.lexsort((values, read.offset[rows[first]]))]]
+    witnesses = []
+    for row in rows[: WITNESS_CAP // 2].tolist():
+        at = {"offset": int(read.offset[row]), "value": int(read.value[row])}
+        witnesses.append(read_witness(known.reads, known.read_row(**at), **at))
+        witnesses.append(send_witness(known.sends, int(writer[row]), value=at["value"]))
+    seen, sent = witnesses[:2]
+    message = (
+        f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
+        f"{who(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
+        f"{who(sent)} began to send it at {group.seconds(known.sends.t0[writer[rows[0]]])}."
+    )
+    return [
+        anomaly(
+            group, "future-read", message, count=len(rows), offset=seen.offset, witnesses=witnesses
+        )
+    ]
+
+
+def _graph(known: Evidence) -> Graph:
+    """Who wrote next to whom and who read whose record, as pairs of operations."""
+    ww, wr = _write_write(known), _write_read(known)
+    ops = np.union1d(ww[:2].ravel(), wr[:2].ravel())
+    about = []
+    for facts in (known.sends, known.reads):
+        _, first = np.unique(facts.op, return_index=True)
+        rows = first[np.isin(facts.op[first], ops)]
+        ops = np.setdiff1d(ops, facts.op[rows])
+        columns = (facts.op, facts.process, facts.client, facts.t0, facts.t1, facts.outcome)
+        for op, process, client, t0, t1, outcome in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        ):
+            about.append((op, process, facts.name(client), t0, t1, outcome))
+    return Graph(
+        ops=tuple(about), ww=tuple(map(tuple, ww.T.tolist())), wr=tuple(map(tuple, wr.T.tolist()))
+    )
+
+
+def _write_write(known: Evidence) -> I64:
+    """Adjacent records of different operations: writer, next writer, offset of the next."""
+    placed = known.placed.take(known.placed.value >= 0)
+    placed = placed.take(first_of(placed.offset))
+    writer = known.writer(placed.value)
+    op, offset = known.sends.op[writer[writer >= 0]], placed.offset[writer >= 0]
+    differ = np.flatnonzero(op[1:] != op[:-1])
+    return _pairs(op[differ], op[differ + 1], offset[differ + 1])
+
+
+def _write_read(known: Evidence) -> I64:
+    """Writer, reader and offset of every record that an operation read of another."""
+    run, _, offset, writer = _seen(known, known.reads)
+    source, target = known.sends.op[writer], known.reads.op[run]
+    other = source != target
+    return _pairs(source[other], target[other], offset[other])
+
+
+def _pairs(source: I64, target: I64, offset: I64) -> I64:
+    """Distinct pairs, each with its lowest offset."""
+    order = np.lexsort((offset, target, source))
+    table = np.stack((source, target, offset))[:, order]
+    if not table.shape[1]:
+        return table
+    new = np.concatenate(([True], (table[:2, 1:] != table[:2, :-1]).any(axis=0)))
+    return table[:, new]

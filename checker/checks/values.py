@@ -1,0 +1,148 @@
+"""Values that should not be there: failed yet visible, unreadable, or sent by nobody to here.
+
+Whether a value that nobody sent to this partition was sent to another (misrouted) or to none
+(phantom) crosses partitions: the kernel hands such values on, see `checker.checks.unknown_values`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checker.checks.findings import (
+    Finding,
+    Unclaimed,
+    anomaly,
+    node_witness_at,
+    plural,
+    read_witness,
+    send_witness,
+    who,
+)
+from checker.evidence.contents import Evidence, Records, evidence
+from checker.evidence.facts import I64, Outcome
+from checker.evidence.group import Group
+from checker.formats.anomalies import OFFSETS, WITNESS_CAP
+from checker.formats.verdict import Anomaly, Witness
+from node.formats.trace import METADATA_PARTITION
+
+UNCLAIMED_CAP = 10_000
+
+
+def judge(group: Group) -> Finding:
+    """Judge one partition."""
+    if group.partition == METADATA_PARTITION:
+        return Finding(property=OFFSETS)
+    known = evidence(group)
+    reads, logged = known.read_records, known.log_records
+    found = [*_unreadable(group, known), *_aborted(group, known)]
+    values, offsets, from_log, rows = _strangers(known)
+    unclaimed = tuple(
+        Unclaimed(
+            int(values[i]),
+            int(offsets[i]),
+            node_witness_at(known.logs, logged, int(rows[i]))
+            if from_log[i]
+            else _read(known, reads, int(rows[i])),
+        )
+        for i in range(min(len(values), UNCLAIMED_CAP))
+    )
+    unknown = ""
+    if len(known.shared_values):
+        unknown = (
+            f"two sends to {group.partition} claim the same value "
+            f"{int(known.shared_values[0])}: values of a history must be unique"
+        )
+    return Finding(
+        property=OFFSETS,
+        examined=len(reads) + len(logged),
+        anomalies=tuple(found),
+        unknown=unknown,
+        unclaimed=unclaimed,
+        unclaimed_count=len(values),
+    )
+
+
+def _read(known: Evidence, records: Records, row: int) -> Witness:
+    offset, value = int(records.offset[row]), int(records.value[row])
+    return read_witness(
+        known.reads, known.read_row(offset=offset, value=value), offset=offset, value=value
+    )
+
+
+def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:
+    """Records whose payload could not be understood, in reads and in logs."""
+    reads, logged = known.read_records, known.log_records
+    in_reads, in_logs = np.flatnonzero(reads.value < 0), np.flatnonzero(logged.value < 0)
+    offsets = np.union1d(reads.offset[in_reads], logged.offset[in_logs])
+    if not len(offsets):
+        return []
+    witnesses = [_read(known, reads, int(row)) for row in in_reads[:WITNESS_CAP]]
+    witnesses += [node_witness_at(known.logs, logged, int(r)) for r in in_logs[:WITNESS_CAP]]
+    first = witnesses[0]
+    place = f"read by {who(first)}" if first.op >= 0 else f"in the log of {first.node}"
+    return [
+        anomaly(
+            group,
+            "unreadable-record",
+            f"{plural(len(offsets), 'record')} of {group.partition} cannot be understood: the "
+            f"payload at offset {first.offset}, {place}, is not what any client wrote.",
+            count=len(offsets),
+            offset=int(offsets[0]),
+            witnesses=witnesses,
+        )
+    ]
+
+
+def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
+    """Values of failed sends that were read, or that stand in a log though nobody read them."""
+    found = []
+    visible: I64 = np.zeros(0, np.int64)
+    for name, records in (
+        ("aborted-read", known.read_records),
+        ("aborted-write", known.log_records),
+    ):
+        failed = known.outcome_of_writer(records.value) == Outcome.FAIL
+        failed &= ~np.isin(records.value, visible)
+        rows = np.flatnonzero(failed)
+        if not len(rows):
+            continue
+        visible = np.unique(records.value[rows])
+        writer = known.writer(records.value[rows])
+        witnesses = []
+        for sender, row in zip(writer, rows[: WITNESS_CAP // 2], strict=False):
+            seen = (
+                _read(known, records, int(row))
+                if name == "aborted-read"
+                else node_witness_at(known.logs, records, int(row))
+            )
+            witnesses += [seen, send_witness(known.sends, int(sender))]
+        seen, sent = witnesses[:2]
+        place = f"was read by {who(seen)}" if seen.op >= 0 else f"is in the log of {seen.node}"
+        found.append(
+            anomaly(
+                group,
+                name,
+                f"{plural(len(visible), 'value')} of failed sends in {group.partition}: value "
+                f"{seen.value}, sent by {who(sent)} and refused "
+                f"{group.seconds(sent.t_us)} into the storm, {place} at offset {seen.offset}.",
+                count=len(visible),
+                offset=int(records.offset[rows[0]]),
+                witnesses=witnesses,
+            )
+        )
+    return found
+
+
+def _strangers(known: Evidence) -> tuple[I64, I64, I64, I64]:
+    """Distinct values that no send to this partition wrote: value, offset, from a log, row."""
+    parts = []
+    for from_log, records in ((0, known.read_records), (1, known.log_records)):
+        rows = np.flatnonzero((records.value >= 0) & (known.writer(records.value) < 0))
+        source = np.full(len(rows), from_log)
+        parts.append(np.stack((records.value[rows], records.offset[rows], source, rows)))
+    table = np.concatenate(parts, axis=1)
+    # One row a value: a read before a log, the lowest offset first; then in order of offset.
+    table = table[:, np.lexsort((table[1], table[2], table[0]))]
+    table = table[:, np.unique(table[0], return_index=True)[1]]
+    table = table[:, np.lexsort((table[0], table[1]))]
+    return table[0], table[1], table[2], table[3]

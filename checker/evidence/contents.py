@@ -1,0 +1,413 @@
+"""What is known of the contents of a partition: who read what, where each value is.
+
+Built once per group and used by several kernels. Runs of records are deduplicated as runs and only
+then expanded by record; nothing is ever expanded by offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from checker.evidence.facts import CONTENT, FINAL, I64, PROVED, Kind, Outcome
+from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.sorting import any_order_of, distinct, is_sorted, order_of
+
+READ_OK: Final = 1
+READ_FINAL: Final = 2
+READ_OTHER: Final = 4
+ACKED: Final = 8
+ACKED_WEAKLY: Final = 16
+SENT_INFO: Final = 32
+
+NEVER: Final = np.iinfo(np.int64).max
+_ALL_ACKS: Final = -1
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1), and when an
+    ok read of it first completed (or NEVER)."""
+
+    offset: I64
+    value: I64
+    epoch: I64
+    flags: I64
+    node: I64
+    t_us: I64
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def take(self, index: I64 | Mask) -> Records:
+        """The records at `index`, in that order."""
+        return Records(
+            self.offset[index],
+            self.value[index],
+            self.epoch[index],
+            self.flags[index],
+            self.node[index],
+            self.t_us[index],
+        )
+
+
+def expand(count: I64) -> tuple[I64, I64]:
+    """For each record of runs of `count` records: which run it is in, and its place there."""
+    run = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
+    return run, place
+
+
+def merge(
+    offset: I64,
+    value: I64,
+    epoch: I64,
+    flags: I64,
+    node: I64,
+    count: I64 | None = None,
+    t_us: I64 | None = None,
+) -> Records:
+    """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
+    if t_us is None:
+        t_us = np.full(len(offset), NEVER)
+    if count is not None:
+        runs = _distinct((offset, value, epoch, node, count), flags, t_us)
+        (offset, value, epoch, node, count), flags, t_us = runs
+        if (count == 1).all():
+            return Records(offset, value, epoch, flags, node, t_us)
+        run, place = expand(count)
+        offset, value = offset[run] + place, value[run] + np.where(value[run] >= 0, place, 0)
+        epoch, flags, node, t_us = epoch[run], flags[run], node[run], t_us[run]
+    (offset, value, epoch, node), flags, t_us = _distinct((offset, value, epoch, node), flags, t_us)
+    return Records(offset, value, epoch, flags, node, t_us)
+
+
+def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I64, ...], I64, I64]:
+    """Rows without repetition, sorted by the columns in turn, with the OR of their flags and the
+    earliest of their times."""
+    if not len(flags):
+        return columns, flags, t_us
+    # Columns that are all the same, as most are, need no sorting.
+    varied = [column for column in columns if column.min() != column.max()]
+    order = any_order_of(varied or columns[:1])
+    new = np.zeros(len(order), dtype=bool)
+    new[0] = True
+    for column in varied:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(new)
+    kept = order[starts]
+    return (
+        tuple(c[kept] for c in columns),
+        np.bitwise_or.reduceat(flags[order], starts),
+        np.minimum.reduceat(t_us[order], starts),
+    )
+
+
+def first_of(keys: I64) -> I64:
+    """Where each group of equal keys begins in a sorted column."""
+    new = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return np.flatnonzero(new)
+
+
+def find(haystack: I64, needles: I64) -> I64:
+    """Position of each needle in a sorted column without repetitions, -1 where it is not."""
+    if not len(haystack):
+        return np.full(len(needles), -1, np.int64)
+    place = np.minimum(np.searchsorted(haystack, needles), len(haystack) - 1)
+    return np.where(haystack[place] == needles, place, -1)
+
+
+@dataclass(frozen=True)
+class Values:
+    """One row a distinct value: lowest and highest offset it is known at, OR of flags."""
+
+    value: I64
+    first: I64
+    last: I64
+    flags: I64
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When a record was known to stand at an offset, in order of time.
+
+    It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
+    not move any more: read, or acknowledged with acks=all.
+    """
+
+    t_us: I64
+    offset: I64
+    value: I64
+    send: I64
+    strong: Mask
+
+    def take(self, index: I64 | Mask) -> Moments:
+        """The moments at `index`, in that order."""
+        return Moments(
+            self.t_us[index],
+            self.offset[index],
+            self.value[index],
+            self.send[index],
+            self.strong[index],
+        )
+
+
+def _by_value(records: Records) -> Values:
+    """Records that can be understood, one row a value."""
+    known = records.take(records.value >= 0)
+    known = known.take(any_order_of((known.value, known.offset)))
+    starts = first_of(known.value)
+    if not len(starts):
+        return Values(starts, starts, starts, starts)
+    ends = np.concatenate((starts[1:], [len(known)])) - 1
+    return Values(
+        known.value[starts],
+        known.offset[starts],
+        known.offset[ends],
+        np.bitwise_or.reduceat(known.flags, starts),
+    )
+
+
+class Evidence:
+    """The contents of one partition as clients and replicas saw it."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.sends: Facts = group.of(Kind.SEND)
+        self.reads: Facts = group.of(Kind.READ)
+        self.logs: Facts = group.of(Kind.LOG_REC)
+
+    @cached_property
+    def told(self) -> Facts:
+        """The reads that the order of reads is judged on: all, unless they were thinned."""
+        return self.reads.take((self.reads.flags & CONTENT) == 0)
+
+    @property
+    def left_out(self) -> int:
+        """How many ok reads of records were left out (`checker.engine.offset_ranges`)."""
+        return int(self.reads.hash2.sum())
+
+    @cached_property
+    def _sends_by_value(self) -> I64:
+        return np.argsort(self.sends.value, kind="stable")
+
+    def writer(self, values: I64) -> I64:
+        """Row in `sends` of the send that wrote each value, -1 if none did."""
+        # Several checks ask for all that was read.
+        known = self.__dict__.get("read_records")
+        if known is not None and values is known.value:
+            return self.writer_of_read
+        return self._writer(values)
+
+    def _writer(self, values: I64) -> I64:
+        order = self._sends_by_value
+        starts = self.sends.value[order]
+        if not len(order):
+            return np.full(len(values), -1, np.int64)
+        place = np.maximum(np.searchsorted(starts, values, side="right") - 1, 0)
+        row = order[place]
+        inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
+        return np.where(inside, row, -1)
+
+    @cached_property
+    def writer_of_read(self) -> I64:
+        """The writer of each of `read_records`."""
+        return self._writer(self.read_records.value)
+
+    def outcome_of_writer(self, values: I64) -> I64:
+        """How the send that wrote each value ended, -1 if none did."""
+        row = self.writer(values)
+        found = np.full(len(values), -1, np.int64)
+        found[row >= 0] = self.sends.outcome[row[row >= 0]]
+        return found
+
+    @cached_property
+    def shared_values(self) -> I64:
+        """Values that two sends of this partition both claim to have written; normally none."""
+        order = self._sends_by_value
+        starts = self.sends.value[order]
+        ends = np.maximum.accumulate(starts + self.sends.count[order]) if len(order) else starts
+        if not (starts[1:] < ends[:-1]).any():
+            return np.zeros(0, np.int64)
+        run, place = expand(self.sends.count)
+        values = np.sort(self.sends.value[run] + place)
+        return distinct(values[1:][values[1:] == values[:-1]])
+
+    @cached_property
+    def read_records(self) -> Records:
+        """Every distinct (offset, value, epoch) any read returned, with how it was read."""
+        reads = self.reads.take(self.reads.count > 0)
+        ok = reads.outcome == Outcome.OK
+        final: Mask = ok & ((reads.flags & FINAL) != 0)
+        flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
+        flags[final] |= READ_FINAL
+        flags |= reads.hash
+        nobody = np.full(len(reads), -1, np.int64)
+        t_us: I64 = np.where(ok, reads.t1, NEVER)
+        return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count, t_us)
+
+    @cached_property
+    def committed(self) -> Mask:
+        """For each send whether it certainly took effect: ok, or info with a record of its
+        operation read by an ok read, here or in another partition
+        (`checker.ingest.implied_commits`)."""
+        by_reads = np.zeros(len(self.sends), dtype=bool)
+        row = self.writer_of_read[(self.read_records.flags & READ_OK) != 0]
+        by_reads[row[row >= 0]] = True
+        info = self.sends.outcome == Outcome.INFO
+        found: Mask = self.sends.outcome == Outcome.OK
+        if len(rows := np.flatnonzero(info)):
+            seen = np.isin(self.sends.op[rows], self.sends.op[np.flatnonzero(by_reads & info)])
+            found[rows] = seen | ((self.sends.flags[rows] & PROVED) != 0)
+        return found
+
+    @cached_property
+    def placed(self) -> Records:
+        """The version order's raw material: (offset, value) of committed sends and of all reads."""
+        sends = self.sends.take(self.committed & (self.sends.offset >= 0))
+        run, place = expand(sends.count)
+        weak = sends.idx != _ALL_ACKS
+        flags = np.where(
+            sends.outcome == Outcome.INFO, SENT_INFO, np.where(weak, ACKED_WEAKLY, ACKED)
+        )
+        read = self.read_records
+        nothing = np.full(len(run) + len(read), -1, np.int64)
+        return merge(
+            np.concatenate((sends.offset[run] + place, read.offset)),
+            np.concatenate((sends.value[run] + place, read.value)),
+            nothing,
+            np.concatenate((flags[run], read.flags)),
+            nothing,
+            t_us=np.concatenate((np.full(len(run), NEVER), read.t_us)),
+        )
+
+    @cached_property
+    def offsets(self) -> I64:
+        """The distinct offsets anybody knows of; a place in here is a dense index."""
+        return self.placed.offset[first_of(self.placed.offset)]
+
+    @cached_property
+    def sure_offsets(self) -> I64:
+        """The distinct offsets at which more than an acknowledgement with acks 0 or 1 says that a
+        record is."""
+        sure = self.placed.offset[self.placed.flags != ACKED_WEAKLY]
+        found: I64 = sure[first_of(sure)]
+        return found
+
+    def place_of(self, values: I64) -> tuple[I64, I64]:
+        """The lowest offset that each value is known at, or -1, and its flags."""
+        at = find(self.values.value, values)
+        return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
+
+    @cached_property
+    def _first_records(self) -> tuple[I64, I64]:
+        return self.place_of(self.sends.value)
+
+    @cached_property
+    def bases(self) -> I64:
+        """Base offset of each send: as acknowledged, else learned from a read of its first record;
+        -1 where it is not known."""
+        sends = self.sends
+        return np.where(sends.offset >= 0, sends.offset, self._first_records[0])
+
+    @cached_property
+    def first_read(self) -> Mask:
+        """For each send whether an ok read returned its first record."""
+        found: Mask = (self._first_records[1] & READ_OK) != 0
+        return found
+
+    def dense(self, offsets: I64) -> I64:
+        """Dense index of each offset."""
+        return np.searchsorted(self.offsets, offsets)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """When the last record of each acknowledged send, and each record read, was known where."""
+        sends, read = self.sends, self.read_records
+        told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
+        acked = np.flatnonzero(told & (sends.count > 0))
+        writer = self.writer_of_read
+        # What was read before it was sent tells nothing of when it was appended.
+        late = writer < 0
+        late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
+        read = read.take(late)
+        last = sends.count[acked] - 1
+        moments = Moments(
+            np.concatenate((sends.t1[acked], read.t_us)),
+            np.concatenate((sends.offset[acked] + last, read.offset)),
+            np.concatenate((sends.value[acked] + last, read.value)),
+            np.concatenate((acked, np.full(len(read), -1))),
+            np.concatenate((sends.idx[acked] == _ALL_ACKS, np.ones(len(read), dtype=bool))),
+        )
+        return moments.take(order_of((moments.t_us, moments.offset, moments.send, moments.value)))
+
+    @cached_property
+    def values(self) -> Values:
+        """One row a value that is placed and can be understood."""
+        return _by_value(self.placed)
+
+    @cached_property
+    def values_read(self) -> Values:
+        """One row a value that an ok read returned, with the offsets it was read at."""
+        return _by_value(self.read_records.take((self.read_records.flags & READ_OK) != 0))
+
+    @cached_property
+    def log_records(self) -> Records:
+        """Every record of every dumped log, by offset, value and node."""
+        logs = self.logs
+        zeros = np.zeros(len(logs), np.int64)
+        return merge(logs.offset, logs.value, logs.epoch, zeros, logs.node, logs.count)
+
+    @cached_property
+    def logged_values(self) -> I64:
+        """The distinct values that some dumped log holds."""
+        return distinct(self.log_records.value)
+
+    @cached_property
+    def reads_by_process(self) -> Facts:
+        """All reads in the order of process, and then of operation."""
+        # They are in the order of operation already.
+        columns = (self.told.process,)
+        return self.told if is_sorted(columns) else self.told.take(order_of(columns))
+
+    @cached_property
+    def final_reads(self) -> Facts:
+        """The final reads that were answered."""
+        reads = self.reads
+        return reads.take((reads.outcome == Outcome.OK) & ((reads.flags & FINAL) != 0))
+
+    @cached_property
+    def final_end(self) -> int:
+        """Offset after the last record that a final read returned; 0 if none did."""
+        return int(self.final_reads.end.max(initial=0))
+
+    def read_row(self, *, offset: int, value: int) -> int:
+        """Row in `reads` of the earliest read that returned this value at this offset, ok reads
+        first; -1 if there is none."""
+        reads = self.reads
+        inside = (reads.offset <= offset) & (offset < reads.end)
+        same = np.where(reads.value >= 0, reads.value + (offset - reads.offset), reads.value)
+        rows = np.flatnonzero(inside & (same == value))
+        if not len(rows):
+            return -1
+        order = np.lexsort((rows, reads.t1[rows], reads.outcome[rows] != Outcome.OK))
+        return int(rows[order[0]])
+
+    def holders(self, value: int) -> list[tuple[str, int]]:
+        """Which dumped logs hold a value, and at which offset."""
+        rows = np.flatnonzero(self.log_records.value == value)
+        found = [
+            (self.logs.name(int(self.log_records.node[r])), int(self.log_records.offset[r]))
+            for r in rows
+        ]
+        return sorted(found)
+
+
+def evidence(group: Group) -> Evidence:
+    """The evidence of a group, made once."""
+    return group.memo(Evidence)

@@ -1,0 +1,1 @@
+"""Verdicts, anomalies and measures as the checker writes them."""

@@ -1,0 +1,123 @@
+"""Every anomaly the checker can name, the property it breaks, and what a run must promise for it.
+
+The order is the order of importance: the sentence of a verdict names the first that applies.
+Definitions and examples are in docs/checks.md.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+LOST_WRITES: Final = "no-lost-acknowledged-write"
+AGREEMENT: Final = "committed-prefix-agreement"
+OFFSETS: Final = "offsets-and-order"
+READS: Final = "reads-below-hw"
+LOG: Final = "log-and-metadata"
+LIVENESS: Final = "liveness"
+EXERCISE: Final = "exercise"
+
+PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXERCISE)
+
+
+class Needs(Enum):
+    """What a run must have promised for an anomaly to count against it."""
+
+    NOTHING = "owed by every replicated log"
+    DURABLE_ACKS = "an acknowledgement promises durability"
+    COMMITTED_STAYS = "committed records are never rolled back"
+    CLEAN_ELECTION = "only members of ISR or ELR are elected"
+    SILENCE_DEPOSES = "a broker that is silent too long leaves every ISR"
+    CONTIGUOUS = "offsets have no holes"
+    EXERCISE = "says that the run proved little, not that the system is wrong"
+    INFORMATION = "allowed always, told for information"
+
+
+class AnomalyKind(NamedTuple):
+    """One row of the catalogue; `jepsen` is the class of Jepsen's Kafka checker that sees it."""
+
+    name: str
+    property: str
+    needs: Needs
+    jepsen: str = ""
+
+
+# Rest on something not being in the history, so a history with holes cannot show them. (Lost writes
+# look after that themselves, because the logs of replicas can prove them all the same.)
+FROM_ABSENCE: Final = frozenset(
+    {
+        "phantom",
+        "misrouted",
+        "poll-skip",
+        "nonmonotonic-poll",
+        "no-progress",
+        "final-reads-stuck",
+        "few-acks",
+        "clients-stopped",
+        "fault-missed",
+        "few-faults",
+        "operation-missed",
+    }
+)
+
+CATALOGUE: Final = (
+    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS, "lost-write"),
+    AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
+    AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
+    AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
+    AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
+    AnomalyKind("read-beyond-hw", READS, Needs.NOTHING),
+    AnomalyKind("stale-read", READS, Needs.NOTHING),
+    AnomalyKind("aborted-read", OFFSETS, Needs.NOTHING, "G1a"),
+    AnomalyKind("aborted-write", OFFSETS, Needs.NOTHING),
+    AnomalyKind("phantom", OFFSETS, Needs.NOTHING),
+    AnomalyKind("misrouted", OFFSETS, Needs.NOTHING),
+    AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
+    AnomalyKind("duplicate", OFFSETS, Needs.NOTHING, "duplicate"),
+    AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
+    AnomalyKind("int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip"),
+    AnomalyKind("nonmonotonic-poll", OFFSETS, Needs.COMMITTED_STAYS, "nonmonotonic-poll"),
+    AnomalyKind("poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "poll-skip"),
+    AnomalyKind("future-read", OFFSETS, Needs.NOTHING, "G1c-realtime"),
+    AnomalyKind("precommitted-read", OFFSETS, Needs.NOTHING, "precommitted-read"),
+    AnomalyKind("g1c", OFFSETS, Needs.NOTHING, "G1c"),
+    AnomalyKind("g1c-process", OFFSETS, Needs.NOTHING, "G1c-process"),
+    AnomalyKind("g1c-realtime", OFFSETS, Needs.NOTHING, "G1c-realtime"),
+    AnomalyKind("offset-hole", OFFSETS, Needs.CONTIGUOUS),
+    AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime"),
+    AnomalyKind("nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send"),
+    AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send"),
+    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
+    AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("corrupt-batch", LOG, Needs.NOTHING),
+    AnomalyKind("log-hole", LOG, Needs.NOTHING),
+    AnomalyKind("epoch-regression", LOG, Needs.NOTHING),
+    AnomalyKind("hw-beyond-log", LOG, Needs.NOTHING),
+    AnomalyKind("epoch-cache-mismatch", LOG, Needs.NOTHING),
+    AnomalyKind("two-leaders", LOG, Needs.NOTHING),
+    AnomalyKind("two-controllers", LOG, Needs.NOTHING),
+    AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
+    AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
+    AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
+    AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
+    AnomalyKind("no-progress", LIVENESS, Needs.NOTHING),
+    AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING),
+    AnomalyKind("not-converged", LIVENESS, Needs.NOTHING),
+    AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("few-faults", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("operation-missed", EXERCISE, Needs.EXERCISE),
+    AnomalyKind("hw-regression", READS, Needs.INFORMATION),
+    AnomalyKind("int-send-skip", OFFSETS, Needs.INFORMATION, "int-send-skip"),
+    AnomalyKind("g0", OFFSETS, Needs.INFORMATION, "G0"),
+    AnomalyKind("g0-process", OFFSETS, Needs.INFORMATION, "G0-process"),
+    AnomalyKind("g0-realtime", OFFSETS, Needs.INFORMATION, "G0-realtime"),
+)
+
+KINDS: Final = {kind.name: kind for kind in CATALOGUE}
+RANK: Final = {kind.name: rank for rank, kind in enumerate(CATALOGUE)}
+WITNESS_CAP: Final = 32

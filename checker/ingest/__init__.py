@@ -1,0 +1,1 @@
+"""Readers: the files of a run become tables and facts."""

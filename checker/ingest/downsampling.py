@@ -1,0 +1,88 @@
+"""Operations of a run reduced to what the checks of a whole run rest on.
+
+Whether a run was exercised depends on how many operations there were, when the first and the last
+send was acknowledged, and the longest time in which nothing was invoked. So of a piece of a history
+a few operations are kept that stand for all: the first and last invoked in each of some hundred
+stretches of the storm (a silence worth telling is far longer), and the earliest and latest
+acknowledgement. `count` says how many operations a row stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checker.evidence.facts import I64, SEND_OP, Kind, Outcome, block
+from checker.ingest.run_meta import Phases
+
+STRETCHES: Final = 256
+
+
+def thin_ops(
+    run: int,
+    phases: Phases,
+    *,
+    invoke_us: I64,
+    complete_us: I64,
+    kind: I64,
+    outcome: I64,
+    step: I64 | None = None,
+    make: Callable[..., Any] = block,
+) -> list[pa.RecordBatch]:
+    """The OP facts of these operations; few, whatever their number.
+
+    `step` is the number of the schedule's own operation that each is, -1 for drawn ones: the
+    schedule's own are all kept. `make` is how facts are made.
+    """
+    if not len(invoke_us):
+        return []
+    acked = (kind == SEND_OP) & (outcome == Outcome.OK)
+    steps = np.full(len(invoke_us), -1, np.int64) if step is None else step
+    wanted = (_of_stretches(phases, invoke_us), _ends(complete_us, acked))
+    kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
+    count = np.ones(len(kept), np.int64)
+    # Those not kept are counted with one that is like them as far as anybody asks.
+    for like in (True, False):
+        same = np.flatnonzero(acked[kept] == like)
+        total = int((acked == like).sum())
+        if total and not len(same):
+            extra = np.flatnonzero(acked == like)[:1]
+            kept, count = np.append(kept, extra), np.append(count, total)
+        elif total:
+            count[same[0]] += total - len(same)
+    return [
+        make(
+            run,
+            Kind.OP,
+            "",
+            op=kept,
+            t0=invoke_us[kept],
+            t1=complete_us[kept],
+            value=kind[kept],
+            outcome=outcome[kept],
+            count=count,
+            idx=steps[kept],
+        )
+    ]
+
+
+def _of_stretches(phases: Phases, invoke_us: I64) -> I64:
+    """The first and the last operation invoked in each stretch of the storm, before and after."""
+    begin, end = phases.storm_us, max(phases.heal_us, phases.storm_us)
+    order = np.argsort(invoke_us, kind="stable")
+    sorted_us = invoke_us[order]
+    stretch = np.clip((sorted_us - begin) // ((end - begin) // STRETCHES + 1), -1, STRETCHES)
+    stretch[sorted_us > end] = STRETCHES + 1
+    new = np.flatnonzero(np.diff(stretch)) + 1
+    return order[np.concatenate(([0], new - 1, new, [len(order) - 1]))]
+
+
+def _ends(complete_us: I64, acked: I64) -> I64:
+    """The operations acknowledged first and last, if any was."""
+    rows = np.flatnonzero(acked)
+    if not len(rows):
+        return rows
+    return np.array([rows[np.argmin(complete_us[rows])], rows[np.argmax(complete_us[rows])]])

@@ -1,0 +1,151 @@
+"""Reads EDN (extensible data notation), the text form of Jepsen's histories, form after form.
+
+Keywords, symbols and strings all become `str` (a keyword without its colon), vectors, lists and
+sets become lists, a tag is dropped and what it tags is kept. Nothing recurses, so no input is too
+deep; a form that is broken is told with its line, and reading goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checker.ingest.lines import Line
+
+_TOKEN: Final = re.compile(
+    r"""(?:[\s,]|;[^\n]*+)*+
+    ( \#\{ | \#_ | [\[\](){}]
+    | "(?:[^"\\]|\\.)*"
+    | \\(?:[a-zA-Z0-9]+|.)
+    | \#?[^\s,\[\](){}";\\]+
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_BLANK: Final = re.compile(r"(?:[\s,]|;[^\n]*+)*+")
+_INT: Final = re.compile(r"[+-]?[0-9]+N?")
+_FLOAT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?M?")
+_OPEN: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
+_WORDS: Final = {"nil": None, "true": True, "false": False}
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_DIGITS: Final = 40
+# A new operation begins a line with one of these; so a form that never ends costs only itself.
+_BEGINS: Final = ("{", "#")
+
+
+class EdnError(ValueError):
+    """Text that is not EDN; the message says why."""
+
+
+class Unfinished(EdnError):
+    """The text ends inside a form."""
+
+
+@dataclass
+class _Open:
+    """A collection whose end has not come; `skip` and `tags` wait for the next item in it."""
+
+    opening: str
+    items: list[Any] = field(default_factory=list)
+    skip: int = 0
+
+
+def parse(text: str) -> list[Any]:
+    """All forms of a text. Raises EdnError, and Unfinished if more text might mend it."""
+    top = _Open("")
+    stack = [top]
+    place = 0
+    while match := _TOKEN.match(text, place):
+        token, place = match.group(1), match.end()
+        if token in _OPEN:
+            stack.append(_Open(token))
+        elif token == "#_":
+            stack[-1].skip += 1
+        elif token in "])}":
+            done = stack.pop() if len(stack) > 1 else None
+            if done is None or _OPEN[done.opening] != token:
+                raise EdnError(f"'{token}' closes nothing")
+            _add(stack[-1], _collection(done))
+        elif token[0] != "#":
+            _add(stack[-1], _atom(token))
+    rest = text[_BLANK.match(text, place).end() :]  # type: ignore[union-attr]
+    if len(stack) > 1 or rest.startswith('"'):
+        raise Unfinished("it ends inside a form")
+    if rest:
+        raise EdnError(f"'{rest[:10]}' is no EDN")
+    return top.items
+
+
+def _add(into: _Open, item: Any) -> None:
+    if into.skip:
+        into.skip -= 1
+    else:
+        into.items.append(item)
+
+
+def _collection(done: _Open) -> Any:
+    if done.opening != "{":
+        return done.items
+    if len(done.items) % 2:
+        raise EdnError("a map has a key without a value")
+    keys = (tuple(k) if isinstance(k, list) else k for k in done.items[::2])
+    try:
+        return dict(zip(keys, done.items[1::2], strict=True))
+    except TypeError:
+        raise EdnError("a map has a collection as a key") from None
+
+
+def _atom(token: str) -> Any:
+    if token[0] == '"':
+        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), token[1:-1], flags=re.DOTALL)
+    if token[0] == ":":
+        return token[1:]
+    if token in _WORDS:
+        return _WORDS[token]
+    if _INT.fullmatch(token):
+        if len(token) > _DIGITS:
+            raise EdnError(f"'{token[:10]}...' has {len(token)} digits")
+        return int(token.rstrip("N"))
+    if _FLOAT.fullmatch(token):
+        return float(token.rstrip("M"))
+    return token
+
+
+def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
+    """The forms of a file with the line each begins at; an EdnError stands for a broken one.
+
+    The whole file may be one vector, as Jepsen's older histories are.
+    """
+    held, begun = "", 0
+    for number, data, _ in lines:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            yield number, EdnError(str(error))
+            continue
+        if held and text.startswith(_BEGINS):
+            yield begun, Unfinished("it ends inside a form")
+            held = ""
+        if not held:
+            begun = number
+            # An opening or closing bracket of the whole file is no part of an operation.
+            text = text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
+        held = f"{held}\n{text}" if held else text
+        try:
+            found = parse(held)
+        except Unfinished:
+            continue
+        except EdnError as error:
+            stripped = held.rstrip(" ])")
+            try:
+                found = parse(stripped)
+            except EdnError:
+                yield begun, error
+                held = ""
+                continue
+        held = ""
+        for form in found:
+            yield begun, form
+    if held:
+        yield begun, Unfinished("it ends inside a form")

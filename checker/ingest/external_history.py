@@ -1,0 +1,161 @@
+"""Histories that other tools recorded: recognised, and made into run folders that can be judged.
+
+A Jepsen history (`history.edn`, or its operations as JSON lines) is translated; a bare history in
+our own form is used as it is. The run folder is made beside the file, `<file>.floodmark`, so that
+results stand next to what they are about; it is made anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from checker.formats.errors import CheckerError
+from checker.ingest.edn import EdnError, read_forms
+from checker.ingest.jepsen import NotAnOperation, Translator
+from checker.ingest.lines import Line, Problems, read_lines
+from checker.ingest.read_history import read_history
+from checker.ingest.run_meta import RunMeta
+from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from harness.formats.history import Op, encode
+
+SUFFIX: Final = ".floodmark"
+HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
+_PROBED_LINES: Final = 20
+_ALL: Final = 1 << 30
+# Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
+_PROMISE: Final = {"contiguous_offsets": False}
+
+
+def foreign_history(path: Path) -> Path | None:
+    """The history file that `path` names or holds, if it is not a run folder of our own."""
+    if path.is_file():
+        return path
+    if (path / "run.json").exists():
+        return None
+    for name in HISTORIES:
+        # history.jsonl alone may be ours, of a run whose run.json was lost.
+        if (file := path / name).is_file() and (name != "history.jsonl" or form_of(file) != "own"):
+            return file
+    return None
+
+
+def form_of(file: Path) -> str:
+    """ "edn", "jepsen" (JSON lines) or "own", by the first lines that can be understood."""
+    if file.suffix == ".edn":
+        return "edn"
+    for line in _first_lines(file):
+        try:
+            found = msgspec.json.decode(line.data)
+        except UNREADABLE:
+            if line.data.lstrip()[:2] in (b"{:", b"#j", b"[{"):
+                return "edn"
+            continue
+        if isinstance(found, dict):
+            return "jepsen" if "op" not in found and "type" in found else "own"
+    return "own"
+
+
+def _first_lines(file: Path) -> Iterator[Line]:
+    try:
+        for number, line in enumerate(read_lines(file)):
+            if number == _PROBED_LINES:
+                return
+            yield line
+    except OSError:
+        return
+
+
+def run_folder_of(file: Path) -> Path:
+    """Make the run folder of a foreign history. Raises CheckerError if it cannot be written."""
+    folder = file.with_name(file.name + SUFFIX)
+    form = form_of(file)
+    try:
+        folder.mkdir(exist_ok=True)
+        target = folder / "history.jsonl"
+        target.unlink(missing_ok=True)
+        about: dict[str, Any] = {
+            "format": 1,
+            "run": file.name,
+            "name": file.stem,
+            "state": "finished",
+            "source": form,
+            "promise": _PROMISE,
+            "capabilities": [],
+            "complete_reads": True,
+        }
+        if form == "own":
+            target.symlink_to(Path("..") / file.name)
+        else:
+            about |= _translate(file, form, target)
+        (folder / "run.json").write_bytes(msgspec.json.encode(about) + b"\n")
+    except OSError as error:
+        raise CheckerError(f"{folder} cannot be written: {error.strerror}.") from None
+    return folder
+
+
+def validate(file: Path) -> list[str]:
+    """What is wrong with a history on which line, in sentences; none if all is well with it.
+
+    Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
+    """
+    problems = Problems(told_in_full=_ALL)
+    form = form_of(file)
+    if form == "own":
+        into = Ingested(RunMeta(), problems=problems)
+        read_history(Source(0, file.parent, "history", file), into)
+    else:
+        count = sum(1 for _ in _ops(file, form, Translator(), problems))
+        if not count and not problems:
+            problems.add("empty", f"{file.name} has no operation in it: there is nothing to judge.")
+    return [*problems.sentences(), *problems.notes]
+
+
+def _ops(file: Path, form: str, translator: Translator, problems: Problems) -> Iterator[Op]:
+    """The operations of a Jepsen history in our form; what is no operation is a problem."""
+    for number, found in _forms(file, form):
+        if isinstance(found, Exception):
+            sentence = f"{file.name} line {number} cannot be read: {why(found)}."
+            problems.add(f"{file.name}: line", sentence)
+            translator.lines_lost = True
+            continue
+        try:
+            op = translator.take(found)
+        except NotAnOperation as error:
+            sentence = f"{file.name} line {number} is not an operation: {error}."
+            problems.add(f"{file.name}: operation", sentence)
+            translator.lines_lost = True
+            continue
+        if op is not None:
+            yield op
+
+
+def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
+    """Write a Jepsen history in our form; what run.json has to say of it."""
+    translator, problems = Translator(), Problems()
+    with target.open("wb") as out:
+        for op in _ops(file, form, translator, problems):
+            out.write(encode(op))
+    return {
+        "partitions": {partition: [] for partition in sorted(translator.partitions)},
+        "problems": problems.sentences(),
+        "history_whole": not problems,
+    }
+
+
+def _forms(file: Path, form: str) -> Iterator[tuple[int, Any]]:
+    """Each operation of a history as data, with its line; an exception stands for a broken one."""
+    try:
+        if form == "edn":
+            yield from read_forms(read_lines(file))
+            return
+        for line in read_lines(file):
+            try:
+                yield line.number, msgspec.json.decode(line.data)
+            except UNREADABLE as error:
+                yield line.number, error
+    except OSError as error:
+        yield 0, EdnError(str(error.strerror))

@@ -1,0 +1,73 @@
+"""When the faults of a run struck and when they ended: the windows that sends are counted in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from checker.ingest.lines import read_lines
+from checker.ingest.read_head import FaultLine
+from checker.ingest.run_meta import RunMeta
+from checker.ingest.source import UNREADABLE
+
+AROUND_US: Final = 5_000_000
+WINDOWS: Final = ("before", "during", "after")
+FINAL_HEAL: Final = -1
+_NEVER: Final = 1 << 62
+_decoder: Final = msgspec.json.Decoder(FaultLine)
+
+
+class Strike(NamedTuple):
+    """One fault as it was injected: `nth` of the run, from 0; `fault` is its number in the
+    schedule. It ended at `end_us`, or never as far as anybody knows."""
+
+    nth: int
+    fault: int
+    what: str
+    on: str
+    begin_us: int
+    end_us: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end is known."""
+        return self.end_us < _NEVER
+
+    def windows(self) -> Iterator[tuple[str, int, int]]:
+        """The times before, during and after it: from .. to, the latter exclusive."""
+        yield "before", self.begin_us - AROUND_US, self.begin_us
+        yield "during", self.begin_us, self.end_us
+        yield "after", self.end_us, self.end_us + AROUND_US
+
+
+def strikes_of(folder: Path, meta: RunMeta) -> list[Strike]:
+    """The faults of a run folder, in order of their begin; lines that cannot be read are left out
+    here, for whoever reads the head tells of them."""
+    lines: list[FaultLine] = []
+    try:
+        for line in read_lines(folder / "faults.jsonl"):
+            try:
+                lines.append(_decoder.decode(line.data))
+            except UNREADABLE:
+                continue
+    except OSError:
+        pass
+    return strikes(lines, meta)
+
+
+def strikes(lines: Sequence[FaultLine], meta: RunMeta) -> list[Strike]:
+    """The faults that these lines tell of."""
+    heals = [line for line in lines if line.action == "heal"]
+    injected = [line for line in lines if line.action == "inject" and line.fault >= 0]
+    injected.sort(key=lambda line: (line.t_us, line.fault))
+    made = []
+    for nth, line in enumerate(injected):
+        own = [h.t_us for h in heals if h.fault == line.fault and h.t_us >= line.t_us]
+        last = [h.t_us for h in heals if h.fault == FINAL_HEAL and h.t_us >= line.t_us]
+        last += [meta.phases.heal_us] if meta.phases.heal_us >= line.t_us else []
+        end_us = min(own or last, default=_NEVER)
+        made.append(Strike(nth, line.fault, line.what, line.on, line.t_us, end_us))
+    return made

@@ -1,0 +1,126 @@
+"""Run folder -> tables and facts, one source file at a time.
+
+Each file of a run is a `Source` that can be read on its own, by any process, in any order: the
+pipeline spreads them over Spark's tasks, the in-process checker reads them one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from checker.evidence.facts import Kind, block
+from checker.evidence.rows import Rows, rows
+from checker.ingest import run_meta, tables
+from checker.ingest.lines import Files, Problems
+from checker.ingest.read_head import read_head
+from checker.ingest.read_history import read_history
+from checker.ingest.read_log import read_log
+from checker.ingest.read_tables import HISTORY_TABLES, read_piece, table_sources
+from checker.ingest.read_trace import read_trace
+from checker.ingest.source import Ingested, Source
+from node.formats.trace import METADATA_PARTITION
+
+IN_MEMORY: Final = "in-memory"
+"""The name of a run that is not in a folder, unless its run.json gives another."""
+_READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
+    "head": read_head,
+    "history": read_history,
+    "trace": read_trace,
+    "log": read_log,
+    **dict.fromkeys(HISTORY_TABLES, read_piece),
+}
+
+
+def only_tables(folder: Path) -> bool:
+    """Whether a run's history is there as tables only."""
+    return not (folder / "history.jsonl").is_file() and (folder / "tables/ops.parquet").exists()
+
+
+def sources(run: int, folder: Path) -> list[Source]:
+    """The files of a run folder that there are to read; the head always comes first."""
+    found = [Source(run, folder, "head", folder / "run.json")]
+    if (history := folder / "history.jsonl").is_file():
+        found.append(Source(run, folder, "history", history))
+    else:
+        found.extend(table_sources(run, folder, folder / "tables"))
+    for kind, where in (("trace", "trace"), ("log", "logs")):
+        found.extend(
+            Source(run, folder, kind, path) for path in sorted((folder / where).glob("*.jsonl"))
+        )
+    return found
+
+
+def sources_in_memory(files: Files) -> list[Source]:
+    """The same of a run whose files are in memory, by name."""
+    folder = Path(IN_MEMORY)
+    found = [Source(0, folder, "head", folder / "run.json", files=files)]
+    if "history.jsonl" in files:
+        found.append(Source(0, folder, "history", folder / "history.jsonl", files=files))
+    for kind, where in (("trace", "trace/"), ("log", "logs/")):
+        found.extend(
+            Source(0, folder, kind, folder / name, files=files)
+            for name in sorted(files)
+            if name.startswith(where)
+        )
+    return found
+
+
+def work_bytes(folders: Sequence[Path]) -> int:
+    """About how many bytes there are to read in all of these run folders."""
+    return sum(source.size for folder in folders for source in sources(0, folder))
+
+
+def ingest(
+    source: Source, tables_folder: Path | None, known: run_meta.RunMeta | None = None
+) -> Ingested:
+    """Read one source and write its tables; all facts of it are in the result.
+
+    Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
+    Never raises for what a run folder holds; that the tables cannot be written is a problem of the
+    run, told like the others.
+    """
+    problems = Problems()
+    # Only the head tells what is wrong with run.json; all sources need what is in it.
+    if known is None or source.kind == "head":
+        known = run_meta.load(source.folder, problems, source.files)
+    in_memory = source.files is not None
+    into = Ingested(
+        known,
+        problems=problems if source.kind == "head" else Problems(),
+        whole_tables=tables_folder is not None,
+        counts=not in_memory,
+        make=rows if in_memory else block,
+    )
+    _READERS[source.kind](source, into)
+    if tables_folder is not None:
+        try:
+            for name, table in into.tables.items():
+                tables.write(tables_folder, name, source.part(name), table)
+        except OSError as error:
+            into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
+    if source.kind != "head":
+        into.facts.extend(_meta_of_strangers(source.run, known, into))
+    into.facts.extend(into.told(source))
+    return into
+
+
+def _meta_of_strangers(run: int, known: run_meta.RunMeta, into: Ingested) -> list[pa.RecordBatch]:
+    """The run's metadata for partitions that run.json does not name."""
+    named = {*known.partitions, METADATA_PARTITION, ""}
+    seen = set[str]().union(*map(_partitions, into.facts))
+    if strangers := sorted(seen - named):
+        return [into.make(run, Kind.META, strangers, text=msgspec.json.encode(known).decode())]
+    return []
+
+
+def _partitions(facts: pa.RecordBatch | Rows) -> Collection[str]:
+    """The partitions that some facts are about."""
+    if isinstance(facts, Rows):
+        return facts.partitions
+    found: list[str] = facts.column("partition").unique().to_pylist()
+    return found

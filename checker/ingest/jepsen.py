@@ -1,0 +1,209 @@
+"""Operations of Jepsen's Kafka workload -> operations of our history.
+
+A Jepsen operation is a map of :type, :f, :process, :time (ns) and :value, the same as EDN or as
+JSON. A send is [:send k v], completed [:send k [offset v]]; a poll is [:poll], completed [:poll {k
+[[offset v] ...]}]; a key is one partition. An invocation and its completion share the process,
+which has at most one operation at a time; everything else (the nemesis) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from harness.formats.history import Op, OpKind, OpType, Read, Run, Send
+
+_TYPES: Final[dict[Any, OpType]] = {"invoke": "invoke", "ok": "ok", "info": "info", "fail": "fail"}
+_KINDS: Final[dict[Any, OpKind]] = {
+    "send": "send",
+    "poll": "poll",
+    "txn": "txn",
+    "assign": "assign",
+    "subscribe": "subscribe",
+    "crash": "crash",
+    "debug-topic-partitions": "debug-topic-partitions",
+}
+_LIMIT: Final = 2**63 - 2**33
+_NS_PER_US: Final = 1000
+
+
+class NotAnOperation(ValueError):
+    """A form that cannot be understood as an operation; the message says why."""
+
+
+class Translator:
+    """Turns one history's operations into ours, in order; knows which are under way."""
+
+    def __init__(self) -> None:
+        self.ops = 0
+        self.partitions: set[str] = set()
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
+        self._open: dict[int, Op] = {}
+        # Processes that began anew at the start of every partition: what they read is final.
+        self._from_start: set[int] = set()
+
+    def take(self, form: Any) -> Op | None:
+        """Our operation for a form; None for what no client did. Raises NotAnOperation."""
+        if not isinstance(form, Mapping):
+            raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
+        process = form.get("process")
+        if isinstance(process, str):
+            return None
+        kind, kind_of_op = form.get("type"), form.get("f")
+        if kind not in _TYPES:
+            raise NotAnOperation(f":type is {_show(kind)}")
+        if kind_of_op not in _KINDS:
+            raise NotAnOperation(f":f is {_show(kind_of_op)}")
+        common: dict[str, Any] = {
+            "process": _number(process, ":process"),
+            "t_us": _number(form.get("time"), ":time") // _NS_PER_US,
+            "type": _TYPES[kind],
+            "f": _KINDS[kind_of_op],
+        }
+        common["client"] = str(common["process"])
+        if kind == "invoke":
+            return self._invoke(form, common)
+        return self._complete(form, common)
+
+    def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
+        process = common["process"]
+        if process in self._open and not self.lines_lost:
+            raise NotAnOperation(f"process {process} invokes while its last operation is under way")
+        op = Op(op=self.ops, **common, **_body(form, common["f"]))
+        self.ops += 1
+        self._note(op)
+        self._open[process] = op
+        return op
+
+    def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op | None:
+        process = common["process"]
+        invoked = self._open.get(process)
+        if invoked is None and self.lines_lost:
+            return None
+        if invoked is None:
+            raise NotAnOperation(f"process {process} completes what it never invoked")
+        if invoked.f != common["f"]:
+            raise NotAnOperation(f"process {process} completes {common['f']}, invoked {invoked.f}")
+        op = Op(
+            op=invoked.op,
+            **common,
+            **_body(form, common["f"]),
+            final=process in self._from_start and common["f"] in ("poll", "txn"),
+            rebalanced=tuple(_rebalanced(form.get("rebalance-log"))),
+            error=_error(form),
+        )
+        del self._open[process]
+        if op.f in ("assign", "subscribe") and op.type != "fail":
+            begins = bool(form.get("seek-to-beginning?")) and op.type == "ok"
+            (self._from_start.add if begins else self._from_start.discard)(process)
+        self._note(op)
+        return op
+
+    def _note(self, op: Op) -> None:
+        self.partitions.update(send.partition for send in op.sends)
+        self.partitions.update(read.partition for read in op.reads)
+
+
+def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
+    """What an operation sends, reads or names."""
+    value = form.get("value")
+    if f in ("crash", "debug-topic-partitions") or value is None:
+        return {}
+    if not isinstance(value, list):
+        raise NotAnOperation(f":value is {_kind_of(value)}, not a vector")
+    if f in ("assign", "subscribe"):
+        return {"partitions": tuple(_partition(key) for key in value)}
+    sends: list[Send] = []
+    reads: list[Read] = []
+    for step in value:
+        match step:
+            case ["send", key, sent]:
+                sends.append(_send(key, sent))
+            case ["poll"] | ["poll", None]:
+                pass
+            case ["poll", dict(polled)]:
+                reads += (_read(key, pairs) for key, pairs in polled.items())
+            case _:
+                raise NotAnOperation(f"{_show(step)} is neither a send nor a poll")
+    return {"sends": tuple(sends), "reads": tuple(reads)}
+
+
+def _send(key: Any, sent: Any) -> Send:
+    """[:send k v] or [:send k [offset v]]; the offset may be nil."""
+    offset = -1
+    if isinstance(sent, list):
+        if len(sent) != 2:
+            raise NotAnOperation(f"{_show(sent)} is not an offset and a value")
+        offset = -1 if sent[0] is None else _number(sent[0], "an offset")
+        sent = sent[1]
+    return Send(partition=_partition(key), value=_number(sent, "a value"), offset=offset)
+
+
+def _read(key: Any, pairs: Any) -> Read:
+    """The records of one key that a poll returned, as runs."""
+    if not isinstance(pairs, list):
+        raise NotAnOperation(f"what was polled of {_show(key)} is {_kind_of(pairs)}")
+    return Read(partition=_partition(key), records=tuple(_runs(pairs)))
+
+
+def _runs(pairs: list[Any]) -> Iterator[Run]:
+    """Consecutive records whose offsets and values rise together, as one run each."""
+    offset = value = count = 0
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise NotAnOperation(f"{_show(pair)} is not an offset and a value")
+        at = _number(pair[0], "an offset")
+        # A message without a value cannot be understood; we know such by a negative one.
+        what = -1 if pair[1] is None else _number(pair[1], "a value")
+        if count and what >= 0 and (at, what) == (offset + count, value + count):
+            count += 1
+            continue
+        if count:
+            yield Run(offset, value, count)
+        offset, value, count = at, what, 1
+    if count:
+        yield Run(offset, value, count)
+
+
+def _rebalanced(log: Any) -> Iterator[str]:
+    """Every key that a rebalance log names."""
+    for event in log if isinstance(log, list) else ():
+        keys = event.get("keys") if isinstance(event, Mapping) else None
+        for key in keys if isinstance(keys, list) else ():
+            yield _partition(key)
+
+
+def _partition(key: Any) -> str:
+    if isinstance(key, bool) or not isinstance(key, int | str) or key == "":
+        raise NotAnOperation(f"{_show(key)} is no key")
+    return str(key)
+
+
+def _number(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise NotAnOperation(f"{what} is {_show(value)}, not a number")
+    if not 0 <= value <= _LIMIT:
+        raise NotAnOperation(f"{what} is {value}, outside 0 .. {_LIMIT}")
+    return value
+
+
+def _error(form: Mapping[str, Any]) -> str:
+    error = form.get("error")
+    return "" if error is None else _show(error)
+
+
+def _show(value: Any) -> str:
+    """A value in few words."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        text = str(type(value).__name__)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _kind_of(value: Any) -> str:
+    names = {dict: "a map", list: "a vector", str: "a word", type(None): "nil"}
+    return names.get(type(value), "a number")

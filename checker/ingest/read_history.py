@@ -1,0 +1,478 @@
+"""history.jsonl -> ops, sends and reads: each operation joined with its completion.
+
+One pass; only operations in flight are held. A line that cannot be read, a completion without an
+invocation, a second completion, a clock that goes back: each is a sentence, and the rest is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from checker.evidence.facts import (
+    COMPLETE,
+    FINAL,
+    POLL_OP,
+    PROVED,
+    REBALANCED,
+    SEND_OP,
+    TRANSACTIONS,
+    Kind,
+    Outcome,
+)
+from checker.ingest import tables
+from checker.ingest.counts import tallied
+from checker.ingest.downsampling import thin_ops
+from checker.ingest.fault_windows import strikes_of
+from checker.ingest.implied_commits import proved
+from checker.ingest.lines import Line, lines_of
+from checker.ingest.row_group import whole
+from checker.ingest.source import (
+    UNREADABLE,
+    Count,
+    Ingested,
+    Number,
+    Offset,
+    Partition,
+    Source,
+    Time,
+    Value,
+    why,
+)
+from harness.formats.history import Op, Read, Run, Send
+from node.formats.trace import METADATA_PARTITION
+
+
+class _Run(Run, frozen=True, array_like=True):
+    offset: Offset
+    value: Value
+    count: Count = 1
+    epoch: Number = -1
+
+
+class _Send(Send, frozen=True, kw_only=True):
+    partition: Partition
+    value: Value
+    count: Count = 1
+    acks: Number = -1
+    offset: Offset = -1
+
+
+class _Read(Read, frozen=True, kw_only=True):
+    partition: Partition
+    start: Offset = -1
+    records: tuple[_Run, ...] = ()
+    hw: Offset = -1
+
+
+class _Op(Op, frozen=True, kw_only=True):
+    op: Offset
+    t_us: Time
+    process: Number
+    sends: tuple[_Send, ...] = ()
+    reads: tuple[_Read, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+
+
+class _StrictRun(_Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
+
+
+class _StrictSend(_Send, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
+
+
+class _StrictRead(_Read, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    records: tuple[_StrictRun, ...] = ()
+
+
+class _StrictOp(_Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sends: tuple[_StrictSend, ...] = ()
+    reads: tuple[_StrictRead, ...] = ()
+
+
+_strict = msgspec.json.Decoder(_StrictOp)
+_strict_lines = _strict.decode_lines
+_lenient = msgspec.json.Decoder(_Op)
+_OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
+_NO_TIME: Final = -1
+
+
+class Reader:
+    """Joins lines into operations and collects the rows of the tables."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        self.source = source
+        self.into = into
+        self.name = source.name
+        self.damaged = False
+        # Then the other half of an operation may be missing, which is no further mistake.
+        self.lines_lost = False
+        self.open: dict[int, Op] = {}
+        self.completed: set[int] = set()
+        self.last_us: dict[int, int] = {}
+        # partitions a process ever used, to know which of them an assignment drops
+        self.used: dict[int, set[str]] = {}
+        # operations of unknown outcome that sent to several partitions
+        self.unknown: dict[int, list[Send]] = {}
+        self.transactions = False
+        self.ops: list[tuple[Any, ...]] = []
+        self.sends: list[tuple[Any, ...]] = []
+        self.reads: list[tuple[Any, ...]] = []
+        self.rebalanced: list[bool] = []
+        self.moves: list[tuple[Op, int, int, tuple[str, ...]]] = []
+        phases = into.meta.phases
+        self.origin_us = phases.storm_us or phases.start_us
+
+    def problem(self, kind: str, sentence: str) -> None:
+        self.damaged = True
+        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
+
+    def decode(self, line: Line) -> Op | None:
+        """The operation on a line; None, and a sentence, if there is none."""
+        try:
+            return _strict.decode(line.data)
+        except UNREADABLE as first:
+            try:
+                op = _lenient.decode(line.data)
+            except UNREADABLE as error:
+                self.lines_lost = True
+                if line.whole:
+                    self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
+                else:
+                    self.problem("line", f"ends in half a line (line {line.number}), left out.")
+                return None
+            self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
+            return op
+
+    def read(self) -> None:
+        """Take every line of the file, a block at a time if all is well with it."""
+        self.take_blocks(self.source.blocks())
+
+    def take_blocks(self, blocks: Iterable[tuple[int, bytes]]) -> None:
+        """Take lines in blocks, each with the number of its first line."""
+        for first, text in blocks:
+            try:
+                ops = _strict_lines(text)
+            except UNREADABLE:
+                ops = []
+            if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
+                for number, op in enumerate(ops, first):
+                    self.take(number, op)
+                continue
+            for line in lines_of(first, text):
+                if (found := self.decode(line)) is not None:
+                    self.take(line.number, found)
+
+    def take(self, number: int, op: Op) -> None:
+        """One line: an invocation is kept until its completion comes."""
+        last = self.last_us.get(op.process, op.t_us)
+        if op.t_us < last:
+            self.problem(
+                "time",
+                f"line {number}: time goes back by {last - op.t_us} us within "
+                f"process {op.process}.",
+            )
+        self.last_us[op.process] = op.t_us
+        if op.type == "invoke":
+            if op.op in self.open or op.op in self.completed:
+                self.problem("twice", f"line {number}: operation {op.op} is invoked twice.")
+                self.lines_lost = True
+            else:
+                self.open[op.op] = op
+            return
+        if op.op in self.completed:
+            self.problem(
+                "twice",
+                f"line {number}: operation {op.op} is completed twice; "
+                "the first completion counts.",
+            )
+            return
+        invoked = self.open.pop(op.op, None)
+        if invoked is None and self.is_awaited(number, op):
+            return
+        if invoked is not None and (invoked.process, invoked.f) != (op.process, op.f):
+            self.problem(
+                "other",
+                f"line {number}: operation {op.op} ends as {op.f} of process {op.process}, "
+                f"but was invoked as {invoked.f} of process {invoked.process}.",
+            )
+        self.completed.add(op.op)
+        self.add(invoked, op)
+
+    def is_awaited(self, number: int, op: Op) -> bool:
+        """Whether the invocation of this completion may still come; if not, that is a problem."""
+        if not self.lines_lost:
+            self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
+        return False
+
+    def add(self, invoked: Op | None, done: Op | None) -> None:
+        """The rows of one operation, complete or not."""
+        op = invoked or done
+        assert op is not None
+        begun = invoked.t_us if invoked else _NO_TIME
+        ended = done.t_us if done else _NO_TIME
+        outcome = done.type if done else "info"
+        common = (op.process, op.client)
+        final = op.final or (done is not None and done.final)
+        sends = list(_sends(invoked, done))
+        reads = done.reads if done else ()
+        self.transactions |= len(sends) > 1 or bool(sends and reads)
+        if outcome == "info" and len({send.partition for send in sends}) > 1:
+            self.unknown[op.op] = sends
+        polled = 0
+        for seq, send in enumerate(sends):
+            self.sends.append(
+                (
+                    op.op,
+                    seq,
+                    send.partition,
+                    *common,
+                    begun,
+                    ended,
+                    outcome,
+                    send.acks,
+                    send.value,
+                    send.count,
+                    send.offset,
+                )
+            )
+        op_rebalanced = done.rebalanced if done else ()
+        for seq, read in enumerate(reads):
+            runs: tuple[Run, ...] = read.records or (Run(-1, -1, 0),)
+            for index, run in enumerate(runs):
+                polled += run.count
+                self.reads.append(
+                    (
+                        op.op,
+                        seq,
+                        index,
+                        read.partition,
+                        *common,
+                        read.node,
+                        final,
+                        outcome,
+                        begun,
+                        ended,
+                        read.start,
+                        read.hw,
+                        run.offset,
+                        run.value,
+                        run.count,
+                        run.epoch,
+                    )
+                )
+            self.rebalanced += [read.partition in op_rebalanced] * len(runs)
+        when = ended if ended >= 0 else begun
+        error = done.error if done else "no completion"
+        self.ops.append(
+            (
+                op.op,
+                begun,
+                ended,
+                *common,
+                op.f,
+                outcome,
+                final,
+                error,
+                sum(send.count for send in sends),
+                polled,
+                op.step,
+                (when - self.origin_us) // 1_000_000,
+            )
+        )
+        used = self.used.setdefault(op.process, set())
+        used.update([send.partition for send in sends])
+        used.update([read.partition for read in reads])
+        self.note_move(op, outcome, begun, ended)
+
+    def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
+        """Remember what drops positions: an assignment that may have worked, or a crash."""
+        if op.f == "crash" or (op.f in ("assign", "subscribe") and outcome != "fail"):
+            kept = () if op.f == "crash" else op.partitions
+            self.moves.append((op, begun, ended, kept))
+
+    def resets(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
+        """What each move does to every partition that its process ever used."""
+        for op, begun, ended, kept in self.moves:
+            subscribed = int(op.f == "subscribe")
+            for partition in sorted(self.used.get(op.process, set()).union(kept)):
+                named = int(partition in kept)
+                yield op.op, partition, op.process, begun, ended, subscribed, named
+
+
+def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
+    """The sends as invoked, with the offsets the completion knows."""
+    if invoked is None or done is None or not done.sends:
+        yield from invoked.sends if invoked else done.sends if done else ()
+        return
+    if len(done.sends) == 1 and len(invoked.sends) == 1:
+        sent, known = invoked.sends[0], done.sends[0]
+        if sent.value == known.value and sent.partition == known.partition:
+            yield known if known.count == sent.count else sent
+            return
+    offsets = {(send.partition, send.value): send.offset for send in done.sends}
+    for send in invoked.sends:
+        offset = offsets.pop((send.partition, send.value), -1)
+        yield msgspec.structs.replace(send, offset=offset) if offset >= 0 else send
+    # A completion may know of sends that the invocation did not list yet.
+    yield from (s for s in done.sends if (s.partition, s.value) in offsets)
+
+
+def read_history(source: Source, into: Ingested) -> None:
+    """Read a history into `into`: tables ops, sends and reads, and their facts."""
+    reader = Reader(source, into)
+    try:
+        reader.read()
+    except OSError as error:
+        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    for invoked in reader.open.values():
+        reader.add(invoked, None)
+    if not reader.ops:
+        reader.problem("empty", "has no operation in it: there is nothing to judge.")
+    run, certain = into.meta.run, _proved(reader)
+    struck = strikes_of(source.folder, into.meta) if into.counts else []
+    wanted = {"ops"} if into.counts else set()
+    if into.whole_tables or struck:
+        wanted.add("sends")
+    if into.whole_tables:
+        wanted |= {"reads", "assigns"}
+    made = rows_of(reader, certain, wanted)
+    for name, rows in made.items():
+        into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
+    counted = {name: whole(into.tables[name]) for name in made}
+    into.tables |= tallied(run, counted, struck)
+    into.facts.extend(_facts(source.run, reader, certain))
+
+
+def rows_of(
+    reader: Reader, certain: Set[int], wanted: Set[str]
+) -> dict[str, Iterable[tuple[Any, ...]]]:
+    """The rows of the tables of a history, without the name of its run."""
+    made: dict[str, Iterable[tuple[Any, ...]]] = {
+        "ops": reader.ops,
+        "sends": ((*row, row[0] in certain) for row in reader.sends),
+        "reads": ((*row, flag) for row, flag in zip(reader.reads, reader.rebalanced, strict=True)),
+        "assigns": ((*row[:5], *map(bool, row[5:])) for row in reader.resets()),
+    }
+    return {name: rows for name, rows in made.items() if name in wanted}
+
+
+def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBatch]:
+    """The same rows as facts."""
+    seen = {row[2] for row in reader.sends} | {row[3] for row in reader.reads}
+    partitions = sorted(seen | {*reader.into.meta.partitions, METADATA_PARTITION, ""})
+    whole = 0 if reader.damaged or not reader.into.meta.history_whole else COMPLETE
+    several = TRANSACTIONS if reader.transactions else 0
+    make = reader.into.make
+    yield make(run, Kind.HISTORY, partitions, flags=whole | several)
+    if reader.ops:
+        _, t0, t1, _, _, f, outcome, *_, step, _ = zip(*reader.ops, strict=True)
+        code = {"send": SEND_OP, "poll": POLL_OP}
+        yield from thin_ops(
+            run,
+            reader.into.meta.phases,
+            invoke_us=np.array(t0),
+            complete_us=np.array(t1),
+            kind=np.array([code.get(x, 0) for x in f]),
+            outcome=np.array(_codes(outcome)),
+            step=np.array(step),
+            make=make,
+        )
+    if reader.sends:
+        op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
+            *reader.sends, strict=True
+        )
+        yield make(
+            run,
+            Kind.SEND,
+            partition,
+            op=op,
+            seq=seq,
+            idx=acks,
+            process=process,
+            client=client,
+            t0=t0,
+            t1=t1,
+            outcome=_codes(outcome),
+            value=value,
+            count=count,
+            offset=offset,
+            flags=[PROVED if number in certain else 0 for number in op] if certain else 0,
+        )
+    if reader.reads:
+        (
+            op,
+            seq,
+            idx,
+            partition,
+            process,
+            client,
+            node,
+            final,
+            outcome,
+            t0,
+            t1,
+            start,
+            hw,
+            offset,
+            value,
+            count,
+            epoch,
+        ) = zip(*reader.reads, strict=True)
+        yield make(
+            run,
+            Kind.READ,
+            partition,
+            op=op,
+            seq=seq,
+            idx=idx,
+            process=process,
+            client=client,
+            node=node,
+            flags=_flags(final, reader.rebalanced),
+            outcome=_codes(outcome),
+            t0=t0,
+            t1=t1,
+            leo=start,
+            hw=hw,
+            offset=offset,
+            value=value,
+            count=count,
+            epoch=epoch,
+        )
+    if resets := list(reader.resets()):
+        op, partition, process, t0, t1, subscribed, named = zip(*resets, strict=True)
+        yield make(
+            run,
+            Kind.RESET,
+            partition,
+            op=op,
+            process=process,
+            t0=t0,
+            t1=t1,
+            value=subscribed,
+            count=named,
+        )
+
+
+def _codes(outcomes: tuple[str, ...]) -> list[int]:
+    return [_OUTCOMES[o] for o in outcomes]
+
+
+def _proved(reader: Reader) -> set[int]:
+    """Operations of unknown outcome that a read of any of their partitions proves."""
+    if not reader.unknown:
+        return set()
+    # Columns of a row of reads: partition 3, outcome 8, value 14, count 15.
+    runs = ((row[3], row[14], row[15]) for row in reader.reads if row[8] == "ok")
+    return proved(reader.unknown, runs)
+
+
+def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:
+    return [
+        (FINAL if f else 0) | (REBALANCED if r else 0)
+        for f, r in zip(final, rebalanced, strict=True)
+    ]

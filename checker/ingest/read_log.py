@@ -1,0 +1,182 @@
+"""logs/<node>.jsonl -> tables replicas and log, and facts of each batch of each replica.
+
+A dump ends with a line that says so; without it, or with a line that cannot be read, the replica's
+log counts as incomplete and nothing is concluded from a record not being in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from checker.evidence.facts import COMPLETE, Kind, hash_number
+from checker.ingest import tables
+from checker.ingest.lines import Line, lines_of
+from checker.ingest.source import UNREADABLE, Count, Ingested, Number, Offset, Source, Value, why
+from harness.formats.history import LogRun, Run
+
+
+class _Run(Run, frozen=True, array_like=True):
+    offset: Offset
+    value: Value
+    count: Count = 1
+    epoch: Number = -1
+
+
+class _LogRun(LogRun, frozen=True, kw_only=True):
+    offset: Offset
+    count: Count
+    epoch: Number = -1
+    records: tuple[_Run, ...] = ()
+    hw: Offset = -1
+    leo: Offset = -1
+    epochs: tuple[tuple[Number, Offset], ...] = ()
+
+
+_decoder = msgspec.json.Decoder(_LogRun)
+_decode_lines = _decoder.decode_lines
+
+
+class _Reader:
+    """Reads one node's dump line by line."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        self.name = source.name
+        self.node = source.path.stem
+        self.into = into
+        self.ended = False
+        self.broken = False
+        self.heads: list[LogRun] = []
+        self.batches: list[LogRun] = []
+
+    def problem(self, kind: str, sentence: str) -> None:
+        self.broken = True
+        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
+
+    def read(self, first: int, text: bytes) -> None:
+        """A block of lines, all at once if all is well with them."""
+        try:
+            entries = _decode_lines(text)
+            for entry in entries:
+                hash_number(entry.hash)
+                hash_number(entry.stored_hash)
+        except (*UNREADABLE, ValueError):
+            for line in lines_of(first, text):
+                self.read_line(line)
+            return
+        for entry in entries:
+            self.take(entry)
+
+    def read_line(self, line: Line) -> None:
+        """One line."""
+        try:
+            entry = _decoder.decode(line.data)
+            hash_number(entry.hash)
+            hash_number(entry.stored_hash)
+        except (*UNREADABLE, ValueError) as error:
+            self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
+            return
+        self.take(entry)
+
+    def take(self, entry: _LogRun) -> None:
+        """The head of a partition, a batch, or the end of the dump."""
+        if entry.partition == "":
+            self.ended = True
+        elif entry.count == 0:
+            self.heads.append(entry)
+        else:
+            self.batches.append(entry)
+
+
+def read_log(source: Source, into: Ingested) -> None:
+    """Read one node's dump into `into`: its parts of the tables, and the facts."""
+    reader = _Reader(source, into)
+    try:
+        for first, text in source.blocks():
+            reader.read(first, text)
+    except OSError as error:
+        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    if not reader.ended:
+        reader.problem("end", "lacks its last line: the dump was not finished.")
+    run, node, complete = into.meta.run, reader.node, not reader.broken
+    if into.whole_tables:
+        heads = (
+            (run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs)
+            for h in reader.heads
+        )
+        into.tables["replicas"] = tables.from_rows("replicas", heads)
+        into.tables["log"] = tables.from_rows("log", _log_rows(run, node, reader.batches))
+    into.facts.extend(_facts(source.run, reader, complete))
+
+
+def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any, ...]]:
+    """One row for each run of records of each batch."""
+    for batch in batches:
+        records: tuple[Run, ...] = batch.records or (Run(batch.offset, -1, batch.count),)
+        for index, record in enumerate(records):
+            yield (
+                run,
+                node,
+                batch.partition,
+                batch.offset,
+                batch.count,
+                batch.epoch,
+                batch.hash,
+                batch.stored_hash,
+                index,
+                record.offset,
+                record.value,
+                record.count,
+            )
+
+
+def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch]:
+    """Facts of heads, epoch caches, batches and runs of records."""
+    heads, batches, node, make = reader.heads, reader.batches, reader.node, reader.into.make
+    if heads:
+        yield make(
+            run,
+            Kind.LOG_HEAD,
+            [h.partition for h in heads],
+            node=node,
+            offset=[h.offset for h in heads],
+            hw=[h.hw for h in heads],
+            leo=[h.leo for h in heads],
+            flags=COMPLETE if complete else 0,
+        )
+        entries = [(h.partition, n, e, s) for h in heads for n, (e, s) in enumerate(h.epochs)]
+        if entries:
+            partition, nth, epoch, start = zip(*entries, strict=True)
+            yield make(run, Kind.EPOCH, partition, node=node, seq=nth, epoch=epoch, offset=start)
+    if not batches:
+        return
+    yield make(
+        run,
+        Kind.LOG,
+        [b.partition for b in batches],
+        node=node,
+        offset=[b.offset for b in batches],
+        count=[b.count for b in batches],
+        value=[sum(r.count for r in b.records) for b in batches],
+        epoch=[b.epoch for b in batches],
+        hash=[hash_number(b.hash) for b in batches],
+        hash2=[hash_number(b.stored_hash) for b in batches],
+    )
+    records = [
+        (b.partition, r.offset, r.value, r.count, b.epoch) for b in batches for r in b.records
+    ]
+    if records:
+        partition, offset, value, count, epoch = zip(*records, strict=True)
+        yield make(
+            run,
+            Kind.LOG_REC,
+            partition,
+            node=node,
+            offset=offset,
+            value=value,
+            count=count,
+            epoch=epoch,
+        )

@@ -1,0 +1,167 @@
+"""A large history.jsonl read in parts, by many processes at once, into the tables of the history.
+
+Each part is some lines of the file; it writes its own part of every table and hands on the few
+operations that began in it and did not end, or ended and did not begin. These are joined when all
+parts are there. Whatever is not as it should be (a line that cannot be read, a clock that goes
+back, a number used twice) needs the whole file to be told of: then `join` gives None, and the
+history is read as a small one is, by one process from its beginning to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from checker.evidence.facts import I64
+from checker.ingest import tables
+from checker.ingest.read_history import Reader, rows_of
+from checker.ingest.read_tables import HISTORY_TABLES
+from checker.ingest.run_meta import RunMeta
+from checker.ingest.source import Ingested, Source
+from harness.formats.history import Op
+
+PART_BYTES: Final = 32 << 20
+_BLOCK_BYTES: Final = 1 << 20
+_WRITTEN: Final = frozenset(HISTORY_TABLES) - {"assigns"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the join must know of one part, in order of the file."""
+
+    number: int
+    # nothing in it needs the rest of the file to be understood
+    plain: bool
+    # operations that did not end here, and completions of operations that did not begin here
+    open: Sequence[Op]
+    awaited: Sequence[Op]
+    # the numbers of the operations invoked here, as ranges from .. to; the first and last time,
+    # and the partitions used, by process
+    invoked: I64
+    first_us: dict[int, int]
+    last_us: dict[int, int]
+    used: dict[int, set[str]]
+    moves: list[tuple[Op, int, int, tuple[str, ...]]]
+
+
+def parts_of(path: Path) -> list[tuple[int, int]]:
+    """The bytes from .. to of each part; a line is of the part that it begins in."""
+    size = path.stat().st_size
+    return [(begin, min(begin + PART_BYTES, size)) for begin in range(0, size, PART_BYTES)]
+
+
+class _PartReader(Reader):
+    """Reads some lines; completions may be of operations that an earlier part began."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        super().__init__(source, into)
+        self.awaited: list[Op] = []
+        self.first_us: dict[int, int] = {}
+        self.invoked: list[int] = []
+
+    def take(self, number: int, op: Op) -> None:
+        """One line."""
+        self.first_us.setdefault(op.process, op.t_us)
+        if op.type == "invoke":
+            self.invoked.append(op.op)
+        super().take(number, op)
+
+    def is_awaited(self, number: int, op: Op) -> bool:
+        """It is joined with its invocation later, or found to have none."""
+        self.awaited.append(op)
+        return True
+
+
+def read_part(
+    source: Source, known: RunMeta, folder: Path, number: int, begin: int, end: int
+) -> Part:
+    """Read the lines that begin in these bytes, and write their part of the tables. Raises OSError
+    if those cannot be written."""
+    into = Ingested(known)
+    reader = _PartReader(source, into)
+    try:
+        reader.take_blocks(_blocks(source.path, begin, end))
+    except OSError:
+        reader.damaged = True
+    plain = not reader.damaged and not into.problems and not into.problems.notes
+    plain = plain and not reader.unknown and not reader.lines_lost
+    if plain:
+        _write(reader, folder, number)
+    return Part(
+        number,
+        plain,
+        [*reader.open.values()],
+        reader.awaited,
+        _ranges(reader.invoked),
+        reader.first_us,
+        reader.last_us,
+        reader.used,
+        reader.moves,
+    )
+
+
+def _ranges(numbers: Sequence[int]) -> I64:
+    """Numbers as the ranges they make up, a row each: the first and the last one of it."""
+    found = np.sort(np.array(numbers, np.int64))
+    breaks = np.flatnonzero(np.diff(found) > 1)
+    starts, ends = np.append(0, breaks + 1), np.append(breaks, len(found) - 1)
+    return found[np.stack((starts, ends), axis=1)] if len(found) else np.zeros((0, 2), np.int64)
+
+
+def _blocks(path: Path, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that begin in these bytes, in blocks; their numbers are not known."""
+    with path.open("rb") as file:
+        if begin:
+            file.seek(begin - 1)
+            file.readline()
+        while (at := file.tell()) < end:
+            block = file.read(min(_BLOCK_BYTES, end - at))
+            yield 1, block if block.endswith(b"\n") else block + file.readline()
+
+
+def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) -> bool:
+    """Write what lies across parts; whether the tables then are the whole history.
+
+    Raises OSError if they cannot be written.
+    """
+    parts = sorted(parts, key=lambda part: part.number)
+    into = Ingested(known)
+    reader = Reader(source, into)
+    numbers = np.concatenate([part.invoked for part in parts])
+    numbers = numbers[np.argsort(numbers[:, 0])]
+    if not len(numbers) or (numbers[1:, 0] <= numbers[:-1, 1]).any():
+        return False
+    for part in parts:
+        if not part.plain:
+            return False
+        if any(reader.last_us.get(p, t_us) > t_us for p, t_us in part.first_us.items()):
+            return False
+        reader.last_us.update(part.last_us)
+        for op in part.awaited:
+            invoked = reader.open.pop(op.op, None)
+            if invoked is None or (invoked.process, invoked.f) != (op.process, op.f):
+                return False
+            reader.add(invoked, op)
+        reader.open.update({op.op: op for op in part.open})
+        reader.moves += part.moves
+        for process, used in part.used.items():
+            reader.used.setdefault(process, set()).update(used)
+    for invoked in reader.open.values():
+        reader.add(invoked, None)
+    if reader.unknown:
+        return False
+    _write(reader, folder, len(parts), every=True)
+    return True
+
+
+def _write(reader: Reader, folder: Path, number: int, *, every: bool = False) -> None:
+    """One part of each table; that of assignments only where all are known."""
+    wanted = {*_WRITTEN, "assigns"} if every else _WRITTEN
+    run = reader.into.meta.run
+    for name, rows in rows_of(reader, frozenset(), wanted).items():
+        table = tables.from_rows(name, ((run, *row) for row in rows))
+        tables.write(folder, name, f"part-{number:06}", table)

@@ -1,0 +1,215 @@
+"""The tables of a history -> facts: for runs whose history is kept as Parquet only.
+
+A table is read in pieces of some row groups, each a source of its own, so that no task ever holds
+more than a piece, whatever the size of the run. All is done by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checker.evidence.facts import (
+    COMPLETE,
+    FINAL,
+    PROVED,
+    REBALANCED,
+    TRANSACTIONS,
+    Kind,
+    block,
+    columns_block,
+)
+from checker.ingest import tables
+from checker.ingest.counts import joined, tallied
+from checker.ingest.downsampling import thin_ops
+from checker.ingest.fault_windows import strikes_of
+from checker.ingest.row_group import SILENT, Table
+from checker.ingest.source import Ingested, Source, why
+from node.formats.trace import METADATA_PARTITION
+
+HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
+ROWS_OF_A_PIECE: Final = 1_000_000
+
+# Tables of an earlier version lack these; no operation of theirs was the schedule's own.
+_MAY_LACK: Final = ("step",)
+_NOT_WANTED: Final = ("run", "error")
+_NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
+
+
+def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
+    """The pieces of the history tables in the folder `where`; none if there are no such tables."""
+    found: list[Source] = []
+    for name in HISTORY_TABLES:
+        target = where / f"{name}.parquet"
+        files = sorted(target.glob("[!.]*.parquet")) if target.is_dir() else [target]
+        for path in files:
+            if path.is_file():
+                found.extend(Source(run, folder, name, path, groups) for groups in _pieces(path))
+    return found
+
+
+def _pieces(path: Path) -> Iterator[tuple[int, int]]:
+    """Row groups from .. to, about `ROWS_OF_A_PIECE` rows together."""
+    try:
+        about = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        yield 0, 0  # The reader will say what is wrong with it.
+        return
+    begin, rows = 0, 0
+    for group in range(about.num_row_groups):
+        rows += about.row_group(group).num_rows
+        if rows >= ROWS_OF_A_PIECE:
+            yield begin, group + 1
+            begin, rows = group + 1, 0
+    if rows or not about.num_row_groups:
+        yield begin, about.num_row_groups
+
+
+def read_piece(source: Source, into: Ingested) -> None:
+    """Read one piece of one table into `into`: facts only, for the table is there already."""
+    seen: set[str] = set()
+    flags = COMPLETE if into.meta.history_whole else 0
+    counts: dict[str, list[pa.Table]] = {}
+    struck = strikes_of(source.folder, into.meta)
+    try:
+        for table in _read(source):
+            found = tallied(into.meta.run, {source.kind: table}, struck)
+            for name, counted in found.items():
+                counts.setdefault(name, []).append(counted)
+            facts, more = _MAKERS[source.kind](source.run, table, into)
+            flags |= more
+            into.facts.extend(facts)
+            seen.update(p for f in facts for p in f.column("partition").unique().to_pylist())
+    except (OSError, pa.ArrowException, ValueError) as error:
+        gist = why(error).split("\n", 1)[0]
+        into.problems.add(source.name, f"{source.name} cannot be read: {gist}.")
+        flags = 0
+    into.tables |= {name: joined(parts, name) for name, parts in counts.items()}
+    into.facts.append(_history(source.run, into, seen, flags))
+
+
+def _read(source: Source) -> Iterator[Table]:
+    """The rows of a piece, texts as dictionaries; columns that say nothing are not read."""
+    schema = tables.SCHEMAS[source.kind]
+    texts = [field.name for field in schema if field.type == pa.string()]
+    idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
+    with pq.ParquetFile(source.path, read_dictionary=texts) as file:
+        there = set(file.schema_arrow.names)
+        missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]}")
+        wanted = [name for name in schema.names if name in there and name not in idle]
+        for group in range(*source.groups):
+            known = _constants(file, group)
+            names = [n for n in wanted if known.get(n) != SILENT.get(n, known)]
+            rows = file.read_row_group(group, columns=names).unify_dictionaries()
+            for batch in rows.combine_chunks().to_batches():
+                yield Table(batch)
+
+
+def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:
+    """Columns that have one value in a whole row group, as the file itself knows."""
+    found = {}
+    about = file.metadata.row_group(group)
+    for number in range(about.num_columns):
+        column = about.column(number)
+        known = column.statistics
+        if known is None or not known.has_min_max or known.null_count:
+            continue
+        if known.min == known.max:
+            found[column.path_in_schema] = known.min
+    return found
+
+
+def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:
+    """That this piece of the history is whole, for all partitions that could care."""
+    partitions = sorted(seen | {*into.meta.partitions, METADATA_PARTITION, ""})
+    return block(run, Kind.HISTORY, partitions, flags=flags)
+
+
+Made = tuple[list[pa.RecordBatch], int]
+
+
+def _ops(run: int, table: Table, into: Ingested) -> Made:
+    """Of all operations only what checks of a whole run rest on."""
+    made = thin_ops(
+        run,
+        into.meta.phases,
+        invoke_us=table.numbers("invoke_us"),
+        complete_us=table.numbers("complete_us"),
+        kind=table.codes("f"),
+        outcome=table.codes("outcome"),
+        step=table.numbers("step"),
+    )
+    both = bool(((table.numbers("sent") > 0) & (table.numbers("polled") > 0)).any())
+    return made, TRANSACTIONS if both else 0
+
+
+def _sends(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {
+            "op": "op",
+            "seq": "seq",
+            "idx": "acks",
+            "process": "process",
+            "t0": "invoke_us",
+            "t1": "complete_us",
+            "offset": "offset",
+            "value": "value",
+            "count": "count",
+            "client": "client",
+        }
+    )
+    columns |= {"outcome": table.codes("outcome"), **table.bits({"proved": PROVED})}
+    several = table.column("seq") is not None
+    return _facts(run, Kind.SEND, table, columns), TRANSACTIONS if several else 0
+
+
+def _reads(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {
+            "op": "op",
+            "seq": "seq",
+            "idx": "idx",
+            "process": "process",
+            "t0": "invoke_us",
+            "t1": "complete_us",
+            "offset": "offset",
+            "value": "value",
+            "count": "count",
+            "epoch": "epoch",
+            "hw": "hw",
+            "leo": "start",
+            "client": "client",
+            "node": "node",
+        }
+    )
+    columns |= {
+        "outcome": table.codes("outcome"),
+        **table.bits({"final": FINAL, "rebalanced": REBALANCED}),
+    }
+    return _facts(run, Kind.READ, table, columns), 0
+
+
+def _assigns(run: int, table: Table, into: Ingested) -> Made:
+    columns = table.given(
+        {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
+    )
+    columns |= {"value": table.numbers("subscribed"), "count": table.numbers("named")}
+    return _facts(run, Kind.RESET, table, columns), 0
+
+
+def _facts(run: int, kind: Kind, table: Table, columns: dict[str, Any]) -> list[pa.RecordBatch]:
+    return [columns_block(run, kind, table.rows.column("partition"), columns)]
+
+
+_MAKERS: Final[dict[str, Callable[[int, Table, Ingested], Made]]] = {
+    "ops": _ops,
+    "sends": _sends,
+    "reads": _reads,
+    "assigns": _assigns,
+}

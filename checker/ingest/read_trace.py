@@ -1,0 +1,310 @@
+"""trace/<node>.jsonl -> the trace table, and facts of the events that checks rest on.
+
+A broker writes a turn's events with one write before it sends what they caused. A killed broker can
+therefore leave half a line, but never one that anything else depended on: such a line, at the end
+of the file or right before the next incarnation's `started`, is a note. Any other line that cannot
+be read is a problem, and the trace then proves nothing by the absence of an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from checker.evidence.facts import COMPLETE, LEADER, Kind, hash_number
+from checker.ingest import tables
+from checker.ingest.lines import Line, lines_of
+from checker.ingest.source import UNREADABLE, Ingested, Number, Offset, Source, Time, why
+from node.formats import trace
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that checks and the table use; others are only looked at by people."""
+
+    t_us: Time
+    event: str
+    incarnation: Number = -1
+    partition: str | None = None
+    role: str = ""
+    leader: str | None = None
+    leader_epoch: Number = -1
+    partition_epoch: Number = -1
+    leo: Offset = -1
+    hw: Offset = -1
+    base_offset: Offset = -1
+    batch_end: Offset = -1
+    from_leo: Offset = -1
+    hash: str = ""
+    isr: tuple[str, ...] = ()
+    elr: tuple[str, ...] = ()
+    last_known_elr: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
+    state: str = ""
+    term: Number = -1
+    broker: str = ""
+    fenced: tuple[str, ...] = ()
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    """What a `partition` fact carries in its text."""
+
+    leader: str
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known_elr: tuple[str, ...]
+    replicas: tuple[str, ...]
+    removing: tuple[str, ...]
+    fenced: tuple[str, ...]
+
+
+_decoder = msgspec.json.Decoder(_Event)
+_decode_lines = _decoder.decode_lines
+_IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
+
+
+class _Reader:
+    """Reads one node's trace line by line."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        self.name = source.name
+        self.node = source.path.stem
+        self.into = into
+        self.whole = True
+        self.last_us = -1
+        self.rows: list[tuple[int, _Event, str | None]] = []
+        self.torn: int | None = None
+        self.fenced: dict[str, None] = {}
+
+    def problem(self, kind: str, sentence: str) -> None:
+        self.whole = False
+        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
+
+    def read(self, first: int, text: bytes) -> None:
+        """A block of lines: all at once where all is well with them, and the lines themselves are
+        not wanted for a table."""
+        if not self.into.whole_tables and text.endswith(b"\n"):
+            try:
+                events = _decode_lines(text)
+            except UNREADABLE:
+                events = []
+            if len(events) == text.count(b"\n"):
+                for number, event in enumerate(events, first):
+                    self.take(number, event, b"")
+                return
+        for line in lines_of(first, text):
+            self.read_line(line)
+
+    def read_line(self, line: Line) -> None:
+        """One line, which may be half of one with a whole one behind it."""
+        try:
+            event, text = _decoder.decode(line.data), line.data
+        except UNREADABLE as error:
+            found = _whole_tail(line.data)
+            self.settle(None)
+            if found is None:
+                self.torn = line.number
+                if line.whole and isinstance(error, msgspec.ValidationError):
+                    self.torn = None
+                    self.problem("line", f"line {line.number} is not a trace event: {why(error)}.")
+                return
+            self.torn = line.number
+            event, text = found
+        self.take(line.number, event, text)
+
+    def take(self, number: int, event: _Event, text: bytes) -> None:
+        """An event and the line it was on."""
+        if self.torn is not None:
+            self.settle(event)
+        if event.t_us < self.last_us:
+            self.problem(
+                "time", f"line {number}: time goes back by {self.last_us - event.t_us} us."
+            )
+        self.last_us = event.t_us
+        if event.hash:
+            try:
+                hash_number(event.hash)
+            except ValueError as error:
+                self.problem("line", f"line {number}: {why(error)}.")
+                return
+        if event.event in _IN_BULK:
+            self.rows.append((number, event, None))
+        else:
+            self.rows.append((number, self._with_fenced(event), text.decode(errors="replace")))
+
+    def _with_fenced(self, event: _Event) -> _Event:
+        """A committed change of a partition, with the brokers that were fenced then.
+
+        Only as far as this very controller has told: what another one did in between is not here.
+        """
+        if event.event in (trace.CONTROLLER, trace.STARTED):
+            self.fenced.clear()
+        elif event.event == trace.BROKER and event.state == "fenced":
+            self.fenced[event.broker] = None
+        elif event.event == trace.BROKER:
+            self.fenced.pop(event.broker, None)
+        elif event.event == trace.PARTITION and self.fenced:
+            return msgspec.structs.replace(event, fenced=tuple(self.fenced))
+        return event
+
+    def settle(self, following: _Event | None, *, at_end: bool = False) -> None:
+        """Decide about a torn line once it is known what stands behind it."""
+        if self.torn is None:
+            return
+        if at_end or (following is not None and following.event == trace.STARTED):
+            self.into.problems.note(
+                f"{self.name} line {self.torn} is half a line, cut by a kill: left out."
+            )
+        else:
+            self.problem("line", f"line {self.torn} is not a trace event: not JSON.")
+        self.torn = None
+
+
+def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
+    """The whole event behind a half one on the same line, if there is one."""
+    place = data.find(b'{"', 1)
+    while place >= 0:
+        try:
+            return _decoder.decode(data[place:]), data[place:]
+        except UNREADABLE:
+            place = data.find(b'{"', place + 1)
+    return None
+
+
+def read_trace(source: Source, into: Ingested) -> None:
+    """Read one node's trace into `into`: its part of the table, and facts of the events."""
+    reader = _Reader(source, into)
+    try:
+        for first, text in source.blocks():
+            reader.read(first, text)
+    except OSError as error:
+        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    reader.settle(None, at_end=True)
+    if into.whole_tables:
+        _table(into, reader)
+    into.facts.extend(_facts(source.run, reader))
+
+
+def _table(into: Ingested, reader: _Reader) -> None:
+    """One node's part of the trace table."""
+    run, node = into.meta.run, reader.node
+    into.tables["trace"] = tables.from_rows(
+        "trace",
+        (
+            (
+                run,
+                node,
+                e.incarnation,
+                number,
+                e.t_us,
+                e.event,
+                e.partition,
+                e.role,
+                e.leader,
+                e.leader_epoch,
+                e.partition_epoch,
+                e.leo,
+                e.hw,
+                e.base_offset,
+                e.batch_end,
+                e.from_leo,
+                e.hash,
+                e.isr,
+                e.state,
+                e.term,
+                text,
+            )
+            for number, e, text in reader.rows
+        ),
+    )
+
+
+def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
+    """Facts of the events, one block a kind."""
+    by_event: dict[str, list[_Event]] = {}
+    numbers: dict[str, list[int]] = {}
+    for number, event, _ in reader.rows:
+        by_event.setdefault(event.event, []).append(event)
+        numbers.setdefault(event.event, []).append(number)
+    partitions = {*reader.into.meta.partitions, ""}
+    partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
+    flag, make = COMPLETE if reader.whole else 0, reader.into.make
+    yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
+    for name, (kind, columns) in _EVENTS.items():
+        if events := by_event.get(name):
+            yield make(
+                run,
+                kind,
+                [e.partition or "" for e in events],
+                node=reader.node,
+                op=numbers[name],
+                t1=[e.t_us for e in events],
+                **{column: list(map(of, events)) for column, of in columns.items()},
+            )
+
+
+def _membership(event: _Event) -> str:
+    return msgspec.json.encode(
+        _Membership(
+            event.leader or "",
+            event.isr,
+            event.elr,
+            event.last_known_elr,
+            event.replicas,
+            event.removing,
+            event.fenced,
+        )
+    ).decode()
+
+
+_EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
+    trace.HW: (
+        Kind.HW,
+        {
+            "offset": attrgetter("batch_end"),
+            "value": attrgetter("incarnation"),
+            "epoch": attrgetter("leader_epoch"),
+            "hw": attrgetter("hw"),
+            "leo": attrgetter("leo"),
+            "hash": lambda e: hash_number(e.hash),
+            "flags": lambda e: LEADER if e.role == "leader" else 0,
+        },
+    ),
+    trace.APPEND: (
+        Kind.APPEND,
+        {
+            "offset": attrgetter("base_offset"),
+            "value": attrgetter("incarnation"),
+            "epoch": attrgetter("leader_epoch"),
+            "leo": attrgetter("leo"),
+            "hash": lambda e: hash_number(e.hash),
+            "flags": lambda e: LEADER if e.role == "leader" else 0,
+        },
+    ),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": attrgetter("leo")}),
+    trace.ROLE: (
+        Kind.ROLE,
+        {
+            "epoch": attrgetter("leader_epoch"),
+            "hw": attrgetter("hw"),
+            "leo": attrgetter("leo"),
+            "flags": lambda e: LEADER if e.role == "leader" else 0,
+        },
+    ),
+    trace.PARTITION: (
+        Kind.PARTITION,
+        {
+            "epoch": attrgetter("leader_epoch"),
+            "value": attrgetter("partition_epoch"),
+            "text": _membership,
+        },
+    ),
+    trace.CONTROLLER: (
+        Kind.CONTROLLER,
+        {"epoch": attrgetter("term"), "flags": lambda e: LEADER if e.state == "active" else 0},
+    ),
+}

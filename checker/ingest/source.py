@@ -1,0 +1,126 @@
+"""What every reader of one source file gets and gives (a leaf of the ingest)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from checker.evidence.facts import Kind, block
+from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
+from checker.ingest.run_meta import RunMeta
+
+# Offsets plus counts must fit into 64 bits; counts are expanded by record, so they are bounded.
+Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
+Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
+# "" is the run as a whole.
+Partition = Annotated[str, msgspec.Meta(min_length=1)]
+Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+# All that decoding a line of an arbitrary file can raise.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a run folder to be read; `kind` is one of KINDS."""
+
+    run: int
+    folder: Path
+    kind: str
+    path: Path
+    # of a Parquet file the row groups from .. to, and their size in memory
+    groups: tuple[int, int] = (0, 0)
+    bytes: int = 0
+    # the files of the run by name, where it is in memory and `folder` is on no disk
+    files: Files | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes there are to read."""
+        if self.bytes:
+            return self.bytes
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def part(self, table: str) -> str:
+        """The name of this source's part of a table; "" where the source makes all of it."""
+        if table in ("tallies", "acks"):
+            return f"{self.kind}-{self.path.stem}-{self.groups[0]}"
+        return self.path.stem if self.kind in ("trace", "log") else ""
+
+    @property
+    def name(self) -> str:
+        """The file as a person calls it: relative to the run folder."""
+        inside = self.path.is_relative_to(self.folder)
+        return str(self.path.relative_to(self.folder)) if inside else self.path.name
+
+    def has(self, name: str) -> bool:
+        """Whether the run has this file."""
+        if self.files is not None:
+            return name in self.files
+        return (self.folder / name).is_file()
+
+    def blocks(self, name: str | None = None) -> Iterator[Block]:
+        """This file, or another of the run, in blocks of whole lines, each with the number of its
+        first line. Raises OSError."""
+        if self.files is not None:
+            yield 1, self.files[name or self.name]
+        else:
+            yield from read_blocks(self.folder / name if name else self.path)
+
+    def lines(self, name: str | None = None) -> Iterator[Line]:
+        """The same, line by line; blank ones are left out. Raises OSError."""
+        for number, text in self.blocks(name):
+            yield from lines_of(number, text)
+
+
+@dataclass
+class Ingested:
+    """What one source came to: rows of tables, facts, and sentences.
+
+    Where no tables are to be written, only those need be made that measures are taken of (ops);
+    and none at all where nobody `counts`. `make` gives facts their form: batches of Arrow unless
+    told otherwise (`checker.evidence.rows`).
+    """
+
+    meta: RunMeta
+    facts: list[pa.RecordBatch] = field(default_factory=list)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+    whole_tables: bool = True
+    counts: bool = True
+    make: Callable[..., Any] = block
+
+    def told(self, source: Source) -> list[pa.RecordBatch]:
+        """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
+        made = []
+        for kind, texts in (
+            (Kind.PROBLEM, self.problems.sentences()),
+            (Kind.NOTE, self.problems.notes),
+        ):
+            if texts:
+                made.append(
+                    self.make(
+                        source.run,
+                        kind,
+                        "",
+                        text=texts,
+                        seq=list(range(len(texts))),
+                        idx=KINDS.index(source.kind),
+                        node=source.path.stem,
+                    )
+                )
+        return made
+
+
+def why(error: Exception) -> str:
+    """The reason of an error without its final full stop, to stand inside a sentence."""
+    return str(error).rstrip(".")

@@ -1,0 +1,1 @@
+"""Findings become a verdict, measures and a timeline."""

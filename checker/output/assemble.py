@@ -1,0 +1,174 @@
+"""Findings of all groups of a run -> its RunResult: policy, the lattice, and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from checker.checks import cycles, unknown_values
+from checker.checks.findings import Finding, plural
+from checker.checks.unknown_values import Home
+from checker.formats.anomalies import LOST_WRITES, OFFSETS, PROPERTIES, RANK
+from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
+from checker.ingest.run_meta import RunMeta
+from checker.output import policy
+from checker.output.curves import Curves
+
+
+@dataclass
+class Collected:
+    """What came back from the groups of one run."""
+
+    meta: RunMeta
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    faults: int = 0
+    curves: dict[str, Curves] = field(default_factory=dict)
+
+    def unclaimed(self) -> list[int]:
+        """All values, of any partition, that nobody sent to where they were found.
+
+        None of a Jepsen history: its values are unique in their partition only, so that where else
+        a value was sent says nothing.
+        """
+        if self.meta.is_jepsen:
+            return []
+        return [u.value for _, found in self.findings for u in found.unclaimed]
+
+
+def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, Any]) -> RunResult:
+    """The result of one run; `homes` says where unclaimed values were sent, if anywhere."""
+    promise = run.meta.promise
+    anomalies = [
+        policy.apply(anomaly, promise)
+        for partition, found in run.findings
+        for anomaly in (*found.anomalies, *unknown_values.judge(run.meta, partition, found, homes))
+    ]
+    across = _across(run)
+    anomalies += [policy.apply(anomaly, promise) for anomaly in across.anomalies]
+    anomalies.sort(key=_importance)
+    findings = [*run.findings, ("", across)]
+    properties = [_property(name, findings, anomalies) for name in PROPERTIES]
+    errors = [f"{found.error}." for _, found in findings if found.error]
+    problems = [*run.problems, *dict.fromkeys(errors)]
+    verdict = worst([p.verdict for p in properties])
+    if problems:
+        verdict = worst([verdict, Verdict.UNKNOWN])
+    measures = dict(measures)
+    if run.notes:
+        measures["notes"] = run.notes
+    if run.meta.is_jepsen:
+        measures["jepsen"] = _as_jepsen(anomalies)
+    return RunResult(
+        run=run.meta.run,
+        verdict=verdict,
+        sentence=_sentence(run.meta, verdict, properties, anomalies, problems, measures),
+        properties=tuple(properties),
+        anomalies=tuple(anomalies),
+        measures=measures,
+        problems=tuple(problems),
+    )
+
+
+def _across(run: Collected) -> Finding:
+    """What only all partitions together show: cycles of transactions."""
+    graphs = [(partition, found.graph) for partition, found in run.findings if found.graph]
+    try:
+        return Finding(property=OFFSETS, anomalies=tuple(cycles.judge(run.meta, graphs)))
+    except Exception as error:  # As for a kernel: one unknown property, not a lost verdict.
+        return Finding(
+            property=OFFSETS,
+            error=f"The check of {OFFSETS} across partitions failed: "
+            f"{type(error).__name__}: {error}",
+        )
+
+
+def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
+    """The classes Jepsen's own checker would name, and those of them that count."""
+    told = {a.jepsen for a in anomalies if a.jepsen}
+    bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
+    return {"error-types": sorted(told), "bad-error-types": sorted(bad)}
+
+
+def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
+    """What counts against the system first, then the order of the catalogue."""
+    weight = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
+    return (
+        weight.index(anomaly.verdict),
+        RANK[anomaly.name],
+        anomaly.partition,
+        bool(anomaly.allowed),
+        anomaly.offset,
+        anomaly.message,
+    )
+
+
+def _property(
+    name: str, findings: Sequence[tuple[str, Finding]], anomalies: Sequence[Anomaly]
+) -> PropertyResult:
+    """One property: its anomalies and what its kernels could not judge."""
+    own = [found for _, found in findings if found.property == name]
+    against = [a for a in anomalies if a.property == name and a.verdict is not Verdict.VALID]
+    unknown = [f.error or f.unknown for f in own if f.error or f.unknown]
+    verdicts = [a.verdict for a in against] + [Verdict.UNKNOWN] * bool(unknown)
+    reason = ""
+    if against:
+        reason = against[0].message
+    elif unknown:
+        more = f" ({len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        reason = f"{unknown[0]}{more}."
+    elif allowed := next((a for a in anomalies if a.property == name), None):
+        reason = f"{allowed.name} is allowed: {allowed.allowed}."
+    return PropertyResult(
+        property=name,
+        verdict=worst(verdicts),
+        examined=sum(found.examined for found in own),
+        reason=reason,
+    )
+
+
+def _sentence(
+    meta: RunMeta,
+    verdict: Verdict,
+    properties: Iterable[PropertyResult],
+    anomalies: Sequence[Anomaly],
+    problems: Sequence[str],
+    measures: Mapping[str, Any],
+) -> str:
+    """The verdict in one sentence, the most important anomaly first."""
+    if verdict is Verdict.VALID:
+        return _all_well(meta, properties, anomalies, measures)
+    if verdict is Verdict.UNKNOWN:
+        reasons = [p.reason for p in properties if p.verdict is Verdict.UNKNOWN]
+        return f"unknown: {_inside([*problems, *reasons][0])}."
+    against = [a for a in anomalies if a.verdict is verdict]
+    others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
+    more = f" (also: {', '.join(others)})" if others else ""
+    return f"{verdict}: {_inside(against[0].message)}{more}."
+
+
+def _inside(message: str) -> str:
+    """A message without its full stop, to go on after it."""
+    return message.rstrip(".")
+
+
+def _all_well(
+    meta: RunMeta,
+    properties: Iterable[PropertyResult],
+    anomalies: Sequence[Anomaly],
+    measures: Mapping[str, Any],
+) -> str:
+    """What was held up, and what the promise had to excuse."""
+    # Others are owed too: those of unknown outcome that somebody read. Here only acknowledged ones.
+    owed = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
+    owed = int(measures.get("acked_records", owed))
+    partitions, faults = len(meta.partitions), int(measures.get("faults", 0))
+    words = (
+        f"valid: {plural(owed, 'acknowledged record')} in {plural(partitions, 'partition')} "
+        f"outlived {plural(faults, 'fault')}, and all replicas agree on what is committed"
+    )
+    names = {a.name for a in anomalies if a.verdict is Verdict.VALID} - {"hw-regression"}
+    excused = sorted(names, key=RANK.__getitem__)
+    return f"{words} (allowed by its promise: {', '.join(excused)})." if excused else f"{words}."

@@ -1,0 +1,104 @@
+"""The curves of all partitions of a run -> its tables `unseen`, `lag` and `staleness`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from checker.ingest import tables
+from checker.ingest.run_meta import RunMeta
+from checker.output.curves import Curves, Steps, steps_of
+from checker.output.measures import rounded
+
+_ALL = ""
+
+
+def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
+    """The tables, in order of partition and time; "" is all partitions together."""
+    at = _At(meta)
+    made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": [], "staleness": []}
+    for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
+        made["unseen"] += [
+            (meta.run, partition, *at(step), acked, left)
+            for step, acked, left in _running(own.unseen)
+        ]
+        made["lag"] += [
+            (meta.run, partition, node, leader, *at(step), last, highest)
+            for node, leader, step, last, highest in own.lag
+        ]
+        made["staleness"] += [
+            (
+                meta.run,
+                partition,
+                *at(step),
+                answers,
+                late,
+                rounded(total / answers / 1000),
+                rounded(highest / 1000),
+            )
+            for step, answers, late, total, highest in own.stale
+        ]
+    return {name: tables.from_rows(name, rows) for name, rows in made.items()}
+
+
+def _of_all(curves: Iterable[Curves]) -> Curves:
+    """The curves of all partitions as one; a lag is of one follower only."""
+    unseen: dict[int, tuple[int, int]] = {}
+    stale: dict[int, tuple[int, int, int, int]] = {}
+    for own in curves:
+        for step, acked, seen in own.unseen:
+            a, b = unseen.get(step, (0, 0))
+            unseen[step] = a + acked, b + seen
+        for step, answers, late, total, highest in own.stale:
+            a, b, c, d = stale.get(step, (0, 0, 0, 0))
+            stale[step] = a + answers, b + late, c + total, max(d, highest)
+    return Curves(
+        unseen=tuple((step, *counts) for step, counts in sorted(unseen.items())),
+        stale=tuple((step, *counts) for step, counts in sorted(stale.items())),
+    )
+
+
+class _At:
+    """The end of a step: on the run's clock, and in seconds since the storm began."""
+
+    def __init__(self, meta: RunMeta) -> None:
+        self._steps: Steps = steps_of(meta)
+
+    def __call__(self, step: int) -> tuple[int, float]:
+        at_us = self._steps.end(step)
+        return at_us, round((at_us - self._steps.origin_us) / 1e6, 6)
+
+
+def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, int]]:
+    """Acknowledged so far, and of those not seen yet."""
+    acked = left = 0
+    for step, more, seen in steps:
+        acked, left = acked + more, left + more - seen
+        yield step, acked, left
+
+
+def curves_in_short(made: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """For `results.json`: the worst of each curve, and how it ended."""
+    unseen = [row for row in made["unseen"].to_pylist() if row["partition"] == _ALL]
+    stale = [row for row in made["staleness"].to_pylist() if row["partition"] == _ALL]
+    lag = made["lag"].to_pylist()
+    worst = max(lag, key=lambda row: (row["highest"], -row["at_us"]), default=None)
+    answers = sum(row["answers"] for row in stale)
+    return {
+        "unseen": {
+            "most": max((row["unseen"] for row in unseen), default=0),
+            "at_end": unseen[-1]["unseen"] if unseen else 0,
+        },
+        "lag": {
+            "most": worst["highest"] if worst else 0,
+            "node": worst["node"] if worst else "",
+            "partition": worst["partition"] if worst else "",
+        },
+        "staleness": {
+            "answers": answers,
+            "stale": sum(row["stale"] for row in stale),
+            "max_ms": max((row["max_ms"] for row in stale), default=0.0),
+        },
+    }

@@ -1,0 +1,202 @@
+"""Curves of one partition over time: records nobody has read yet, replication lag, staleness.
+
+Each is counted in steps of time and joined with those of other partitions afterwards;
+docs/measures.md says what each means. Only steps in which something changed are told, so that no
+time, however far away, makes a curve long.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
+from checker.evidence.facts import I64, LEADER, Kind, Outcome
+from checker.evidence.group import Group
+from checker.evidence.sorting import any_order_of, order_of
+from checker.ingest.run_meta import RunMeta
+
+_FINEST_US: Final = 100_000
+_UNKNOWN_US: Final = 1_000_000
+_MOST_STEPS: Final = 1_000
+_LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
+_TOLD_LEO: Final = (Kind.HW, Kind.APPEND, Kind.ROLE, Kind.TRUNCATED)
+
+
+class Steps(NamedTuple):
+    """The steps of time of a run: step n ends at `end(n)`."""
+
+    origin_us: int
+    width_us: int
+
+    def of(self, t_us: I64) -> I64:
+        """The step of each time."""
+        return (t_us - self.origin_us) // self.width_us
+
+    def end(self, step: int) -> int:
+        """When a step ends."""
+        return self.origin_us + (step + 1) * self.width_us
+
+
+def steps_of(meta: RunMeta) -> Steps:
+    """The steps of a run, as many as can be drawn; from run.json alone, so that all agree."""
+    phases = meta.phases
+    begin, end = phases.storm_us, max(phases.end_us, phases.stop_writing_us, phases.heal_us)
+    if not 0 < begin < end:
+        return Steps(begin or phases.start_us, _UNKNOWN_US)
+    width_us = _FINEST_US
+    while end - begin > _MOST_STEPS * width_us:
+        width_us *= 2
+    return Steps(begin, width_us)
+
+
+class Curves(msgspec.Struct, frozen=True, array_like=True):
+    """What one partition adds to the curves of its run.
+
+    `unseen`: step, records acknowledged in it, records that ceased to be unseen in it.
+    `lag`: follower, leader, step, records behind at its end, and at most.
+    `stale`: step, answers, stale answers, sum and maximum of their staleness in microseconds.
+    """
+
+    unseen: tuple[tuple[int, int, int], ...] = ()
+    lag: tuple[tuple[str, str, int, int, int], ...] = ()
+    stale: tuple[tuple[int, int, int, int, int], ...] = ()
+
+
+def curves(group: Group) -> Curves:
+    """The curves of one partition."""
+    steps, known = steps_of(group.meta), evidence(group)
+    return Curves(_unseen(steps, known), _lag(group, steps), _stale(steps, known))
+
+
+def _rows(table: list[I64]) -> tuple[tuple[int, ...], ...]:
+    return tuple(zip(*(column.tolist() for column in table), strict=True))
+
+
+def _unseen(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int], ...]:
+    """Records acknowledged, and read for the first time, by step."""
+    sends = known.sends
+    rows = np.flatnonzero((sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.count > 0))
+    run, place = expand(sends.count[rows])
+    acked_us, value = sends.t1[rows][run], sends.value[rows][run] + place
+    seen = known.read_records.take((known.read_records.flags & READ_OK) != 0)
+    order = any_order_of((seen.value, seen.t_us)) if len(seen) else np.zeros(0, np.int64)
+    order = order[first_of(seen.value[order])]
+    values, first_us = seen.value[order], seen.t_us[order]
+    if len(values):
+        at = np.minimum(np.searchsorted(values, value), len(values) - 1)
+        read = values[at] == value
+        seen_us = np.maximum(first_us[at], acked_us)[read]
+    else:
+        seen_us = np.zeros(0, np.int64)
+    return _rows(_counted(steps.of(acked_us), steps.of(seen_us)))  # type: ignore[return-value]
+
+
+def _counted(*columns: I64) -> list[I64]:
+    """The different numbers of all columns, and how often each is in each of them."""
+    found = np.unique(np.concatenate(columns))
+    counts = [np.zeros(len(found), np.int64) for _ in columns]
+    for column, count in zip(columns, counts, strict=True):
+        own, times = np.unique(column, return_counts=True)
+        count[np.searchsorted(found, own)] = times
+    return [found, *counts]
+
+
+def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:
+    """Records that each follower was behind its leader, at the end of each step and at most."""
+    parts = [group.of(kind) for kind in _TOLD_LEO]
+    t_us, node, leo, leads, epoch = (
+        np.concatenate([pick(p) for p in parts])
+        for pick in (
+            lambda p: p.t1,
+            lambda p: p.node,
+            lambda p: p.leo,
+            lambda p: np.zeros(len(p), bool),
+            lambda p: p.epoch,
+        )
+    )
+    roles = group.of(Kind.ROLE)
+    begin = sum(len(p) for p in parts[:2])
+    leads[begin : begin + len(roles)] = (roles.flags & LEADER) != 0
+    told = np.flatnonzero(leo >= 0)
+    told = told[order_of((t_us[told], leo[told]))] if len(told) else told
+    t_us, node, leo, leads, epoch = (c[told] for c in (t_us, node, leo, leads, epoch))
+    if not leads.any():
+        return ()
+    # The leader as of each event: the last to take that role in the highest epoch so far.
+    highest = np.maximum.accumulate(np.where(leads, epoch, -2))
+    took = leads & (epoch == highest)
+    latest = np.maximum.accumulate(np.where(took, np.arange(len(took)), -1))
+    leader = np.where(latest >= 0, node[latest], -1)
+    by_node = {n: _held(node == n, leo) for n in np.unique(node).tolist()}
+    of_leader = np.full(len(leo), -1, np.int64)
+    for n, held in by_node.items():
+        of_leader[leader == n] = held[leader == n]
+    found: list[tuple[str, str, int, int, int]] = []
+    names = group.of(Kind.ROLE).names
+    for n, held in by_node.items():
+        lag = np.where((leader == n) | (leader < 0) | (held < 0), 0, of_leader - held)
+        found += _changes(names[n], [names[i] for i in leader], steps.of(t_us), np.maximum(lag, 0))
+    return tuple(found)
+
+
+def _held(own: npt.NDArray[np.bool_], leo: I64) -> I64:
+    """What one node last told of its log's end, as of each event; -1 before it told any."""
+    last = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
+    held: I64 = np.where(last >= 0, leo[last], -1)
+    return held
+
+
+def _changes(
+    node: str, leader: list[str], step: I64, lag: I64
+) -> list[tuple[str, str, int, int, int]]:
+    """The steps in which a follower's lag was another than before them."""
+    starts = first_of(step)
+    ends = np.append(starts[1:], len(step)) - 1
+    # What held when a step began held in it too.
+    carried = np.append(0, lag[ends[:-1]])
+    highest = np.maximum(np.maximum.reduceat(lag, starts), carried)
+    last = lag[ends]
+    told = np.flatnonzero((highest != carried) | (last != carried))
+    return [
+        (node, leader[ends[i]], int(step[starts[i]]), int(last[i]), int(highest[i]))
+        for i in told.tolist()
+    ]
+
+
+def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
+    """How much was known, and for how long, that answers did not have."""
+    reads, more = known.told, known.group.of(Kind.ANSWER)
+    # One row an answer: all its runs state the same end.
+    reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.t0 >= 0))
+    end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
+    rows = np.flatnonzero(end >= 0)
+    end, t0, t1 = (
+        np.concatenate(columns)
+        for columns in ((end[rows], more.hw), (reads.t0[rows], more.t0), (reads.t1[rows], more.t1))
+    )
+    if not len(end):
+        return ()
+    moments = known.moments.take(known.moments.strong)
+    late_us = np.zeros(len(end), np.int64)
+    if len(moments.t_us):
+        farthest = np.maximum.accumulate(moments.offset)
+        at = np.searchsorted(farthest, end)
+        known_us = moments.t_us[np.minimum(at, len(farthest) - 1)]
+        late_us = np.where(at < len(farthest), np.clip(t0 - known_us, 0, _LONGEST_US), 0)
+    step = steps.of(t1)
+    order = np.argsort(step, kind="stable")
+    step, late_us = step[order], late_us[order]
+    starts = first_of(step)
+    return _rows(
+        [
+            step[starts],
+            np.diff(np.append(starts, len(step))),
+            np.add.reduceat((late_us > 0).astype(np.int64), starts),
+            np.add.reduceat(late_us, starts),
+            np.maximum.reduceat(late_us, starts),
+        ]
+    )  # type: ignore[return-value]

@@ -1,0 +1,294 @@
+"""The measures of a run as small numbers: rates, latencies, the longest time without an answer.
+
+All are made from the tables `tallies` and `acks` (`checker.ingest.counts`). Two ways to the same
+numbers:
+NumPy here for one run in process, Spark SQL in `checker.output.measures_sql` for many. Latencies
+are
+milliseconds of ok operations, right to less than one in 128; a longest gap is exact if it is longer
+than two of the stretches that `acks` is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checker.evidence.facts import I64
+from checker.evidence.sorting import order_of
+from checker.ingest import tables
+from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN
+from checker.ingest.fault_windows import Strike
+from checker.ingest.run_meta import RunMeta
+
+QUANTILES: Final = (0.5, 0.95, 0.99)
+_DIGITS: Final = 3
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+class Counted(NamedTuple):
+    """Operations of one kind: of a second of the run (since the storm began, by completion), of
+    all of it (`second` None), of a client, or of a partition."""
+
+    by: str
+    name: str
+    second: int | None
+    f: str
+    ok: int
+    fail: int
+    info: int
+    records: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class Gap(NamedTuple):
+    """Acknowledged sends in time, of the run or of one partition; microseconds, -1 for none."""
+
+    by: str
+    name: str
+    first_us: int
+    last_us: int
+    gap_us: int
+    from_us: int
+
+
+class Around(NamedTuple):
+    """Acknowledgements of a partition (of all: "") around the `nth` strike of a fault: the first
+    after its end, and the longest gap that has a part in it; microseconds, -1 for none."""
+
+    nth: int
+    name: str
+    first_us: int
+    gap_us: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was counted of one run."""
+
+    counted: Sequence[Counted] = ()
+    gaps: Sequence[Gap] = ()
+    around: Sequence[Around] = ()
+    by_name: dict[str, Gap] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counted", sorted(self.counted, key=_place))
+        own = {gap.name: gap for gap in self.gaps if gap.by == PARTITION}
+        object.__setattr__(self, "by_name", own)
+
+    def of(self, by: str, *, whole: bool = False) -> list[Counted]:
+        """The counts of one sort, in order; of the run by second, or `whole`."""
+        return [c for c in self.counted if c.by == by and (c.second is None) == whole]
+
+    def gap(self) -> Gap:
+        """That of the run."""
+        return next((g for g in self.gaps if g.by == RUN), Gap(RUN, "", -1, -1, 0, -1))
+
+
+def _place(row: Counted) -> tuple[Any, ...]:
+    return row.by, row.name, row.second is None, row.second or 0, row.f
+
+
+def rounded(milliseconds: float) -> float:
+    """Milliseconds to a microsecond: both ways to a quantile then give the same number."""
+    return round(float(milliseconds), _DIGITS)
+
+
+def measure(tallies: pa.Table, acks: pa.Table, strikes: Sequence[Strike] = ()) -> Measured:
+    """What `checker.output.measures_sql` finds for many runs, for one."""
+    counted = []
+    columns = _Columns(tallies)
+    for keys, rows in columns.groups(("by", "name", "f", "second")):
+        by, name, f, second = keys
+        counted.append(columns.counted(rows, by, name, second, f))
+    for keys, rows in columns.groups(("by", "name", "f")):
+        by, name, f = keys
+        if by == RUN:
+            counted.append(columns.counted(rows, by, name, None, f))
+    gaps = []
+    stretches = _Columns(acks)
+    first_us, last_us = stretches.number("first_us"), stretches.number("last_us")
+    nth = stretches.number("stretch")
+    gap_us: dict[tuple[int, str], int] = {}
+    after_us: dict[tuple[int, str], int] = {}
+    for (by, name), rows in stretches.groups(("by", "name")):
+        if by == AFTER:
+            for row in rows.tolist():
+                key = int(nth[row]), name
+                after_us[key] = min(after_us.get(key, _NEVER), int(first_us[row]))
+            continue
+        begin_us, end_us = _quiet(first_us[rows], last_us[rows])
+        gaps.append(_gap(by, name, first_us[rows], last_us[rows]))
+        for strike in strikes:
+            part = (begin_us < strike.end_us) & (end_us > strike.begin_us)
+            if part.any():
+                gap_us[strike.nth, name] = int((end_us - begin_us)[part].max())
+    around = [
+        Around(*key, after_us.get(key, -1), gap_us.get(key, -1))
+        for key in sorted({*gap_us, *after_us})
+    ]
+    return Measured(counted, gaps, around)
+
+
+class _Columns:
+    """A small table, to be grouped."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._numbers: dict[str, I64] = {}
+
+    def number(self, name: str) -> I64:
+        if name not in self._numbers:
+            self._numbers[name] = self._table.column(name).to_numpy().astype(np.int64)
+        return self._numbers[name]
+
+    @cached_property
+    def _failed(self) -> npt.NDArray[np.bool_]:
+        return np.array([o == "fail" for o in self._table.column("outcome").to_pylist()], bool)
+
+    def groups(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], I64]]:
+        """The rows of each combination of keys."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        columns = (self._table.column(key).to_pylist() for key in keys)
+        for row, values in enumerate(zip(*columns, strict=True)):
+            found.setdefault(values, []).append(row)
+        return [(values, np.array(rows)) for values, rows in found.items()]
+
+    def counted(self, rows: I64, by: str, name: str, second: int | None, f: str) -> Counted:
+        us, times, records = (self.number(c)[rows] for c in ("us", "times", "records"))
+        ok, fail = us >= 0, self._failed[rows]
+        return Counted(
+            by,
+            name,
+            second,
+            f,
+            int(times[ok].sum()),
+            int(times[fail].sum()),
+            int(times[~ok & ~fail].sum()),
+            int(records[ok].sum()),
+            *_quantiles(us[ok], times[ok]),
+        )
+
+
+def _quantiles(us: I64, times: I64) -> tuple[Any, ...]:
+    """Quantiles, as of a list that has each latency as often as it was met; and the highest."""
+    met = times > 0
+    us, times = us[met], times[met]
+    if not len(us):
+        return (None,) * 4
+    order = np.argsort(us)
+    us, until = us[order], np.cumsum(times[order])
+    place = (until[-1] - 1) * np.array(QUANTILES)
+    low = us[np.searchsorted(until, np.floor(place), side="right")]
+    high = us[np.searchsorted(until, np.ceil(place), side="right")]
+    found = (low + (high - low) * (place - np.floor(place))) / 1000
+    return (*(rounded(q) for q in found), rounded(us[-1] / 1000))
+
+
+def _gap(by: str, name: str, first_us: I64, last_us: I64) -> Gap:
+    """The longest time between two stretches that have acknowledgements; the earliest of equals."""
+    begin_us, end_us = _quiet(first_us, last_us)
+    gaps = np.append(end_us - begin_us, 0)
+    at = int(np.argmax(gaps))
+    known = gaps[at] > 0
+    return Gap(
+        by,
+        name,
+        int(first_us.min()),
+        int(last_us.max()),
+        int(gaps[at]) if known else 0,
+        int(begin_us[at]) if known else -1,
+    )
+
+
+def _quiet(first_us: I64, last_us: I64) -> tuple[I64, I64]:
+    """The times between stretches that have acknowledgements: from, to."""
+    order = order_of((first_us,))
+    return np.maximum.accumulate(last_us[order])[:-1], first_us[order][1:]
+
+
+def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
+    """The tables of measures that reports draw from."""
+    run, origin = meta.run, meta.phases.storm_us or meta.phases.start_us
+    whole_s = _writing_us(meta, known.gap()) / 1e6
+
+    def counts(c: Counted, seconds: float) -> tuple[Any, ...]:
+        rates = (round(n / seconds, 1) if seconds > 0 else None for n in (c.ok, c.records))
+        return (c.f, c.ok, c.fail, c.info, c.records, *rates, *c[8:])
+
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "per_second": [(run, c.second, *counts(c, 1.0)) for c in known.of(RUN)],
+        "per_client": [(run, c.name, *counts(c, whole_s)) for c in known.of(CLIENT)],
+        "per_partition": [],
+    }
+    for c in known.of(PARTITION):
+        gap = known.by_name.get(c.name) if c.f == "send" else None
+        told = (
+            (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6))
+            if (gap and gap.from_us >= 0)
+            else (None, None)
+        )
+        rows["per_partition"].append((run, c.name, *counts(c, whole_s), *told))
+    return {name: tables.from_rows(name, found) for name, found in rows.items()}
+
+
+def summary(meta: RunMeta, known: Measured, faults: int) -> dict[str, Any]:
+    """The measures of results.json; chart-sized whatever the run's size in operations."""
+    rows, whole = sorted(known.of(RUN), key=lambda c: (c.second, c.f)), known.gap()
+    ops: dict[str, dict[str, int]] = {}
+    for row in rows:
+        counts = ops.setdefault(row.f, {"ok": 0, "info": 0, "fail": 0})
+        for outcome in counts:
+            counts[outcome] += getattr(row, outcome)
+    acked = [row for row in rows if row.f == "send"]
+    duration_us = _writing_us(meta, whole)
+    records = sum(row.records for row in acked)
+    rate = 1e6 / duration_us if duration_us > 0 else 0.0
+    gap_us, gap_from_us = _longest_gap(meta, whole)
+    origin = meta.phases.storm_us or meta.phases.start_us
+    return {
+        "ops": ops,
+        "faults": faults,
+        "acked_records": records,
+        "acked_per_s": round(sum(row.ok for row in acked) * rate, 1),
+        "acked_records_per_s": round(records * rate, 1),
+        "longest_gap_ms": rounded(gap_us / 1000),
+        "longest_gap_at_s": round((gap_from_us - origin) / 1e6, 3) if gap_from_us >= 0 else None,
+        "latency_ms": {
+            q.f: {"p50": q.p50_ms, "p95": q.p95_ms, "p99": q.p99_ms, "max": q.max_ms}
+            for q in known.of(RUN, whole=True)
+            if q.p50_ms is not None
+        },
+        "per_second": {
+            name: [getattr(row, name) for row in acked]
+            for name in ("second", "ok", "fail", "info", "records", "p50_ms", "p99_ms", "max_ms")
+        },
+    }
+
+
+def _writing_us(meta: RunMeta, whole: Gap) -> int:
+    """How long was written: from the storm's begin to the last acknowledgement."""
+    begin = meta.phases.storm_us or whole.first_us
+    return max(meta.phases.stop_writing_us, whole.last_us) - begin
+
+
+def _longest_gap(meta: RunMeta, whole: Gap) -> tuple[int, int]:
+    """The longest time without an acknowledgement while it was written, and when it began."""
+    begin, end = meta.phases.storm_us, meta.phases.stop_writing_us
+    gaps = [(whole.gap_us, -whole.from_us)]
+    if whole.first_us < 0:
+        return (end - begin, begin) if 0 < begin < end else (0, -1)
+    if begin > 0:
+        gaps.append((whole.first_us - begin, -begin))
+    if end > 0:
+        gaps.append((end - whole.last_us, -whole.last_us))
+    longest, start = max(gaps)
+    return longest, -start

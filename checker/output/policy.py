@@ -1,0 +1,46 @@
+"""What a run's promise makes of an anomaly: against the system, or allowed and only reported."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from checker.formats.anomalies import KINDS, Needs
+from checker.formats.verdict import Anomaly, Verdict
+from checker.ingest.run_meta import Promise
+
+_INFORMATION: Final = {"hw-regression": "a new leader may begin with an older high watermark"}
+_INTERLEAVED: Final = "others may append between the sends of an operation"
+
+
+def excuse(needs: Needs, promise: Promise) -> str:
+    """Why this run may show an anomaly with these needs; "" if it may not."""
+    if needs is Needs.INFORMATION:
+        return _INTERLEAVED
+    if needs is Needs.CONTIGUOUS and not promise.contiguous_offsets:
+        return "this system does not promise offsets without holes"
+    if needs is Needs.SILENCE_DEPOSES and not promise.silence_deposes:
+        return "here followers, not the controller, say that a leader failed"
+    if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
+        return "unclean elections are switched on"
+    if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):
+        if promise.unclean_election:
+            return "unclean elections are switched on, so that committed records may be lost"
+        if not promise.committed_stays:
+            return "this run lost more unsynced disks than its flush mode survives"
+    if needs is Needs.DURABLE_ACKS and not promise.durable_acks:
+        return f"acks={promise.acks} does not promise durability"
+    return ""
+
+
+def apply(anomaly: Anomaly, promise: Promise) -> Anomaly:
+    """The anomaly with the verdict of the run's promise."""
+    needs = KINDS[anomaly.name].needs
+    if needs is Needs.EXERCISE:
+        return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)
+    if anomaly.allowed:
+        return anomaly
+    allowed = _INFORMATION.get(anomaly.name) or excuse(needs, promise)
+    verdict = Verdict.VALID if allowed else Verdict.INVALID
+    return msgspec.structs.replace(anomaly, verdict=verdict, allowed=allowed)

@@ -1,0 +1,74 @@
+"""What a check leaves of one run beside its evidence: measures, curves and findings as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from checker.checks.unknown_values import Home
+from checker.formats.verdict import Anomaly, RunResult
+from checker.ingest import tables
+from checker.ingest.fault_windows import Strike
+from checker.output import measures
+from checker.output.around_faults import around_faults, in_short
+from checker.output.assemble import Collected, assemble
+from checker.output.curve_tables import curve_tables, curves_in_short
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """The result of a run, and the small tables that belong to it."""
+
+    result: RunResult
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write the tables under `folder`. Raises OSError."""
+        for name, table in self.tables.items():
+            tables.write(folder, name, "", table)
+
+
+def conclude(
+    run: Collected, homes: Mapping[int, Home], counted: measures.Measured, struck: Sequence[Strike]
+) -> Concluded:
+    """The result of one run of all that was found and counted."""
+    made = {
+        **measures.measure_tables(run.meta, counted),
+        **curve_tables(run.meta, run.curves),
+        "around_faults": around_faults(run.meta, counted, struck),
+    }
+    summary = {
+        **measures.summary(run.meta, counted, run.faults),
+        **curves_in_short(made),
+        "around_faults": in_short(made["around_faults"]),
+    }
+    result = assemble(run, homes, summary)
+    return Concluded(result, {**made, **finding_tables(result)})
+
+
+def finding_tables(result: RunResult) -> dict[str, pa.Table]:
+    """The findings of a run, and what became of each property."""
+    return {
+        "anomalies": tables.from_rows(
+            "anomalies", (_row(anomaly, result.run) for anomaly in result.anomalies)
+        ),
+        "properties": tables.from_rows(
+            "properties",
+            (
+                (result.run, p.property, str(p.verdict), p.examined, p.reason)
+                for p in result.properties
+            ),
+        ),
+    }
+
+
+def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
+    """An anomaly in the order of its table."""
+    told = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
+    told["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
+    return tuple(told[name] for name in tables.ANOMALIES.names)

@@ -1,0 +1,1 @@
+"""Benchmarks of broker, checker, simulator and page."""

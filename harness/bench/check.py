@@ -1,0 +1,174 @@
+"""`floodmark bench check`: how fast the checker judges histories of growing size, and in how much
+memory; and whether it finds exactly what was planted in them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from checker.formats.verdict import RunResult, Verdict
+from harness.bench.anomaly_injection import PLANTS, Planted
+from harness.bench.memory_monitor import Footprint
+from harness.bench.synthetic import Made, Size, make_history
+from harness.bench.synthetic_lines import write_lines
+from harness.runs.judge import SparkOptions, SparkSoon
+from harness.runs.progress import Progress
+from node.formats.errors import FloodmarkError, UsageError
+
+SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
+_LARGE: Final = 1_000_000
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What judging one history took; `peak_bytes` of all processes together."""
+
+    ops: int
+    records_read: int
+    keys: int
+    hot: float
+    make_s: float
+    seconds: float
+    ops_s: float
+    peak_bytes: int
+    verdict: str
+    planted: int
+    missed: tuple[Planted, ...]
+    invented: tuple[Planted, ...]
+    # from history.jsonl instead of tables: how large it is, how long it took, in how much memory
+    lines_bytes: int = 0
+    lines_s: float = 0.0
+    lines_peak_bytes: int = 0
+
+
+class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
+    """What to judge: histories of these numbers of operations, `repeat` times each."""
+
+    ops: tuple[int, ...] = SIZES
+    keys: int = 20
+    poll_records: int = 5
+    hot: float = 0.0
+    seed: int = 1
+    plant: bool = True
+    repeat: int = 1
+    lines: bool = False
+    folder: Path | None = None
+
+
+def run_check_bench(settings: CheckBench, spark: SparkOptions, progress: Progress) -> list[Checked]:
+    """Make, judge and compare histories. Raises FloodmarkError when Spark cannot be had."""
+    if min(settings.ops, default=0) < 1_000 or settings.repeat < 1:
+        raise UsageError("a history needs 1000 operations or more, and --repeat 1 or more")
+    found: list[Checked] = []
+    session = SparkSoon(options=spark._replace(large=max(settings.ops) >= _LARGE))
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
+        for ops in settings.ops:
+            folder = Path(name) / f"{ops}-operations"
+            progress.phase(f"making {ops:,} operations")
+            began = time.monotonic()
+            made = make_history(_size(settings, ops), folder)
+            make_s = time.monotonic() - began
+            for _ in range(settings.repeat):
+                progress.phase(f"judging {ops:,} operations")
+                found.append(_judged(session, folder, made, settings, make_s))
+            if settings.lines:
+                progress.phase(f"reading {ops:,} operations from lines")
+                found[-1] = _from_lines(session, folder, found[-1])
+            shutil.rmtree(folder)
+    return found
+
+
+def _from_lines(session: SparkSoon, folder: Path, known: Checked) -> Checked:
+    """Judge the same history, which first must be read from its lines into tables."""
+    target = folder.with_name(f"{folder.name}-lines")
+    size = write_lines(folder, target)
+    with Footprint() as memory:
+        began = time.monotonic()
+        (result,) = session.check([target])
+        seconds = time.monotonic() - began
+    shutil.rmtree(target)
+    if result.verdict != known.verdict:
+        raise FloodmarkError(f"its lines were judged otherwise: {result.sentence}")
+    return msgspec.structs.replace(
+        known, lines_bytes=size, lines_s=round(seconds, 2), lines_peak_bytes=memory.peak_bytes
+    )
+
+
+def _size(settings: CheckBench, ops: int) -> Size:
+    return Size(
+        ops=ops,
+        keys=settings.keys,
+        poll_records=settings.poll_records,
+        hot=settings.hot,
+        seed=settings.seed,
+        plants=tuple(PLANTS) if settings.plant else (),
+    )
+
+
+def _judged(
+    session: SparkSoon, folder: Path, made: Made, settings: CheckBench, make_s: float
+) -> Checked:
+    """Judge one history, the session being there already."""
+    session.ready()
+    with Footprint() as memory:
+        began = time.monotonic()
+        (result,) = session.check([folder])
+        seconds = time.monotonic() - began
+    if result.verdict is Verdict.UNKNOWN:
+        raise FloodmarkError(f"the history could not be judged: {result.sentence}")
+    missed, invented = compare(made.planted, result)
+    return Checked(
+        ops=made.ops,
+        records_read=made.records_read,
+        keys=settings.keys,
+        hot=settings.hot,
+        make_s=round(make_s, 2),
+        seconds=round(seconds, 2),
+        ops_s=round(made.ops / seconds),
+        peak_bytes=memory.peak_bytes,
+        verdict=result.verdict,
+        planted=len(made.planted),
+        missed=missed,
+        invented=invented,
+    )
+
+
+def compare(
+    planted: Sequence[Planted], result: RunResult
+) -> tuple[tuple[Planted, ...], tuple[Planted, ...]]:
+    """What was planted and not found, and what was found and not planted."""
+    found = {
+        Planted(a.partition, a.name, a.offset, a.count)
+        for a in result.anomalies
+        if a.verdict is Verdict.INVALID
+    }
+    return tuple(sorted(set(planted) - found)), tuple(sorted(found - set(planted)))
+
+
+def check_table(found: Sequence[Checked]) -> str:
+    """The figures for a person."""
+    lines = [
+        f"{'operations':>12} {'read':>12} {'seconds':>8} {'operations/s':>13} {'peak MB':>8} "
+        f"{'planted':>8} {'missed':>7} {'invented':>9}"
+    ]
+    lines += [
+        f"{each.ops:>12,} {each.records_read:>12,} {each.seconds:>8.1f} {each.ops_s:>13,.0f} "
+        f"{each.peak_bytes >> 20:>8,} {each.planted:>8} {len(each.missed):>7} "
+        f"{len(each.invented):>9}"
+        for each in found
+    ]
+    for each in found:
+        if each.lines_s:
+            lines.append(
+                f"{each.ops:,} operations from history.jsonl ({each.lines_bytes >> 20:,} MB): "
+                f"{each.lines_s:.1f} s, {each.ops / each.lines_s:,.0f} operations/s, peak "
+                f"{each.lines_peak_bytes >> 20:,} MB"
+            )
+        lines += [f"missed: {missed}" for missed in each.missed]
+        lines += [f"invented: {invented}" for invented in each.invented]
+    return "\n".join(lines)

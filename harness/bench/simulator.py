@@ -1,0 +1,203 @@
+"""`floodmark bench sim`: how fast virtual time passes in the simulated world, with all checks on.
+
+Two shapes: a storm of 3 brokers and 4 clients with a storm's timings, and the small experiments
+of a search. Rates are by second of processor time: what one core does in a second that it has for
+itself. Where the time goes is found by looking at the stack a thousand times a second; compiled
+modules (`harness.sim.compiled`) are not on that stack, so of them only the rates are told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from harness.runs.progress import Progress
+from harness.search.attempt import attempt
+from harness.search.choice_source import RandomChooser
+from harness.search.generator import draw_schedule
+from harness.sim import compiled
+from harness.sim.run import many_runs, simulate
+from nemesis.draw import draw
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.core.protocol import protocol as protocol_of
+from node.formats.errors import UsageError
+
+PARTS: Final = ("core", "world", "clients", "watcher", "checker")
+"""`core`: the brokers; `clients`: sessions and workload; `watcher`: invariants at every step, and
+coverage; `checker`: the judgement of what the run left behind; `world`: all else."""
+_SAMPLE_S: Final = 0.001
+_PART_OF: Final = {
+    "/node/core/": "core",
+    "/harness/sim/watcher.py": "watcher",
+    "/harness/sim/coverage.py": "watcher",
+    "/harness/sim/folder.py": "checker",
+    "/checker/": "checker",
+    "/harness/client.py": "clients",
+    "/harness/producer.py": "clients",
+    "/harness/consumer.py": "clients",
+    "/harness/operator.py": "clients",
+    "/harness/leaders.py": "clients",
+    "/harness/workload.py": "clients",
+    "/harness/tally.py": "clients",
+    "/harness/": "world",
+    "/nemesis/": "world",
+    "/node/": "world",
+}
+_WHOLE: Final = ("checker", "watcher")
+"""Whatever is called from here belongs here: a watcher looks into the brokers' logs."""
+
+
+class SimBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of processor time for each shape; batches a second and producer of the storm."""
+
+    seconds: float = 10.0
+    rate: float = 10.0
+    protocol: str = "kafka"
+    seed: int = 1
+
+
+class SimSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one shape came to. `operations_s` are by virtual second, all other rates by second of
+    processor time; `shares` are of that time, by part, where the sources run. `compiled` says
+    whether compiled modules did."""
+
+    shape: str
+    runs: int
+    verdicts: dict[str, int]
+    cpu_s: float
+    wall_s: float
+    virtual_s: float
+    operations_s: float
+    virtual_per_s: float
+    events_per_s: float
+    schedules_per_s: float
+    shares: dict[str, float]
+    compiled: bool
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """What is counted of one run."""
+
+    verdict: str
+    virtual_us: int
+    events: int
+    operations: int
+
+
+def run_sim_bench(settings: SimBench, progress: Progress) -> list[SimSpeed]:
+    """Measure both shapes. Raises UsageError for an unknown protocol or no time."""
+    protocol_of(settings.protocol)
+    if settings.seconds <= 0 or settings.rate <= 0:
+        raise UsageError("--seconds and --rate must be positive")
+    found = []
+    for shape, run in (("storm", _storm), ("search", _experiment)):
+        progress.phase(f"{shape}, in the simulated world", settings.seconds)
+        found.append(_measure(shape, run, settings))
+    return found
+
+
+def _storm(settings: SimBench, number: int) -> _Run:
+    """Half a minute of storm: 3 brokers, 2 producers and 2 consumers, all faults."""
+    seed = settings.seed + number
+    cluster = Cluster(protocol=settings.protocol)
+    workload = Workload(seed=seed, clients=2, consumers=2, rate=settings.rate)
+    faults = draw(cluster, workload, ("all",), seed)
+    schedule = Schedule(cluster=cluster, workload=workload, faults=faults, drawn=True)
+    result = simulate(schedule, seed=seed)
+    invoked = sum(op.type == "invoke" for op in result.ops)
+    return _Run(result.verdict, result.virtual_us, result.events, invoked)
+
+
+def _experiment(settings: SimBench, number: int) -> _Run:
+    """One schedule of a search."""
+    rng = random.Random(f"bench/{settings.seed}/{number}")
+    outcome = attempt(draw_schedule(RandomChooser(rng), settings.protocol))
+    verdict = "unknown" if outcome.problem else "invalid" if outcome.failed else "valid"
+    return _Run(verdict, outcome.virtual_us, outcome.events, 0)
+
+
+def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBench) -> SimSpeed:
+    """Make runs until their time is over; the first is for warming up and does not count."""
+    run(settings, 0)
+    runs: list[_Run] = []
+    with many_runs(), _sampled() as samples:
+        began_s, wall_s = time.process_time(), time.monotonic()
+        while (cpu_s := time.process_time() - began_s) < settings.seconds:
+            runs.append(run(settings, len(runs) + 1))
+        wall_s = time.monotonic() - wall_s
+    virtual_s = sum(each.virtual_us for each in runs) / 1e6
+    looked, fast = samples.total() or 1, compiled.in_use()
+    return SimSpeed(
+        shape=shape,
+        runs=len(runs),
+        verdicts=dict(Counter(each.verdict for each in runs)),
+        cpu_s=round(cpu_s, 2),
+        wall_s=round(wall_s, 2),
+        virtual_s=round(virtual_s, 1),
+        operations_s=round(sum(each.operations for each in runs) / virtual_s, 1),
+        virtual_per_s=round(virtual_s / cpu_s, 1),
+        events_per_s=round(sum(each.events for each in runs) / cpu_s),
+        schedules_per_s=round(len(runs) / cpu_s, 2),
+        shares={part: round(samples[part] / looked, 3) for part in PARTS if not fast},
+        compiled=fast,
+    )
+
+
+@contextlib.contextmanager
+def _sampled() -> Iterator[Counter[str]]:
+    """Counts, by part, where this process is whenever a millisecond of its time has passed."""
+    samples: Counter[str] = Counter()
+
+    def look(number: int, frame: FrameType | None) -> None:
+        samples[part_of(frame)] += 1
+
+    before: Any = signal.signal(signal.SIGPROF, look)
+    signal.setitimer(signal.ITIMER_PROF, _SAMPLE_S, _SAMPLE_S)
+    try:
+        yield samples
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def part_of(frame: FrameType | None) -> str:
+    """The part of the simulator that a stack is in: the innermost of our modules says which."""
+    found = ""
+    while frame is not None:
+        part = _part_of_file(frame.f_code.co_filename)
+        if part in _WHOLE:
+            return part
+        found = found or part
+        frame = frame.f_back
+    return found or "world"
+
+
+def _part_of_file(path: str) -> str:
+    return next((part for place, part in _PART_OF.items() if place in path), "")
+
+
+def sim_table(found: list[SimSpeed], settings: SimBench) -> str:
+    """The figures for a person."""
+    parts = [part for part in PARTS if part in found[0].shares]
+    lines = [
+        f"{settings.protocol}, all checks on, by second of one core; storms of 3 brokers and 4 "
+        f"clients, {settings.rate:g} batches/s a producer ({found[0].operations_s:g} operations/s "
+        f"in all)" + (", compiled" if found[0].compiled else ""),
+        f"{'shape':<7} {'runs':>5} {'virtual s/s':>12} {'events/s':>9} {'schedules/s':>12}  "
+        + " ".join(f"{part:>8}" for part in parts),
+    ]
+    lines += [
+        f"{each.shape:<7} {each.runs:>5} {each.virtual_per_s:>12,.1f} {each.events_per_s:>9,.0f} "
+        f"{each.schedules_per_s:>12,.2f}  "
+        + " ".join(f"{each.shares[part]:>8.0%}" for part in parts)
+        for each in found
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""`floodmark serve`: a store in a browser."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    store: Annotated[Path, typer.Option(help="The store to browse.")] = Path("store"),
+    host: Annotated[str, typer.Option(help="Where to listen; the default is this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8420,
+) -> int:
+    """Browse a store: list and filter runs, open pages, download a run; Ctrl-C ends it."""
+    from harness.serve.server import StoreServer
+    from node.formats.errors import UsageError
+
+    if not store.is_dir():
+        raise UsageError(f"{store}: there is no such store")
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port is {port}, but must be 0..65535")
+    with StoreServer(host, port, store) as server:
+        print(f"{store} is at {server.address} (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0

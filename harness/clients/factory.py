@@ -1,0 +1,176 @@
+"""The clients of one run: who they are, and the sessions they are made of (pure).
+
+Producers are c1 .. c<clients>, consumers follow, then the clients of the schedule's own operations,
+then the readers of the final reads. Real run and simulator make the same sessions from the same
+schedule.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from harness.clients.consumer import Consumer
+from harness.clients.metadata_cache import Leaders
+from harness.clients.producer import Producer
+from harness.clients.scripted import OperatingConsumer, OperatingProducer
+from harness.clients.session import Thread
+from harness.clients.types import PollSettings, SendSettings
+from harness.clients.workload import SendPlan, polled_partitions, send_interval_us
+from nemesis.formats.schedule import Cluster, Send, Workload
+
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+OPERATING_PRODUCER: Final = "operating-producer"
+OPERATING_CONSUMER: Final = "operating-consumer"
+FINAL_READER: Final = "final-reader"
+MAX_FINAL_READERS: Final = 4
+POLL_TIMEOUT_MS: Final = 1000
+
+
+class Crew(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the sessions of a run; `roles` maps each client to its role, in order."""
+
+    cluster: Cluster
+    workload: Workload
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """c1 -> "producer", ..."""
+        workload = self.workload
+        readers = min(MAX_FINAL_READERS, self.cluster.partitions)
+        roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
+        roles += [
+            OPERATING_PRODUCER if kind is Send else OPERATING_CONSUMER
+            for kind in workload.operators().values()
+        ]
+        roles += [FINAL_READER] * readers
+        return {f"c{number}": role for number, role in enumerate(roles, start=1)}
+
+    @property
+    def working(self) -> tuple[str, ...]:
+        """The clients of the storm: all but the final readers."""
+        return tuple(client for client, role in self.roles.items() if role != FINAL_READER)
+
+    @property
+    def writing(self) -> tuple[str, ...]:
+        """The clients that end with the writing: producers, and those of single operations."""
+        writing = (PRODUCER, OPERATING_PRODUCER, OPERATING_CONSUMER)
+        return tuple(client for client, role in self.roles.items() if role in writing)
+
+    def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
+        """The clients of the storm; `next_op` numbers the operations of the run."""
+        made: dict[str, Producer | Consumer] = {}
+        for number, (client, role) in enumerate(self.roles.items()):
+            if role == PRODUCER:
+                made[client] = self._producer(client, number, next_op)
+            elif role == CONSUMER:
+                index = number - self.workload.clients
+                made[client] = self._consumer(client, number, index, next_op)
+            elif role == OPERATING_PRODUCER:
+                made[client] = self._producer(client, number, next_op, OperatingProducer)
+            elif role == OPERATING_CONSUMER:
+                made[client] = self._operating_consumer(client, number, next_op)
+        return made
+
+    def final_readers(
+        self, next_op: Callable[[], int], targets: Mapping[str, int]
+    ) -> dict[str, Consumer]:
+        """Fresh clients that read every partition from 0 to at least its target."""
+        names = [client for client, role in self.roles.items() if role == FINAL_READER]
+        everything = list(targets)
+        made = {}
+        for index, client in enumerate(names):
+            mine = everything[index :: len(names)]
+            number = len(self.working) + index
+            made[client] = Consumer(
+                client,
+                self._leaders(number),
+                self._threads(number, 1)[0],
+                next_op,
+                partitions=mine,
+                targets={partition: targets[partition] for partition in mine},
+                settings=PollSettings(timeout_us=POLL_TIMEOUT_MS * 1000, pause_us=0),
+                retry_us=self._retry_us,
+            )
+        return made
+
+    def _producer(
+        self, client: str, number: int, next_op: Callable[[], int], form: type[Producer] = Producer
+    ) -> Producer:
+        workload = self.workload
+        rng = random.Random(f"{workload.seed}/{client}/sends")
+        settings = SendSettings(
+            batch=workload.batch,
+            record_bytes=workload.payload_bytes,
+            acks=workload.acks,
+            timeout_us=workload.timeout_ms * 1000,
+        )
+        plan = SendPlan(self.cluster.partition_names(), send_interval_us(workload), rng)
+        width = workload.in_flight if form is Producer else 1
+        return form(
+            client,
+            self._leaders(number),
+            self._threads(number, width),
+            next_op,
+            plan=plan,
+            settings=settings,
+            retry_us=self._retry_us,
+        )
+
+    def _consumer(
+        self, client: str, number: int, index: int, next_op: Callable[[], int]
+    ) -> Consumer:
+        partitions = polled_partitions(
+            self.cluster.partition_names(), index, self.workload.consumers
+        )
+        timings = self.cluster.timings
+        timeout_ms = min(self.workload.timeout_ms, POLL_TIMEOUT_MS + timings.fetch_wait_ms)
+        settings = PollSettings(wait_ms=timings.fetch_wait_ms, timeout_us=timeout_ms * 1000)
+        return Consumer(
+            client,
+            self._leaders(number),
+            self._threads(number, 1)[0],
+            next_op,
+            partitions=partitions,
+            settings=settings,
+            retry_us=self._retry_us,
+        )
+
+    def _operating_consumer(
+        self, client: str, number: int, next_op: Callable[[], int]
+    ) -> OperatingConsumer:
+        settings = PollSettings(
+            wait_ms=self.cluster.timings.fetch_wait_ms, timeout_us=self.workload.timeout_ms * 1000
+        )
+        named = {o.partition: 0 for o in self.workload.operations if o.client == client}
+        return OperatingConsumer(
+            client,
+            self._leaders(number),
+            self._threads(number, 1)[0],
+            next_op,
+            partitions=tuple(named),
+            settings=settings,
+            retry_us=self._retry_us,
+        )
+
+    @property
+    def _retry_us(self) -> int:
+        return self.cluster.timings.retry_ms * 1000
+
+    def _leaders(self, number: int) -> Leaders:
+        return Leaders(self.cluster.broker_names(), number, self._retry_us)
+
+    def _threads(self, number: int, width: int) -> list[Thread]:
+        """The threads of client `number`; no two threads of a run ever share a process number."""
+        stride = len(self.roles) * self.workload.in_flight
+        first = 1 + number * self.workload.in_flight
+        return [Thread(_numbers(first + lane, stride)) for lane in range(width)]
+
+
+def _numbers(first: int, stride: int) -> Iterator[int]:
+    return count(first, stride)

@@ -1,0 +1,227 @@
+"""A client of the log: sessions without socket, clock or randomness of their own (pure).
+
+    session.step(now_us, answer or None) -> Effects(messages, history lines, next deadline)
+
+The discipline, on which every verdict rests:
+
+* A timeout is never a failure: a send whose answer did not come in time ends `info`.
+* A refusal is definite only if the broker says that it appended nothing. Then, and only then, the
+  same operation is tried again, at the new leader, until its own deadline; when that passes
+  between two attempts the operation ends `fail`. An error after an append ends `info`.
+* A thread of operations that met `info` is retired: its client goes on as a new process, under
+  which values are numbered anew. Late answers are ignored.
+* `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
+* A read has no effect, so a poll without answer ends `fail` and retires nobody.
+
+This module is what producers (`harness.clients.producer`) and consumers
+(`harness.clients.consumer`) share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from harness.clients.metadata_cache import NEVER_US, Leaders
+from harness.clients.types import Answer, ToSend
+from harness.formats.history import Op
+from node.core.messages import (
+    Error,
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+Request = ProduceRequest | FetchRequest
+Response = ProduceResponse | FetchResponse
+
+HOPELESS: Final = frozenset({Error.CORRUPT_BATCH, Error.INVALID_REQUEST})
+"""Refusals that no other attempt would change."""
+
+DEFAULT_RETRY_US: Final = 50_000
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one step wants of its world. The lines must be on record before a message leaves."""
+
+    messages: list[ToSend] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    deadline_us: int = NEVER_US
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation under way: its invocation, and the attempt that is out, if one is."""
+
+    invocation: Op
+    partition: str
+    deadline_us: int
+    body: bytes | None = None
+    corr: int = 0
+    node: str = ""
+    not_before_us: int = 0
+    error: str = "no leader known"
+
+
+@dataclass(slots=True)
+class Thread:
+    """One logical thread of operations: a process number that changes when it is retired."""
+
+    processes: Iterator[int]
+    process: int = -1
+    next_us: int = 0
+    call: Call | None = None
+
+    def __post_init__(self) -> None:
+        if self.process < 0:
+            self.retire()
+
+    def retire(self) -> None:
+        """Go on under the next process number."""
+        self.process = next(self.processes)
+
+
+class Session:
+    """What producers and consumers share: threads of calls, attempts, and the search for leaders.
+
+    A subclass says what to invoke next, what an attempt looks like, and how a call ends.
+    """
+
+    def __init__(
+        self,
+        client: str,
+        leaders: Leaders,
+        threads: list[Thread],
+        next_op: Callable[[], int],
+        retry_us: int = DEFAULT_RETRY_US,
+    ) -> None:
+        """`next_op` numbers operations over all clients of a run."""
+        self.client = client
+        self._leaders = leaders
+        self._threads = threads
+        self._next_op = next_op
+        self._retry_us = retry_us
+        self._corr = 0
+        self._stopped = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no operation is under way."""
+        # Asked many times a virtual second of each client: a loop takes a third of `all`.
+        for thread in self._threads:  # noqa: SIM110
+            if thread.call is not None:
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Invoke nothing more; what is under way comes to its end."""
+        self._stopped = True
+
+    def step(self, now_us: int, answer: Answer | None = None) -> Effects:
+        """Take in an answer, or only the passing of time; say what to do and when to come again."""
+        effects = Effects()
+        if answer is not None:
+            self._take(now_us, answer, effects)
+        for thread in self._threads:
+            self._drive(now_us, thread, effects)
+        self._ask(now_us, effects)
+        effects.deadline_us = min(effects.deadline_us, self._leaders.next_ask_us())
+        return effects
+
+    # -- for subclasses
+
+    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+        """Begin the next operation of a thread whose time has come; None when there is none."""
+        raise NotImplementedError
+
+    def _request(self, now_us: int, call: Call) -> Request:
+        """The message of one attempt (its `corr` is set by the caller)."""
+        raise NotImplementedError
+
+    def _answered(
+        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: Effects
+    ) -> None:
+        """The attempt that is out was answered: finish the call, or prepare another attempt."""
+        raise NotImplementedError
+
+    def _expired(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+        """The deadline passed; `call.corr` is 0 if no attempt is out."""
+        raise NotImplementedError
+
+    def _sent(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+        """An attempt has just been handed over."""
+
+    def _start(self, now_us: int, thread: Thread, op: Op, effects: Effects) -> Op:
+        """Record an invocation."""
+        invocation = msgspec.structs.replace(
+            op, op=self._next_op(), t_us=now_us, process=thread.process, client=self.client
+        )
+        effects.ops.append(invocation)
+        return invocation
+
+    def _again(self, now_us: int, call: Call, error: str) -> None:
+        """Try the call again, a little later: certainly nothing happened."""
+        call.corr, call.error = 0, error
+        call.not_before_us = now_us + self._retry_us
+
+    # -- the machinery
+
+    def _take(self, now_us: int, answer: Answer, effects: Effects) -> None:
+        message = answer.message
+        if isinstance(message, MetadataResponse):
+            self._leaders.learn(message.corr, message.leaders)
+            return
+        if not isinstance(message, ProduceResponse | FetchResponse):
+            return
+        for thread in self._threads:
+            call = thread.call
+            if call is not None and call.corr == message.corr != 0:
+                if message.partition == call.partition and answer.source == call.node:
+                    self._answered(now_us, thread, call, answer, effects)
+                return
+
+    def _drive(self, now_us: int, thread: Thread, effects: Effects) -> None:
+        """Begin, attempt or end what is due, and note when this thread is due again."""
+        if thread.call is not None and now_us >= thread.call.deadline_us:
+            self._expired(now_us, thread, thread.call, effects)
+        if thread.call is None and not self._stopped and now_us >= thread.next_us:
+            thread.call = self._invoke(now_us, thread, effects)
+        call = thread.call
+        if call is not None and call.corr == 0 and now_us >= call.not_before_us:
+            self._attempt(now_us, thread, call, effects)
+        effects.deadline_us = min(effects.deadline_us, self._due_us(thread))
+
+    def _due_us(self, thread: Thread) -> int:
+        call = thread.call
+        if call is None:
+            return NEVER_US if self._stopped else thread.next_us
+        if call.corr == 0 and self._leaders.leader(call.partition):
+            return min(call.deadline_us, call.not_before_us)
+        return call.deadline_us
+
+    def _attempt(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+        leader = self._leaders.leader(call.partition)
+        if not leader:
+            self._leaders.wanted = True
+            return
+        call.corr, call.node = self._new_corr(), leader
+        request = msgspec.structs.replace(self._request(now_us, call), corr=call.corr)
+        effects.messages.append(ToSend(leader, request, call.body))
+        self._sent(now_us, thread, call, effects)
+
+    def _ask(self, now_us: int, effects: Effects) -> None:
+        corr = self._new_corr()
+        broker = self._leaders.whom_to_ask(now_us, corr)
+        if broker:
+            effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))
+
+    def _new_corr(self) -> int:
+        self._corr += 1
+        return self._corr

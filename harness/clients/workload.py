@@ -1,0 +1,203 @@
+"""What clients write and when: the record payload, the numbering of values, and the pace (pure).
+
+A batch payload is the record size (4 bytes, big endian) and then records of exactly that size:
+value (8), tag of the partition it was meant for (4), CRC-32 over both (4), filler. A record so
+says by itself what it is, and one that shows up in a foreign partition keeps its value: the
+checker names it misrouted. One that cannot be understood is read as a negative value.
+
+Values are globally unique: process * 2**32 + k, where k counts the records of that process.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from harness.formats.history import VALUES_PER_PROCESS, Run
+from nemesis.formats.schedule import Workload
+from node.core import batch
+
+UNREADABLE: Final = -1
+MIN_RECORD_BYTES: Final = 16
+
+_SIZE: Final = struct.Struct(">I")
+_IDENTITY: Final = struct.Struct(">qI")
+_RECORD: Final = struct.Struct(">qII")
+_CRC_OF_LAST_BYTE: Final = tuple(
+    zlib.crc32(_IDENTITY.pack(byte, 0)) ^ zlib.crc32(_IDENTITY.pack(0, 0)) for byte in range(256)
+)
+
+_HIGHEST: Final = (1 << 63) - (1 << 32)
+
+MAX_POLL_PARTITIONS: Final = 8
+
+
+def first_value(process: int) -> int:
+    """The value that `process` writes first; the others follow it one by one."""
+    return process * VALUES_PER_PROCESS
+
+
+def process_of(value: int) -> int:
+    """The process that wrote `value`."""
+    return value // VALUES_PER_PROCESS
+
+
+@functools.lru_cache(maxsize=20_000)
+def partition_tag(partition: str) -> int:
+    """The 4 bytes by which a record remembers its partition."""
+    return zlib.crc32(partition.encode())
+
+
+def encode_batch(partition: str, value: int, count: int, record_bytes: int) -> bytes:
+    """A producer's batch: records value .. value+count-1, each of `record_bytes` (at least 16)."""
+    assert record_bytes >= MIN_RECORD_BYTES
+    return batch.build(count, _payload(partition_tag(partition), value, count, record_bytes))
+
+
+def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:
+    filler = bytes(record_bytes - MIN_RECORD_BYTES)
+    records: list[bytes] = []
+    pack = _RECORD.pack
+    end = value + count
+    while value < end:
+        # CRC is linear: values that differ in their last byte only differ by a known CRC.
+        crc = zlib.crc32(_IDENTITY.pack(value & ~0xFF, tag))
+        stop = min(end, (value | 0xFF) + 1)
+        records += [pack(v, tag, crc ^ _CRC_OF_LAST_BYTE[v & 0xFF]) for v in range(value, stop)]
+        value = stop
+    return _SIZE.pack(record_bytes) + filler.join(records) + filler
+
+
+def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
+    """The records of a batch as runs of consecutive values, offsets from its base offset.
+
+    A control batch holds no record of ours. Never raises: a record that is not one of ours is a
+    run of one with the value UNREADABLE.
+    """
+    if data.control:
+        return ()
+    return decode_payload(data.payload, data.count, data.base_offset, data.epoch)
+
+
+def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[Run, ...]:
+    """The same of the payload alone of a batch of `count` records that begins at `base`."""
+    if len(payload) <= _LONGEST_REMEMBERED:
+        found = _remembered(payload, count)
+    else:
+        found = _decode_payload(payload, count)
+    return tuple([Run(base + start, value, count, epoch) for start, value, count in found])
+
+
+_LONGEST_REMEMBERED: Final = 4096
+_Runs = list[tuple[int, int, int]]
+
+
+def _decode_payload(payload: bytes, count: int) -> _Runs:
+    """(place of the first record, its value, how many) of each run of consecutive values."""
+    if len(payload) >= _SIZE.size + MIN_RECORD_BYTES:
+        (size,) = _SIZE.unpack_from(payload)
+        value, tag, _ = _RECORD.unpack_from(payload, _SIZE.size)
+        # Nearly always the batch is what one producer wrote: writing it again is the quickest test.
+        if (
+            size >= MIN_RECORD_BYTES
+            and len(payload) == _SIZE.size + count * size
+            and 0 <= value < _HIGHEST
+            and payload == _payload(tag, value, count, size)
+        ):
+            return [(0, value, count)]
+    values = _values(payload, count)
+    runs: _Runs = []
+    start = 0
+    for index in range(1, len(values) + 1):
+        joined = (
+            index < len(values)
+            and values[index] == values[index - 1] + 1
+            and values[index - 1] != UNREADABLE
+        )
+        if not joined:
+            runs.append((start, values[start], index - start))
+            start = index
+    return runs
+
+
+# Each batch is read by several consumers and lies on several replicas: decoded once it is enough.
+_remembered = functools.lru_cache(maxsize=2048)(_decode_payload)
+
+
+def misrouted(payload: bytes, partition: str) -> int:
+    """How many sound records of a batch payload were meant for another partition."""
+    size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
+    if size < MIN_RECORD_BYTES:
+        return 0
+    tag = partition_tag(partition)
+    places = range(_SIZE.size, len(payload) - size + 1, size)
+    records = (_RECORD.unpack_from(payload, place) for place in places)
+    return sum(
+        1
+        for value, found, crc in records
+        if found != tag and crc == zlib.crc32(_IDENTITY.pack(value, found))
+    )
+
+
+def _values(payload: bytes, count: int) -> list[int]:
+    """The value of each record, UNREADABLE where a record is not whole and sound."""
+    size = _SIZE.unpack_from(payload)[0] if len(payload) >= _SIZE.size else 0
+    if size < MIN_RECORD_BYTES or len(payload) != _SIZE.size + count * size:
+        return [UNREADABLE] * count
+    values = []
+    end_of_identity = _IDENTITY.size
+    for place in range(_SIZE.size, len(payload), size):
+        value, _, crc = _RECORD.unpack_from(payload, place)
+        sound = value >= 0 and crc == zlib.crc32(payload[place : place + end_of_identity])
+        values.append(value if sound else UNREADABLE)
+    return values
+
+
+class SendPlan:
+    """Where one producer thread sends next, and how long it waits before.
+
+    Goes through all partitions in rounds, each round in an order of its own, so that every
+    partition is written to as often as any other.
+    """
+
+    def __init__(self, partitions: Sequence[str], interval_us: int, rng: random.Random) -> None:
+        """`interval_us` is the mean pause between sends; 0 sends as fast as answers come."""
+        self._partitions = list(partitions)
+        self._interval_us = interval_us
+        self._rng = rng
+        self._round: list[str] = []
+
+    def partition(self) -> str:
+        """The partition of the next send."""
+        if not self._round:
+            self._round = self._rng.sample(self._partitions, len(self._partitions))
+        return self._round.pop()
+
+    def pause_us(self) -> int:
+        """Time from one send to the next: the mean interval, give or take half of it."""
+        if self._interval_us == 0:
+            return 0
+        return round(self._interval_us * self._rng.uniform(0.5, 1.5))
+
+
+def send_interval_us(workload: Workload) -> int:
+    """Mean pause of one of a client's `in_flight` threads; 0 when there is no rate to keep."""
+    if workload.rate == 0:
+        return 0
+    return round(1_000_000 * workload.in_flight / workload.rate)
+
+
+def polled_partitions(partitions: Sequence[str], index: int, consumers: int) -> tuple[str, ...]:
+    """The partitions that consumer `index` of `consumers` reads, in the order it reads them.
+
+    Each partition is read by several consumers where there are enough of them, so that two
+    witnesses can disagree.
+    """
+    total = len(partitions)
+    share = -(-total // max(1, consumers))
+    width = min(total, max(share, MAX_POLL_PARTITIONS))
+    return tuple(partitions[(index * share + step) % total] for step in range(width))

@@ -1,0 +1,1 @@
+"""The files of a run and of a nightly run: types, validation, reading, writing."""

@@ -1,0 +1,144 @@
+"""The history of a run: every client operation, as invoked and as completed (a leaf: types only).
+
+One JSON object a line in `history.jsonl`, in the order of the one monotonic clock of the host.
+An operation is an `invoke` line and at most one completion line with the same `op` number:
+
+* `ok`: it certainly took effect (for a send: acknowledged as its `acks` asked);
+* `fail`: it certainly did not, and never will (the broker said that it appended nothing);
+* `info`: unknown. A timeout is never a failure. An invoke without completion counts as info.
+
+A process (one logical thread of operations) that meets `info` is retired: its client goes on
+under a new process number, as in Jepsen. Offsets are 0-based.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+FORMAT_VERSION: Final = 1
+VALUES_PER_PROCESS: Final = 1 << 32
+"""Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
+
+OpType = Literal["invoke", "ok", "fail", "info"]
+OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash", "debug-topic-partitions"]
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """`count` consecutive records as read: offsets offset.. and values value.. rise together.
+
+    `epoch` is the leader epoch the batch was stamped with, -1 where the system has none.
+    """
+
+    offset: int
+    value: int
+    count: int = 1
+    epoch: int = -1
+
+
+class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One batch sent to one partition: values value .. value+count-1, in this order.
+
+    `offset` is the base offset a completion reported, -1 where unknown. Values are globally
+    unique. `acks`: 0, 1 or -1 (all).
+    """
+
+    partition: str
+    value: int
+    count: int = 1
+    acks: int = -1
+    offset: int = -1
+
+
+class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One read of one partition from offset `start`; `hw` and `node` as the answer stated them.
+
+    A record whose payload cannot be understood is reported with a negative value.
+    """
+
+    partition: str
+    start: int = -1
+    records: tuple[Run, ...] = ()
+    hw: int = -1
+    node: str = ""
+
+
+class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of a history. `op` numbers operations from 0; `t_us` is monotonic microseconds.
+
+    A transaction (`txn`) has all its sends and reads in one operation, each list in the order of
+    its steps. `final` marks the reads after the last fault was healed, made by fresh clients from
+    offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
+    partitions that were taken or given while it ran. `error` names why a fail or info happened.
+    `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
+    """
+
+    op: int
+    t_us: int
+    process: int
+    client: str
+    type: OpType
+    f: OpKind
+    sends: tuple[Send, ...] = ()
+    reads: tuple[Read, ...] = ()
+    partitions: tuple[str, ...] = ()
+    rebalanced: tuple[str, ...] = ()
+    final: bool = False
+    error: str = ""
+    step: int = -1
+
+
+class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One batch of one replica's log after the run: a line of `logs/<node>.jsonl`.
+
+    `hash` is recomputed from the stored bytes at dump time, `stored_hash` is what the replica kept
+    beside the batch ("" when equal). `records` as in a read. `hw` is the replica's last known HW,
+    stated on the line that opens each partition (count = 0, offset = log start).
+    """
+
+    node: str
+    partition: str
+    offset: int
+    count: int
+    epoch: int = -1
+    hash: str = ""
+    stored_hash: str = ""
+    records: tuple[Run, ...] = ()
+    hw: int = -1
+    leo: int = -1
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
+def show_value(value: int) -> str:
+    """A value for a person: "6:215" is record 215 of process 6; foreign values as they are."""
+    process, count = divmod(value, VALUES_PER_PROCESS)
+    return f"{process}:{count}" if process > 0 else str(value)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Op)
+
+
+def encode(op: Op) -> bytes:
+    """One history line, newline included."""
+    return _encoder.encode(op) + b"\n"
+
+
+def decode(line: bytes) -> Op:
+    """Read one history line. Raises msgspec.DecodeError (or ValidationError) if it is not one."""
+    return _decoder.decode(line)
+
+
+def pairs(ops: Iterable[Op]) -> Iterator[tuple[Op, Op | None]]:
+    """Join each invocation with its completion, in invocation order; None where there is none.
+
+    Holds all operations in memory: for tests and single runs, not for the pipeline.
+    """
+    invoked: dict[int, Op] = {}
+    completed: dict[int, Op] = {}
+    for op in ops:
+        (invoked if op.type == "invoke" else completed)[op.op] = op
+    for number, invocation in invoked.items():
+        yield invocation, completed.get(number)

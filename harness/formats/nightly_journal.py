@@ -1,0 +1,221 @@
+"""The journal of a night, `store/nights/NNNN.jsonl`: one line for each piece of work that is done.
+
+The journal is all a night remembers of itself. A piece is done when its line is there: a night that
+was killed goes on with the pieces that have none, and counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.formats.nightly_run import FOLDER, Bucket
+from harness.runs.append_only_file import Appender
+from nemesis.formats.schedule import Expectation, Schedule
+from node.formats.errors import StorageError
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+class Row(msgspec.Struct, kw_only=True, tag_field="what"):
+    """What all lines have: the `key` of the piece, its wall-clock seconds, and how many seconds the
+    night had worked when it was done."""
+
+    key: str = ""
+    seconds: float = 0.0
+    night_s: float = 0.0
+
+
+class Began(Row, tag="began"):
+    """The first line of each session of a night: what was asked for, and where."""
+
+    number: int
+    seed: int
+    budget_s: float
+    cores: int
+    started: str
+    machine: str
+    real: bool = True
+
+
+class Searched(Row, tag="search"):
+    """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
+    before the line is written; `kept` says where."""
+
+    protocol: str
+    engine: str
+    seed: int
+    schedules: int = 0
+    virtual_us: int = 0
+    events: int = 0
+    failures: int = 0
+    buckets: dict[str, int] = {}
+    strikes: dict[str, int] = {}
+    kept: list[Bucket] = []
+    problems: list[str] = []
+
+
+class Hunted(Row, tag="museum"):
+    """A search for one exhibit of the museum."""
+
+    code: str
+    name: str
+    protocol: str
+    breaks: str
+    found: bool
+    schedules: int
+    core_s: float
+
+
+class Twice(Row, tag="twice"):
+    """Schedules run once more in another process. `differing` are those that came out otherwise."""
+
+    protocol: str
+    seed: int
+    runs: int = 0
+    differing: list[Schedule] = []
+
+
+class Replayed(Row, tag="replay"):
+    """A saved schedule in the simulated world. `found` is the class of failure that a search saved
+    it for, "" for other schedules."""
+
+    file: str
+    protocol: str
+    expectation: Expectation
+    met: bool
+    verdict: str
+    sentence: str
+    bugs: tuple[str, ...] = ()
+    faults: int = -1
+    found: str = ""
+
+
+class Ran(Row, tag="ran"):
+    """A run of real processes, not judged yet: its folder, and why it was made ("storm", "replay",
+    "canary"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay."""
+
+    why: str
+    folder: str
+    protocol: str
+    bugs: tuple[str, ...] = ()
+    kinds: str = ""
+    file: str = ""
+    expectation: Expectation = Expectation()
+
+
+class Judged(Row, tag="judged"):
+    """The verdict on a real run; `key` is that of its `Ran`.
+
+    `broken` names, for each property that is broken, the class of its first anomaly. `kept` is
+    the run's folder as long as that is kept.
+    """
+
+    verdict: str
+    sentence: str
+    broken: dict[str, str] = {}
+    faults: int = 0
+    kept: str = ""
+    strikes: dict[str, int] = {}
+
+
+class Lost(Row, tag="lost"):
+    """A piece that was begun and will not be done: its process died, or its run was cut off."""
+
+    sentence: str
+
+
+class Ended(Row, tag="ended"):
+    """The end of a session: finished, stopped, disk-full, or failed (of the harness itself)."""
+
+    state: str
+
+
+AnyRow = Began | Searched | Hunted | Twice | Replayed | Ran | Judged | Lost | Ended
+_decoder: Final = msgspec.json.Decoder(AnyRow)
+
+
+def journal_of(store: Path, number: int) -> Path:
+    """Where the journal of a night is kept."""
+    return store / FOLDER / f"{number:04d}.jsonl"
+
+
+def numbers(store: Path) -> list[int]:
+    """The nights that have a journal, in order."""
+    return sorted(int(f.stem) for f in (store / FOLDER).glob("*.jsonl") if f.stem.isdigit())
+
+
+def read(path: Path) -> list[AnyRow]:
+    """The lines of a journal; none if there is none. A half line at the end is left out.
+
+    Raises StorageError for a line in between that is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+    found: list[AnyRow] = []
+    # What follows the last newline was cut off by the end of the process that wrote it.
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            found.append(_decoder.decode(line))
+        except msgspec.DecodeError as error:
+            if number == len(lines) - 1:
+                break
+            raise StorageError(f"{path}:{number}: not a line of a journal: {error}") from None
+    return found
+
+
+class Journal:
+    """The journal of the present night: everything so far, and a way to add to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there and go on after it. Raises StorageError."""
+        self.rows: list[AnyRow] = read(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.read_bytes().endswith(b"\n"):
+                # Half a line, of a write that was cut off, must not swallow the next one.
+                whole = path.read_bytes().rpartition(b"\n")
+                path.write_bytes(whole[0] + whole[1])
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+        self._file = Appender(path)
+
+    def add(self, row: AnyRow) -> None:
+        """Write a line. Raises StorageError, for instance on a full disk."""
+        self._file.write(_encoder.encode(row) + b"\n")
+        self.rows.append(row)
+
+    def done(self) -> set[str]:
+        """The keys of the pieces that are done, or lost for good."""
+        return {row.key for row in self.rows if row.key and not isinstance(row, Judged)}
+
+    def worked_s(self) -> float:
+        """How long the night has worked so far, over all its sessions."""
+        return max((row.night_s for row in self.rows), default=0.0)
+
+    def unjudged(self) -> list[Ran]:
+        """Real runs without a verdict."""
+        judged = {row.key for row in self.rows if isinstance(row, Judged)}
+        return [r for r in self.rows if isinstance(r, Ran) and r.key not in judged]
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        self._file.close()
+
+
+def state_of(rows: Iterable[AnyRow]) -> str:
+    """How a night stands: the state of its last session, "running" where that has no end."""
+    state = "running"
+    for row in rows:
+        if isinstance(row, Began):
+            state = "running"
+        elif isinstance(row, Ended):
+            state = row.state
+    return state

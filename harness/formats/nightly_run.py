@@ -1,0 +1,183 @@
+"""What is kept of a night: `store/nights/NNNN.json` (docs/file-formats.md). Types only.
+
+A summary is derived from the night's journal and holds all that index, JUnit file and later nights
+need: run folders may be gone by then. `harness.nightly` writes it, the index page reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FORMAT_VERSION: Final = 1
+FOLDER: Final = "nights"
+_DIGITS: Final = 12
+ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
+"""Whom a fault struck. `follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a
+fault without nodes."""
+PHASES: Final = ("in-sync", "isr-short", "leaderless")
+"""How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of failure in one night: how often, and how to see it again.
+
+    `key` names protocol, world and class for good (12 hexadecimal digits). `expected` says that the
+    protocol is known to break this property. `faults` and `schedule` are those of the smallest
+    schedule of this night, -1 and "" where only earlier nights have one; paths are relative to the
+    store.
+    """
+
+    key: str
+    protocol: str
+    world: str
+    property: str
+    name: str
+    expected: bool
+    count: int
+    sentence: str = ""
+    faults: int = -1
+    schedule: str = ""
+    replay: str = ""
+    page: str = ""
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """Runs of one protocol in one world, by verdict, and how many broke each property."""
+
+    protocol: str
+    world: str
+    runs: int = 0
+    verdicts: dict[str, int] = {}
+    broken: dict[str, int] = {}
+
+
+class Storms(msgspec.Struct, kw_only=True):
+    """Real storms of one protocol under one set of fault kinds."""
+
+    protocol: str
+    kinds: str
+    runs: int = 0
+
+
+class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
+    """One hunt for an exhibit of the museum: what it took, or was given, in seconds of a core."""
+
+    code: str
+    name: str
+    protocol: str
+    breaks: str
+    found: bool
+    schedules: int
+    seconds: float
+
+
+class Canary(msgspec.Struct, frozen=True, kw_only=True):
+    """A real run with a bug turned on, which must be found: "failed" (good), "missed", "" where
+    it has not been judged."""
+
+    result: str = ""
+    bug: str = ""
+    sentence: str = ""
+    seconds: float = 0.0
+
+
+class Unmet(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved schedule that did not do what it expects."""
+
+    file: str
+    world: str
+    expected: str
+    verdict: str
+    sentence: str
+    is_finding: bool = False
+    """It was once found on a protocol expected to hold, and no longer fails: good news."""
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """How much was done."""
+
+    schedules: int = 0
+    search_seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    events: int = 0
+    failures: int = 0
+    real_runs: int = 0
+    storms: int = 0
+    replays: int = 0
+    replays_met: int = 0
+    twice: int = 0
+    cut_off: int = 0
+
+    @property
+    def schedules_per_s(self) -> float:
+        """Of all cores together."""
+        return self.schedules / self.search_seconds if self.search_seconds else 0.0
+
+
+class Night(msgspec.Struct, kw_only=True):
+    """One night. `state`: finished, stopped, disk-full, failed, or running (also of a killed one).
+
+    `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
+    `open` are the buckets of earlier nights that should not be, were not met tonight, and were not
+    seen mended either; `proved_nothing` are real runs without a verdict, and why.
+    `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of each
+    property ("holds", "violable"). `real` is False where no real processes were wanted: then there
+    is no canary.
+    """
+
+    number: int
+    seed: int
+    state: str
+    started: str
+    budget_s: float
+    used_s: float
+    cores: int
+    machine: str = ""
+    real: bool = True
+    format: int = FORMAT_VERSION
+    shares: dict[str, int] = {}
+    spent: dict[str, float] = {}
+    totals: Totals = msgspec.field(default_factory=Totals)
+    cells: list[Cell] = []
+    storms: list[Storms] = []
+    buckets: list[Bucket] = []
+    museum: list[TimeToBug] = []
+    canary: Canary = Canary()
+    unmet: list[Unmet] = []
+    differing: list[str] = []
+    coverage: dict[str, int] = {}
+    expected: dict[str, dict[str, str]] = {}
+    kinds: tuple[str, ...] = ()
+    red: list[str] = []
+    open: list[str] = []
+    proved_nothing: list[str] = []
+    problems: list[str] = []
+
+
+def bucket_key(protocol: str, world: str, name: str) -> str:
+    """The key of a class of failures, the same in every night."""
+    text = "\0".join((protocol, world, name)).encode()
+    return hashlib.sha256(text).hexdigest()[:_DIGITS]
+
+
+def nights(store: Path) -> tuple[list[Night], list[str]]:
+    """The nights of a store in order, and a sentence for each that cannot be read."""
+    found, unread = [], []
+    for file in sorted((store / FOLDER).glob("*.json")):
+        try:
+            night = msgspec.json.decode(file.read_bytes(), type=Night)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            unread.append(f"{FOLDER}/{file.name} cannot be read: {error}")
+            continue
+        if night.format == FORMAT_VERSION:
+            found.append(night)
+        else:
+            unread.append(
+                f"{FOLDER}/{file.name} has format {night.format}, this page reads {FORMAT_VERSION}"
+            )
+    found.sort(key=lambda night: night.number)
+    return found, unread

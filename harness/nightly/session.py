@@ -1,0 +1,384 @@
+"""The loop of a night: whatever has had least of its share comes next, until the time is used up.
+
+Every piece that is done becomes a line of the journal at once. Nothing else is remembered, so a
+night can end at any moment, by itself, by a signal, by a full disk or by SIGKILL, and go on later.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.cli.bugs import machine
+from harness.formats import nightly_journal
+from harness.formats.nightly_journal import Journal, Ran, Searched
+from harness.formats.nightly_run import Bucket, Night
+from harness.nightly import corpus, plan
+from harness.nightly.environment import Hands
+from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared
+from harness.nightly.plan import Settings
+from harness.nightly.summary import spent
+from harness.nightly.verdicts import judge_all
+from harness.nightly.workers import Done
+from harness.runs.append_only_file import explain
+from harness.runs.interrupts import StopNow
+from harness.runs.options import Wishes, to_schedule
+from harness.search.campaign import Budget
+from harness.search.known_bugs import correct_protocols
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import FloodmarkError, StorageError
+
+FINISHED: Final = "finished"
+STOPPED: Final = "stopped"
+DISK_FULL: Final = "disk-full"
+FAILED: Final = "failed"
+LATE_S: Final = 600.0
+"""How long beyond its time a piece may take before its process is killed."""
+AROUND_A_RUN_S: Final = 25.0
+"""Start, recovery, final reads and end of a real run."""
+TO_JUDGE_S: Final = 25.0
+TO_JUDGE_A_RUN_S: Final = 2.0
+_TOO_LITTLE_S: Final = 1.0
+
+
+class Shift:
+    """One session of a night."""
+
+    def __init__(
+        self, settings: Settings, hands: Hands, journal: Journal, past: Sequence[Night]
+    ) -> None:
+        """`past` are the earlier nights. Raises StorageError when the journal cannot be written."""
+        self._settings = settings
+        self._hands = hands
+        self._journal = journal
+        self._past = past
+        self._before_s = journal.worked_s()
+        self._began_s = hands.now_s()
+        self._seed = plan.seed_of(settings.number)
+        self._idle: set[str] = set() if settings.real else {"storm"}
+        self.sentence = ""
+
+    def work(self) -> str:
+        """Go on until the budget is used up; returns how it ended, and writes that down."""
+        try:
+            self._add_first()
+            self._cut_off()
+            state = self._work()
+        except StopNow:
+            state = STOPPED
+        except StorageError as error:
+            state, self.sentence = DISK_FULL, str(error)
+        except FloodmarkError as error:
+            state, self.sentence = FAILED, str(error)
+        except OSError as error:
+            state, self.sentence = DISK_FULL, explain(self._settings.store, error)
+        try:
+            self._add(nightly_journal.Ended(state=state), 0.0)
+        except StorageError as error:
+            state, self.sentence = DISK_FULL, self.sentence or str(error)
+        return state
+
+    def _work(self) -> str:
+        if self._settings.real and "canary" not in self._journal.done():
+            self._run("canary", "canary", plan.canary(), "night-canary")
+        while not self._hands.stopping():
+            left_s = self._left_s()
+            share = plan.next_share(spent(self._journal.rows), self._idle)
+            if share is None or left_s < _TOO_LITTLE_S:
+                self._judge()
+                return STOPPED if self._hands.stopping() else FINISHED
+            if self._hands.free_bytes() < self._settings.least_free_bytes:
+                free_mb = self._settings.least_free_bytes >> 20
+                self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
+                return DISK_FULL
+            self._hands.status(f"{share}; {self._so_far()}")
+            if not self._do(share, left_s):
+                self._idle.add(share)
+            if len(self._journal.unjudged()) >= self._settings.judge_every:
+                self._judge()
+        return STOPPED
+
+    def _so_far(self) -> str:
+        searched = sum(r.schedules for r in self._journal.rows if isinstance(r, Searched))
+        runs = sum(isinstance(row, Ran) for row in self._journal.rows)
+        return f"{searched:,} schedules and {runs} real runs so far"
+
+    def _left_s(self) -> float:
+        """What is left of the budget when the time to judge what waits is put by."""
+        waiting = len(self._journal.unjudged())
+        put_by_s = TO_JUDGE_S + TO_JUDGE_A_RUN_S * waiting if waiting else 0.0
+        return self._settings.budget_s - self._worked_s() - put_by_s
+
+    def _worked_s(self) -> float:
+        return self._before_s + self._hands.now_s() - self._began_s
+
+    def _add(self, row: nightly_journal.AnyRow, seconds: float) -> None:
+        row.seconds, row.night_s = round(seconds, 2), round(self._worked_s(), 2)
+        self._journal.add(row)
+
+    def _add_first(self) -> None:
+        now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
+        began = nightly_journal.Began(
+            number=self._settings.number,
+            seed=self._seed,
+            budget_s=self._settings.budget_s,
+            cores=self._settings.cores,
+            started=now,
+            machine=machine(),
+            real=self._settings.real,
+        )
+        self._add(began, 0.0)
+
+    def _cut_off(self) -> None:
+        """Say which runs of this night were cut off: they are done again, their folders stay."""
+        known = {row.folder for row in self._journal.rows if isinstance(row, Ran)}
+        done = self._journal.done()
+        store = self._settings.store
+        for file in sorted(store.glob(f"{self._prefix}*/*/run.json")):
+            folder = str(file.parent.relative_to(store))
+            if not file.parent.is_symlink() and not {folder, f"cut-off/{folder}"} & (known | done):
+                sentence = f"a run was cut off; what there is of it is in {folder}"
+                self._add(nightly_journal.Lost(key=f"cut-off/{folder}", sentence=sentence), 0.0)
+
+    @property
+    def _prefix(self) -> str:
+        return f"night-{self._settings.number:04d}-"
+
+    # -- the shares
+
+    def _do(self, share: str, left_s: float) -> bool:
+        """A piece, or as many as there are cores, of a share; False when it has nothing to do."""
+        match share:
+            case "search":
+                return self._side_by_side(self._searches(left_s), left_s)
+            case "museum":
+                return self._side_by_side(self._hunts(left_s), left_s)
+            case "twice":
+                return self._twice()
+            case "storm":
+                return self._storm(left_s)
+        replays = self._replays()
+        return self._side_by_side(replays, left_s) if replays else self._real_replay(left_s)
+
+    def _searches(self, left_s: float) -> list[AnyJob]:
+        settings, held = self._settings, correct_protocols()
+        known, pages = self._known(), max(0, settings.pages - self._pages())
+        found: list[AnyJob] = []
+        for number in plan.numbered("search", self._journal.done(), settings.cores):
+            protocol = held[number % len(held)]
+            found.append(
+                SearchJob(
+                    key=f"search/{number}",
+                    protocol=protocol,
+                    seed=self._seed + number,
+                    engine=plan.ENGINES[number // len(held) % len(plan.ENGINES)],
+                    store=str(settings.store),
+                    pages=pages,
+                    shrink_tries=settings.shrink_tries,
+                    known=tuple(known.get(protocol, ())),
+                    budget=Budget(
+                        seconds=min(settings.piece_s, left_s), schedules=settings.piece_schedules
+                    ),
+                )
+            )
+        return found
+
+    def _pages(self) -> int:
+        """How many findings of tonight have a page."""
+        found = (row.kept for row in self._journal.rows if isinstance(row, Searched))
+        return sum(bool(bucket.page) for kept in found for bucket in kept)
+
+    def _known(self) -> dict[str, list[str]]:
+        """By protocol, the buckets for which there is a schedule. What somebody removed is new."""
+        store = self._settings.store
+        kept = [
+            b
+            for night in self._past
+            for b in night.buckets
+            if b.schedule and (store / b.schedule).is_file()
+        ]
+        kept += [b for row in self._journal.rows if isinstance(row, Searched) for b in row.kept]
+        known: dict[str, list[str]] = {}
+        for bucket in kept:
+            known.setdefault(bucket.protocol, []).append(bucket.name)
+        return {protocol: sorted(set(names)) for protocol, names in known.items()}
+
+    def _hunts(self, left_s: float) -> list[AnyJob]:
+        settings = self._settings
+        tonight = [
+            row.code for row in self._journal.rows if isinstance(row, nightly_journal.Hunted)
+        ]
+        codes = plan.exhibit_order(self._past, tonight)[: settings.cores]
+        numbers = plan.numbered("museum", self._journal.done(), len(codes))
+        return [
+            HuntJob(
+                key=f"museum/{number}",
+                code=code,
+                seed=self._seed + number,
+                seconds=min(settings.museum_s, left_s),
+            )
+            for number, code in zip(numbers, codes, strict=True)
+        ]
+
+    def _replays(self) -> list[AnyJob]:
+        """The next few of the corpus that were not replayed in the simulated world tonight."""
+        done = self._journal.done()
+        waiting: list[AnyJob] = [
+            ReplayJob(key=key, file=saved.file)
+            for saved in corpus.simulated(self._settings.store)
+            if (key := f"replay/simulated/{saved.schedule.digest()}") not in done
+        ]
+        return waiting[: 2 * self._settings.cores]
+
+    def _side_by_side(self, jobs: list[AnyJob], left_s: float) -> bool:
+        for done in self._hands.side_by_side(jobs, left_s + LATE_S):
+            self._take(done, len(jobs))
+        return bool(jobs)
+
+    def _take(self, done: Done, together: int) -> None:
+        """A piece is done, or lost."""
+        seconds = done.seconds / together
+        if done.result is None:
+            self._add(nightly_journal.Lost(key=done.job.key, sentence=done.sentence), seconds)
+            return
+        assert not isinstance(done.result, Digests)
+        if isinstance(done.result, Searched):
+            done.result.kept = self._new(done.result)
+        self._add(done.result, seconds)
+
+    def _new(self, row: Searched) -> list[Bucket]:
+        """What it found that is new: two workers may have come upon the same at the same time."""
+        known = self._known().get(row.protocol, [])
+        new = [bucket for bucket in row.kept if bucket.name not in known]
+        for bucket in new:
+            self._hands.tell(f"{row.protocol}: {bucket.name}")
+        return new
+
+    def _twice(self) -> bool:
+        """The same schedules in two fresh processes."""
+        (number,) = plan.numbered("twice", self._journal.done(), 1)
+        held = correct_protocols()
+        job = TwiceJob(
+            key=f"twice/{number}",
+            protocol=held[number % len(held)],
+            seed=self._seed + number,
+            runs=self._settings.twice_runs,
+        )
+        done = list(self._hands.side_by_side([job, job], LATE_S))
+        if len(done) < 2:
+            return True
+        seconds = max(one.seconds for one in done)
+        first, second = (one.result for one in done)
+        if isinstance(first, Digests) and isinstance(second, Digests):
+            self._add(compared(job, first, second), seconds)
+        else:
+            sentence = "; ".join(one.sentence for one in done if one.sentence)
+            self._add(nightly_journal.Lost(key=job.key, sentence=sentence), seconds)
+        return True
+
+    # -- real runs
+
+    def _storm(self, left_s: float) -> bool:
+        """A storm of the cell that was hit least."""
+        settings = self._settings
+        if left_s < settings.storm_s + AROUND_A_RUN_S + TO_JUDGE_S:
+            return False
+        tonight: dict[tuple[str, str], int] = {}
+        for row in self._journal.rows:
+            if isinstance(row, Ran) and row.why == "storm":
+                cell = (row.protocol, row.kinds)
+                tonight[cell] = tonight.get(cell, 0) + 1
+        seed = self._seed + sum(tonight.values())
+        storm = plan.least_hit(self._past, tonight, seed)
+        flush = "async" if "power-cut" in storm.kinds else None
+        schedule = to_schedule(
+            Wishes(
+                protocol=storm.protocol,
+                faults=storm.kinds,
+                seed=storm.seed,
+                flush=flush,
+                time_limit=settings.storm_s,
+            )
+        )
+        self._run(storm.key, "storm", schedule, storm.name, kinds=storm.kinds)
+        return True
+
+    def _real_replay(self, left_s: float) -> bool:
+        """The next schedule of the corpus on real processes; every night begins elsewhere."""
+        if not self._settings.real:
+            return False
+        saved = corpus.real(self._settings.store)
+        start = self._settings.number % max(1, len(saved))
+        done = self._journal.done()
+        for one in saved[start:] + saved[:start]:
+            key = f"replay/real/{one.schedule.digest()}"
+            needed_s = one.schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S + TO_JUDGE_S
+            if key not in done and needed_s <= left_s:
+                name = f"night-replay-{one.schedule.name or one.schedule.digest()}"[:90]
+                self._run(key, "replay", one.schedule, name, file=one.file)
+                return True
+        return False
+
+    def _run(
+        self, key: str, why: str, schedule: Schedule, name: str, *, kinds: str = "", file: str = ""
+    ) -> None:
+        """One run of real processes; one that is cut off by a signal is done again another time."""
+        began_s = self._hands.now_s()
+        name = self._prefix + name.removeprefix("night-")
+        try:
+            folder = self._hands.run(schedule, name, self._settings.store)
+        except StorageError:
+            raise
+        except FloodmarkError as error:
+            self._add(
+                nightly_journal.Lost(key=key, sentence=str(error)), self._hands.now_s() - began_s
+            )
+            return
+        if self._hands.stopping():
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        ran = Ran(
+            key=key,
+            why=why,
+            folder=str(folder.relative_to(self._settings.store)),
+            protocol=schedule.cluster.protocol,
+            bugs=schedule.cluster.bugs,
+            kinds=kinds,
+            file=file,
+            expectation=schedule.expectation,
+        )
+        self._add(ran, self._hands.now_s() - began_s)
+
+    def _judge(self) -> None:
+        """Give every real run that has none its verdict, all at once."""
+        began_s = self._hands.now_s()
+        for row in judge_all(self._settings.store, self._journal, self._hands):
+            now_s = self._hands.now_s()
+            self._add(row.judged, now_s - began_s)
+            row.tidy()
+            began_s = now_s
+
+
+def open_journal(store: Path, settings: Settings, *, fresh: bool) -> tuple[Settings, Journal]:
+    """The journal of the night that is meant: `settings.number`, or the one that was left
+    unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
+    known = nightly_journal.numbers(store)
+    number = settings.number
+    if not number:
+        number = known[-1] if known else 1
+        ended = (
+            known
+            and nightly_journal.state_of(
+                nightly_journal.read(nightly_journal.journal_of(store, number))
+            )
+            == FINISHED
+        )
+        if known and (fresh or ended):
+            number += 1
+    journal = Journal(nightly_journal.journal_of(store, number))
+    return msgspec.structs.replace(settings, number=number), journal

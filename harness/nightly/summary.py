@@ -1,0 +1,333 @@
+"""From the lines of a journal to what is kept of a night (`harness.formats.nightly_run.Night`).
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from checker.formats.verdict import Verdict
+from harness.cli.replay import has_failed
+from harness.formats.nightly_journal import (
+    AnyRow,
+    Began,
+    Hunted,
+    Judged,
+    Lost,
+    Ran,
+    Replayed,
+    Searched,
+    Twice,
+    state_of,
+)
+from harness.formats.nightly_run import (
+    Bucket,
+    Canary,
+    Cell,
+    Night,
+    Storms,
+    TimeToBug,
+    Totals,
+    Unmet,
+    bucket_key,
+)
+from harness.nightly import corpus, plan
+from nemesis.draw import STORM_KINDS
+from nemesis.formats.schedule import Expectation
+from reports import wording
+
+CANARY: Final = "canary"
+
+
+def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
+    """Wall-clock seconds by share; judging real runs counts for itself."""
+    found: dict[str, float] = {}
+    for row in lines:
+        share = "judging" if isinstance(row, Judged) else row.key.partition("/")[0]
+        if share:
+            found[share] = found.get(share, 0.0) + row.seconds
+    return found
+
+
+def summarise(lines: Sequence[AnyRow], past: Sequence[Night]) -> Night:
+    """What a night came to. `past` are the nights before it. There must be a first line."""
+    first = next(row for row in lines if isinstance(row, Began))
+    last = [row for row in lines if isinstance(row, Began)][-1]
+    night = Night(
+        number=first.number,
+        seed=first.seed,
+        state=state_of(lines),
+        started=first.started,
+        budget_s=last.budget_s,
+        used_s=max(row.night_s for row in lines),
+        cores=last.cores,
+        machine=last.machine,
+        real=last.real,
+        shares=dict(plan.SHARES),
+        expected=plan.expected(),
+        spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
+        kinds=STORM_KINDS,
+    )
+    _Adding(night, lines, past).all()
+    night.red = red(night)
+    return night
+
+
+def red(night: Night) -> list[str]:
+    """Why a night is not green, one sentence each."""
+    found = [
+        f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
+        f"({wording.count(b.count, 'time')}, {b.world})"
+        for b in night.buckets
+        if not b.expected
+    ]
+    if night.canary.result == "missed":
+        found.append(f"canary did not fail: {night.canary.sentence}")
+    found += [f"not deterministic: {line}" for line in night.differing]
+    found += [
+        f"{u.file} is expected to be {u.expected} in the simulated world and was {u.verdict}"
+        for u in night.unmet
+        if u.world == "simulated" and not u.is_finding
+    ]
+    return found
+
+
+class _Adding:
+    """Adds row after row to a night."""
+
+    def __init__(self, night: Night, lines: Sequence[AnyRow], past: Sequence[Night]) -> None:
+        self._night = night
+        self._lines = lines
+        self._totals: Totals = night.totals
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self._storms: dict[tuple[str, str], Storms] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
+
+    def all(self) -> None:
+        """Everything, in the order of the journal."""
+        ran = {row.key: row for row in self._lines if isinstance(row, Ran)}
+        for row in self._lines:
+            match row:
+                case Searched():
+                    self._searched(row)
+                case Hunted():
+                    self._hunted(row)
+                case Twice():
+                    self._twice(row)
+                case Replayed():
+                    self._replayed(row)
+                case Judged():
+                    self._judged(ran[row.key], row)
+                case Lost():
+                    self._totals.cut_off += 1
+                    self._night.problems.append(f"{row.key}: {row.sentence}")
+        night = self._night
+        night.cells, night.storms = list(self._cells.values()), list(self._storms.values())
+        night.buckets = sorted(
+            self._buckets.values(), key=lambda b: (b.expected, b.protocol, b.name, b.world)
+        )
+
+    def _cell(self, protocol: str, world: str) -> Cell:
+        return self._cells.setdefault((protocol, world), Cell(protocol=protocol, world=world))
+
+    def _searched(self, row: Searched) -> None:
+        totals = self._totals
+        totals.schedules += row.schedules
+        totals.search_seconds = round(totals.search_seconds + row.seconds, 2)
+        totals.virtual_seconds = round(totals.virtual_seconds + row.virtual_us / 1e6, 1)
+        totals.events += row.events
+        totals.failures += row.failures
+        cell = self._cell(row.protocol, "simulated")
+        cell.runs += row.schedules
+        _count(cell.verdicts, "invalid", row.failures)
+        _count(cell.verdicts, "not invalid", row.schedules - row.failures)
+        kept = {bucket.name: bucket for bucket in row.kept}
+        for bucket in row.kept:
+            self._saved[bucket.schedule] = bucket
+        for name, count in row.buckets.items():
+            broken = name.partition(":")[0]
+            _count(cell.broken, broken, count)
+            made = kept.get(name) or Bucket(
+                key=bucket_key(row.protocol, "simulated", name),
+                protocol=row.protocol,
+                world="simulated",
+                property=broken,
+                name=name,
+                expected=False,
+                count=0,
+            )
+            self._bucket(made, count)
+        for name, count in row.strikes.items():
+            _count(self._night.coverage, name, count)
+        self._night.problems += [f"{row.key}: {p}" for p in row.problems]
+
+    def _bucket(self, bucket: Bucket, count: int) -> None:
+        """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""
+        known = self._buckets.get(bucket.key)
+        shown = bucket
+        if known is not None and _rank(known) <= _rank(bucket):
+            shown = known
+        total = count + (known.count if known else 0)
+        fields = {name: getattr(shown, name) for name in Bucket.__struct_fields__}
+        self._buckets[bucket.key] = Bucket(**(fields | {"count": total}))
+
+    def _hunted(self, row: Hunted) -> None:
+        self._night.museum.append(
+            TimeToBug(
+                code=row.code,
+                name=row.name,
+                protocol=row.protocol,
+                breaks=row.breaks,
+                found=row.found,
+                schedules=row.schedules,
+                seconds=row.core_s,
+            )
+        )
+
+    def _twice(self, row: Twice) -> None:
+        self._totals.twice += row.runs
+        self._night.differing += [
+            f"{row.protocol}, schedule {schedule.digest()} of seed {row.seed} came out otherwise "
+            "the second time"
+            for schedule in row.differing
+        ]
+
+    def _replayed(self, row: Replayed) -> None:
+        self._totals.replays += 1
+        self._totals.replays_met += row.met
+        bucket = self._finding(row)
+        if not row.met:
+            self._unmet(
+                row.file,
+                "simulated",
+                row.expectation,
+                row.verdict,
+                row.sentence,
+                is_finding=bucket is not None,
+            )
+        elif bucket is not None:
+            # It was found on a protocol that should hold, and it still fails.
+            self._bucket(bucket, 1)
+
+    def _finding(self, row: Replayed) -> Bucket | None:
+        """The bucket of a replayed schedule that was once found on a protocol that should hold, by
+        a night or by a search that anybody made."""
+        for schedule, bucket in self._saved.items():
+            folder = schedule.rpartition("/")[0]
+            if folder and row.file.endswith(folder):
+                return None if bucket.expected else bucket
+        about = [row.expectation.property] if row.expectation.property else []
+        if not row.found or plan.is_expected(row.protocol, about, row.bugs):
+            return None
+        return corpus.found(row.file, row.protocol, row.found, row.faults, row.sentence)
+
+    def _unmet(
+        self,
+        file: str,
+        world: str,
+        expected: Expectation,
+        verdict: str,
+        sentence: str,
+        *,
+        is_finding: bool = False,
+    ) -> None:
+        about = f" ({expected.property})" if expected.property else ""
+        self._night.unmet.append(
+            Unmet(
+                file=file,
+                world=world,
+                expected=f"{expected.verdict}{about}",
+                verdict=verdict,
+                sentence=sentence,
+                is_finding=is_finding,
+            )
+        )
+
+    def _judged(self, run: Ran, row: Judged) -> None:
+        self._totals.real_runs += 1
+        for name, count in row.strikes.items():
+            _count(self._night.coverage, name, count)
+        page = f"{row.kept}/report.html" if row.kept else ""
+        if run.why == CANARY:
+            self._night.canary = Canary(
+                result="failed" if row.verdict == Verdict.INVALID else "missed",
+                bug=", ".join(run.bugs),
+                sentence=row.sentence,
+                seconds=run.seconds,
+            )
+            return
+        if run.why == "storm":
+            self._totals.storms += 1
+            storm = self._storms.setdefault(
+                (run.protocol, run.kinds), Storms(protocol=run.protocol, kinds=run.kinds)
+            )
+            storm.runs += 1
+        else:
+            self._totals.replays += 1
+        failed = has_failed(run.expectation, Verdict(row.verdict), tuple(row.broken))
+        met = (
+            failed
+            if run.expectation.verdict == "invalid"
+            else (run.expectation.verdict in ("any", row.verdict))
+        )
+        if run.why == "replay":
+            self._totals.replays_met += met
+            if not met:
+                self._unmet(run.file, "real", run.expectation, row.verdict, row.sentence)
+        if not run.bugs:
+            cell = self._cell(run.protocol, "real")
+            cell.runs += 1
+            _count(cell.verdicts, row.verdict, 1)
+            for name in row.broken:
+                _count(cell.broken, name, 1)
+        if row.verdict == Verdict.INVALID:
+            self._real_bucket(run, row, page)
+        elif row.verdict != Verdict.VALID:
+            self._night.proved_nothing.append(f"{row.key}: {row.sentence}")
+
+    def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
+        under, about, name, news = real_class(run, row)
+        bucket = Bucket(
+            key=bucket_key(under, "real", name),
+            protocol=under,
+            world="real",
+            property=about,
+            name=name,
+            expected=not news,
+            count=0,
+            sentence=row.sentence,
+            faults=row.faults if row.kept else -1,
+            schedule=f"{row.kept}/schedule.json" if row.kept else "",
+            replay=f"floodmark run --schedule {row.kept}" if row.kept else "",
+            page=page,
+        )
+        self._bucket(bucket, 1)
+
+
+class RealClass(NamedTuple):
+    """What a failing real run is filed under; `news` says that nobody expected it."""
+
+    protocol: str
+    property: str
+    name: str
+    news: bool
+
+
+def real_class(run: Ran, row: Judged) -> RealClass:
+    """The class of a real run that failed."""
+    # One that breaks something it may break, and something else, is of the something else.
+    news = [p for p in row.broken if not plan.is_expected(run.protocol, [p], run.bugs)]
+    about = next(iter([*news, *row.broken]), "?")
+    under = "+".join((run.protocol, *run.bugs))
+    return RealClass(under, about, f"{about}: {row.broken.get(about, '?')}", bool(news))
+
+
+def _rank(bucket: Bucket) -> tuple[bool, int]:
+    """Smaller is better to show: with a schedule, and of few faults."""
+    return (not bucket.schedule, bucket.faults)
+
+
+def _count(counts: dict[str, int], name: str, count: int) -> None:
+    if count:
+        counts[name] = counts.get(name, 0) + count

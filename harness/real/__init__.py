@@ -1,1 +1,0 @@
-"""The real world: broker processes, the link hub, sockets and the host's monotonic clock."""

@@ -1,0 +1,1 @@
+"""One run: its phases, its folder, its verdict, its baseline."""

@@ -1,0 +1,158 @@
+"""From what a person typed to the schedule of a run (pure but for reading a schedule file)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.systems.floodmark.brokers import check_upgrades
+from nemesis import ready_made
+from nemesis.draw import draw
+from nemesis.faults.links import is_link_fault
+from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
+from node.core import bugs, idle, protocol
+from node.formats.errors import UsageError
+
+DEFAULT_FAULTS: Final = "all"
+WITHOUT_HUB: Final = "kill,pause"
+NO_FAULTS: Final = ("none", "")
+DEFAULT_REPLICATION: Final = 3
+DEFAULT_MIN_ISR: Final = 2
+_SEEDS: Final = 1 << 31
+_ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `floodmark run` that decide what is run; None was not given.
+
+    With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
+    there, except for what was given besides. Without `hub` there can be no faults on links.
+    """
+
+    schedule: Path | None = None
+    protocol: str | None = None
+    brokers: int | None = None
+    voters: int | None = None
+    partitions: int | None = None
+    replication_factor: int | None = None
+    min_isr: int | None = None
+    acks: str | None = None
+    clients: int | None = None
+    consumers: int | None = None
+    rate: float | None = None
+    batch: int | None = None
+    time_limit: float | None = None
+    faults: str | None = None
+    seed: int | None = None
+    flush: str | None = None
+    bugs: tuple[str, ...] = ()
+    hub: bool = True
+
+
+def to_schedule(wishes: Wishes) -> Schedule:
+    """The checked schedule that was wished for. Raises UsageError with the one thing wrong."""
+    if wishes.schedule is not None:
+        if wishes.faults is not None:
+            raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
+        base = load_schedule(wishes.schedule)
+        source = str(wishes.schedule)
+    else:
+        base, source = Schedule(), "options"
+    cluster = _cluster(wishes, base.cluster)
+    seed = wishes.seed
+    if seed is None and wishes.schedule is None:
+        seed = random.SystemRandom().randrange(_SEEDS)
+    workload = _workload(wishes, base.workload, seed)
+    made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
+    if cluster != base.cluster:
+        # What is expected of one protocol says nothing about another.
+        made = msgspec.structs.replace(made, expectation=Expectation())
+    schedules.check(made, source=source)
+    check_upgrades(made)
+    if wishes.schedule is None:
+        kinds = fault_kinds(wishes.faults or (DEFAULT_FAULTS if wishes.hub else WITHOUT_HUB))
+        faults = draw(cluster, workload, kinds, workload.seed)
+        made = msgspec.structs.replace(made, faults=faults, drawn=True)
+        schedules.check(made, source="drawn storm")
+    if not wishes.hub:
+        _check_no_links(made)
+    return made
+
+
+def load_schedule(path: Path) -> Schedule:
+    """A schedule by its file or run folder, or else by the name of a ready-made one."""
+    if path.exists() or len(path.parts) != 1 or path.suffix:
+        return schedules.load(path)
+    return ready_made.load(path.name)
+
+
+def fault_kinds(text: str) -> tuple[str, ...]:
+    """`kill,pause` as names; "none" names no fault."""
+    names = tuple(name.strip() for name in text.split(","))
+    return tuple(name for name in names if name not in NO_FAULTS)
+
+
+def default_name(schedule: Schedule) -> str:
+    """What a run is called when nobody says: its protocol, and the bugs that were switched on."""
+    return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.bugs))
+
+
+def _check_no_links(schedule: Schedule) -> None:
+    """Refuse faults on links where there is no hub to make them."""
+    for index, fault in enumerate(schedule.faults):
+        if is_link_fault(fault):
+            what = fault.__struct_config__.tag
+            raise UsageError(f"--no-hub: fault {index} ({what}) is on links, which needs the hub")
+
+
+def _cluster(wishes: Wishes, base: Cluster) -> Cluster:
+    given: dict[str, Any] = {
+        name: getattr(wishes, name)
+        for name in ("brokers", "voters", "partitions", "replication_factor", "min_isr")
+        if getattr(wishes, name) is not None
+    }
+    if wishes.schedule is None:
+        # A small cluster is no mistake: then fewer replicas are meant.
+        brokers = given.get("brokers", base.brokers)
+        factor = given.setdefault("replication_factor", min(DEFAULT_REPLICATION, brokers))
+        given.setdefault("min_isr", min(DEFAULT_MIN_ISR, factor))
+    if wishes.flush is not None:
+        given |= _flush(wishes.flush)
+    chosen = protocol.protocol(wishes.protocol or base.protocol)
+    timings = base.timings
+    idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
+    given["protocol"] = chosen.name
+    wanted = wishes.bugs or base.bugs
+    given["bugs"] = tuple(sorted({bugs.canonical(name) for name in wanted}))
+    return msgspec.structs.replace(base, **given)
+
+
+def _workload(wishes: Wishes, base: Workload, seed: int | None) -> Workload:
+    given: dict[str, Any] = {
+        name: getattr(wishes, name)
+        for name in ("clients", "consumers", "rate", "batch")
+        if getattr(wishes, name) is not None
+    }
+    if seed is not None:
+        given["seed"] = seed
+    if wishes.time_limit is not None:
+        given["duration_ms"] = round(wishes.time_limit * 1000)
+    if wishes.acks is not None:
+        if wishes.acks not in _ACKS:
+            raise UsageError(f"--acks is '{wishes.acks}', but can only be 0, 1 or all")
+        given["acks"] = _ACKS[wishes.acks]
+    return msgspec.structs.replace(base, **given)
+
+
+def _flush(text: str) -> dict[str, Any]:
+    """`sync`, `async` or `async:MS`."""
+    mode, colon, interval = text.partition(":")
+    if mode == "sync" and not colon:
+        return {"flush": "sync"}
+    if mode != "async" or (colon and not interval.isdigit()):
+        raise UsageError(f"--flush is '{text}', but can only be sync, async or async:MILLISECONDS")
+    return {"flush": "async"} | ({"flush_interval_ms": int(interval)} if colon else {})

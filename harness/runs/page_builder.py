@@ -1,0 +1,136 @@
+"""What is made for a page before it is built: a finding brought along, the control of a failure.
+
+Nothing here may change a verdict: what cannot be made is told in a sentence and left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from checker.formats.verdict import RunResult, Verdict
+from checker.output.timeline_file import write_story
+from harness.runs.baseline import CONTROL, make_control
+from harness.runs.options import load_schedule
+from harness.search.explain import EXPLANATION
+from harness.search.findings import DRAWN, REAL, SCHEDULE
+from harness.sim.run import simulate
+from reports import build
+
+FINDING: Final = "finding"
+SIMULATED: Final = "simulated"
+CONTROL_LIMIT_S: Final = 15.0
+"""So long somebody waits for the control of a run that was just judged."""
+
+Tell = Callable[[str], None]
+
+
+def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
+    """Copy what a search said of the schedule into the run folder that replays it: `finding/`.
+
+    `source` is what the run was asked to replay; nothing happens unless it is a finding's folder.
+    """
+    if source is None or not (source / EXPLANATION).is_file():
+        return
+    target = run / FINDING
+    try:
+        target.mkdir(exist_ok=True)
+        for name in (EXPLANATION, SCHEDULE, DRAWN, REAL):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, target / name)
+    except OSError as error:
+        tell(f"What the search said of {source} could not be copied: {error.strerror}")
+
+
+def page_of(run: Path, tell: Tell) -> Path:
+    """Build the page of a run folder, with still plots and, of a failure, its control.
+
+    Raises ReportError when there is no page to be had.
+    """
+    if is_invalid(run):
+        _control(run, tell)
+    return build(run, plots=True)
+
+
+def page_after(run: Path, tell: Tell, *, control: bool = True) -> Path | None:
+    """The page of a run that was just judged: of a failure as `page_of` makes it, if its control
+    takes at most `CONTROL_LIMIT_S`; of others without still plots. Nothing is raised, and Ctrl-C
+    only leaves the control out: the verdict has been told. Main thread only."""
+    failed = is_invalid(run)
+    if failed and control:
+        try:
+            with _at_most(CONTROL_LIMIT_S):
+                _control(run, tell)
+        except (TooLong, KeyboardInterrupt):
+            tell(f"The control is left out; to make it: floodmark report {run}")
+    try:
+        return build(run, plots=failed)
+    except (Exception, KeyboardInterrupt) as error:
+        tell(f"The page could not be built: {error or type(error).__name__}")
+        return None
+
+
+def _control(run: Path, tell: Tell) -> None:
+    """Make the control of a failure, if it has a schedule and no control yet."""
+    if (run / CONTROL).exists() or not (run / SCHEDULE).exists():
+        return
+    tell(f"Running the schedule of {run} twice in the simulated world, for its control ...")
+    try:
+        make_control(run)
+    except Exception as error:
+        tell(f"The control of {run} could not be run: {error}")
+
+
+class TooLong(BaseException):
+    """Time is up. No error that anything in between may catch."""
+
+
+@contextlib.contextmanager
+def _at_most(limit_s: float) -> Iterator[None]:
+    """Raises TooLong in the block when its time is up."""
+
+    def up(number: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def page_of_finding(finding: Path, tell: Tell) -> Path:
+    """Run a finding in the simulated world, leave that run in its folder, build the run's page.
+
+    Raises FloodmarkError when the run or the page cannot be had.
+    """
+    run = finding / SIMULATED
+    schedule = load_schedule(finding / SCHEDULE)
+    shutil.rmtree(run, ignore_errors=True)
+    result = simulate(schedule, seed=schedule.workload.seed, stop_at="never", keep=run)
+    write_story(run, result.checked)
+    bring_finding(finding, run, tell)
+    return page_of(run, tell)
+
+
+def is_finding(path: Path) -> bool:
+    """Whether a folder is what a search kept of a failure."""
+    return (path / EXPLANATION).is_file()
+
+
+def is_invalid(run: Path) -> bool:
+    """Whether a run was judged invalid."""
+    try:
+        result = msgspec.json.decode((run / "results.json").read_bytes(), type=RunResult)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return result.verdict is Verdict.INVALID

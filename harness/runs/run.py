@@ -1,0 +1,231 @@
+"""One run, from an empty folder to a full one: cluster up, storm, everything collected.
+
+Judging what it left behind is `harness.runs.judge`'s.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.clients.factory import Crew
+from harness.runs import run_folder
+from harness.runs.clock import now_us
+from harness.runs.interrupts import Interrupts, StopNow
+from harness.runs.progress import Progress
+from harness.runs.run_folder import RunDir, RunInfo
+from harness.runs.storm import Storm
+from harness.systems.interface import ClusterUnderTest
+from nemesis.formats.schedule import Schedule, Timings
+from nemesis.injector import Injector
+from node.formats.errors import FloodmarkError
+
+_VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
+_SETTLE_MS: Final = 2000
+
+MakeCluster = Callable[[Schedule, RunDir], ClusterUnderTest]
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is about a run and not about what it does: its name, its seed, where it goes."""
+
+    name: str
+    seed: int
+    store: Path
+    command: tuple[str, ...] = ()
+
+
+class Run:
+    """One run of a schedule."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        settings: RunSettings,
+        make_cluster: MakeCluster,
+        *,
+        progress: Progress,
+        interrupts: Interrupts,
+    ) -> None:
+        """Make the run folder. Raises UsageError or StorageError when that cannot be done."""
+        self._schedule = schedule
+        self._make_cluster = make_cluster
+        self._progress = progress
+        self._interrupts = interrupts
+        self.folder = run_folder.create(settings.store, settings.name)
+        self.info = _info_of_a_process(schedule, settings, self.folder)
+        self.folder.write_info(self.info)
+        self.folder.write_schedule(schedule)
+        self._faults = self.folder.appender("faults.jsonl")
+        self.last_op_us = 0
+
+    def execute(self, on_storm: Callable[[], None] = lambda: None) -> None:
+        """Run the schedule; `on_storm` is called when the cluster is up.
+
+        What goes wrong before that is raised as FloodmarkError; from then on it becomes a problem
+        of the run, which goes on to collect what there is. StopNow ends it at once.
+        """
+        cluster: ClusterUnderTest | None = None
+        try:
+            cluster = self._make_cluster(self._schedule, self.folder)
+            self._start(cluster)
+            on_storm()
+            self._go_through(cluster)
+            self.info.state = "interrupted" if self._interrupts.asked else "finished"
+        except StopNow:
+            self.info.state = "interrupted"
+            raise
+        except FloodmarkError as error:
+            self._problem(str(error))
+            raise
+        finally:
+            if cluster is not None:
+                cluster.close()
+                for sentence in cluster.problems:
+                    self._problem(sentence)
+            self._faults.close()
+            self._save()
+
+    def _start(self, cluster: ClusterUnderTest) -> None:
+        """Bring the cluster up and write down what it is."""
+        info = self.info
+        self._progress.phase("starting the cluster")
+        info.phases.start_us = now_us()
+        # Nothing is worth saving yet: Ctrl-C here ends the run at once.
+        self._interrupts.at_once = True
+        cluster.start()
+        self._interrupts.at_once = False
+        info.capabilities, info.promise = cluster.capabilities, cluster.promise
+        info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
+        self._save()
+
+    def _go_through(self, cluster: ClusterUnderTest) -> None:
+        """The storm and what follows it; whatever happens, the next part is tried."""
+        crew = Crew(cluster=self._schedule.cluster, workload=self._schedule.workload)
+        injector = Injector(
+            self._schedule,
+            cluster.world,
+            cluster.view,
+            random.Random(self.info.seed),
+            self._record,
+            clients=crew.working,
+        )
+        clients = cluster.clients()
+        storm = Storm(
+            self._schedule,
+            self.info,
+            cluster,
+            clients,
+            injector,
+            progress=self._progress,
+            interrupts=self._interrupts,
+        )
+        try:
+            for phase in storm.phases():
+                self._try(phase)
+                self._save()
+            # A reassignment leaves them elsewhere.
+            self.info.partitions = {p: list(nodes) for p, nodes in cluster.partitions.items()}
+            status = clients.status
+            self.last_op_us = status.last_op_us
+            if status.problem:
+                self._problem(status.problem)
+        finally:
+            clients.close()
+        self._try(lambda: self._collect(cluster))
+        for sentence in injector.problems:
+            self._problem(sentence)
+
+    def _collect(self, cluster: ClusterUnderTest) -> None:
+        """Stop the nodes and read out their logs."""
+        self._progress.phase("stopping the cluster")
+        cluster.stop()
+        self.info.phases.end_us = now_us()
+        self._progress.phase("reading the replicas' logs")
+        for sentence in cluster.dump_logs(self.folder.path / "logs"):
+            self._problem(sentence)
+
+    def _try(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except FloodmarkError as error:
+            self._problem(str(error))
+
+    def _problem(self, sentence: str) -> None:
+        if sentence not in self.info.problems:
+            self.info.problems.append(sentence)
+
+    def _record(self, line: dict[str, object]) -> None:
+        self._faults.write(msgspec.json.encode(line) + b"\n")
+
+    def _save(self) -> None:
+        """Write run.json again; on a full disk the older one stays, which is good enough."""
+        self._try(lambda: self.folder.write_info(self.info))
+
+
+def recovery_limit_ms(timings: Timings) -> int:
+    """How long after the heal progress may take: three sessions, the lag, and two seconds."""
+    return 3 * timings.session_ms + timings.lag_ms + _SETTLE_MS
+
+
+def first_info(
+    schedule: Schedule, seed: int, *, world: str, now_us: int, name: str = "", run: str = ""
+) -> RunInfo:
+    """What can be said about a run before it begins; `now_us` is the clock of its world."""
+    cluster = schedule.cluster
+    crew = Crew(cluster=cluster, workload=schedule.workload)
+    return RunInfo(
+        run=run,
+        name=name,
+        seed=seed,
+        schedule_digest=schedule.digest(),
+        replay="",
+        world=world,
+        protocol=cluster.protocol,
+        bugs=cluster.bugs,
+        brokers=cluster.broker_names(),
+        voters=cluster.voter_names(),
+        clients=crew.roles,
+        epoch_us=0,
+        monotonic_us=now_us,
+        recovery_limit_ms=recovery_limit_ms(cluster.timings),
+    )
+
+
+def _info_of_a_process(schedule: Schedule, settings: RunSettings, folder: RunDir) -> RunInfo:
+    """The same of a run of real processes, which has a host and a moment in history."""
+    info = first_info(
+        schedule, settings.seed, world="real", now_us=now_us(), name=settings.name, run=folder.run
+    )
+    info.command = list(settings.command)
+    info.replay = f"floodmark run --schedule {folder.path}"
+    info.epoch_us = time.time_ns() // 1000
+    info.versions, info.host = _versions(), _host()
+    return info
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides a run, as far as it is installed as a package."""
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _host() -> dict[str, object]:
+    return {
+        "cpus": os.cpu_count() or 1,
+        "load": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }

@@ -1,0 +1,170 @@
+"""The run folder `store/<name>/<time>/` (docs/file-formats.md): readable at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.runs.append_only_file import Appender, explain
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import StorageError, UsageError
+
+FORMAT_VERSION: Final = 1
+LATEST: Final = "latest"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_encoder: Final = msgspec.json.Encoder()
+
+
+class Promise(msgspec.Struct, kw_only=True):
+    """What the system under test promises for this run; the checker reads policy only from here."""
+
+    acks: int = -1
+    flush: str = "sync"
+    unclean_election: bool = False
+    durable_acks: bool = True
+    committed_kept: bool = True
+    contiguous_offsets: bool = True
+    silence_deposes: bool = True
+
+
+class Phases(msgspec.Struct, kw_only=True):
+    """When each part of a run began, in monotonic microseconds; 0 where it never did."""
+
+    start_us: int = 0
+    storm_us: int = 0
+    heal_us: int = 0
+    recovered_us: int = 0
+    in_sync_us: int = 0
+    stop_writing_us: int = 0
+    final_us: int = 0
+    end_us: int = 0
+
+
+class RunInfo(msgspec.Struct, kw_only=True):
+    """`run.json`."""
+
+    run: str
+    name: str
+    seed: int
+    schedule_digest: str
+    replay: str
+    protocol: str
+    format: int = FORMAT_VERSION
+    command: list[str] = []
+    bugs: tuple[str, ...] = ()
+    world: str = "real"
+    capabilities: tuple[str, ...] = ()
+    promise: Promise = msgspec.field(default_factory=Promise)
+    partitions: dict[str, list[str]] = {}
+    brokers: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()
+    clients: dict[str, str] = {}
+    phases: Phases = msgspec.field(default_factory=Phases)
+    epoch_us: int = 0
+    monotonic_us: int = 0
+    state: str = "running"
+    recovery_limit_ms: int = 0
+    versions: dict[str, str] = {}
+    host: dict[str, Any] = {}
+    problems: list[str] = []
+
+
+class RunDir:
+    """One run's folder and the files the harness itself keeps in it."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is an existing run folder."""
+        self.path = path
+
+    @property
+    def run(self) -> str:
+        """The run's name within the store: `<name>/<time>`."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    def write_info(self, info: RunInfo) -> None:
+        """Write `run.json`, whole or not at all."""
+        text = msgspec.json.format(_encoder.encode(info), indent=2) + b"\n"
+        write_whole(self.path / "run.json", text)
+
+    def write_schedule(self, schedule: Schedule) -> None:
+        """Write `schedule.json`."""
+        write_whole(self.path / "schedule.json", schedule.to_pretty_json())
+
+    def appender(self, name: str) -> Appender:
+        """An append-only file of this folder, such as `faults.jsonl`."""
+        return Appender(self.path / name)
+
+    def folder(self, name: str) -> Path:
+        """A folder of this folder, made when it is missing."""
+        folder = self.path / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(explain(folder, error)) from None
+        return folder
+
+
+def create(store: Path, name: str) -> RunDir:
+    """Make the folder of a new run `name`, called by the present time, and point `latest` to it.
+
+    Raises UsageError for a name that is no file name, StorageError when the disk refuses.
+    """
+    if _NAME.fullmatch(name) is None or name == LATEST:
+        raise UsageError(
+            f"run name {name!r}: use letters, digits, dots, dashes and underscores "
+            f"(at most 100, and not '{LATEST}')"
+        )
+    moment = time.strftime("%Y%m%dT%H%M%S")
+    parent = store / name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        path = _make_fresh(parent, moment)
+        for part in ("trace", "output", "logs", "data"):
+            (path / part).mkdir()
+    except OSError as error:
+        raise StorageError(explain(parent, error)) from None
+    _point_latest(parent, path.name)
+    return RunDir(path)
+
+
+def write_whole(path: Path, text: bytes) -> None:
+    """Replace a file so that a reader, and a crash, sees the old or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise StorageError(explain(path, error)) from None
+
+
+def _make_fresh(parent: Path, moment: str) -> Path:
+    """The first of moment, moment-2, moment-3.. that nobody has."""
+    number = 1
+    while True:
+        path = parent / (moment if number == 1 else f"{moment}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _point_latest(parent: Path, target: str) -> None:
+    """`latest` is a convenience: where it cannot be made, the run goes on without it."""
+    draft = parent / f".{LATEST}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(target)
+        draft.replace(parent / LATEST)

@@ -1,0 +1,220 @@
+"""The eventful middle of a run: storm, heal, recovery, end of writing, final reads.
+
+Nobody sleeps for effect here: each phase ends when what it waits for is seen, or with its limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from harness.runs.clock import Pace, RealPace
+from harness.runs.interrupts import Interrupts
+from harness.runs.progress import Moment
+from harness.runs.run_folder import RunInfo
+from harness.systems.interface import ClusterUnderTest, RunClients
+from nemesis.formats.schedule import Schedule
+from nemesis.injector import Injector
+
+SHOW_EVERY_S: Final = 0.25
+LEAST_RECOVERY_S: Final = 2.0
+STOP_MARGIN_S: Final = 2.0
+PATIENCE_S: Final = 60.0
+CLIENTS_START_S: Final = 30.0
+CATCH_UP_S: Final = 1.0
+
+
+class Shows(Protocol):
+    """What the phases tell a person; `harness.runs.progress.Progress` for one."""
+
+    def phase(self, name: str, limit_s: float = 0.0) -> None:
+        """A new part of the run begins; it should take `limit_s` (0: no idea)."""
+        ...
+
+    def show(self, moment: Moment) -> None:
+        """How things stand."""
+        ...
+
+
+class Storm:
+    """Drives clients and injector through the phases, noting in `info.phases` when each began.
+
+    Any phase may raise FloodmarkError (the hub is gone, ..); the others can still be tried.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        info: RunInfo,
+        cluster: ClusterUnderTest,
+        clients: RunClients,
+        injector: Injector,
+        *,
+        progress: Shows,
+        interrupts: Interrupts,
+        pace: Pace | None = None,
+    ) -> None:
+        """All parts must be ready; nothing happens before `rage`. `pace` is how time passes:
+        real time unless told otherwise."""
+        self._schedule = schedule
+        self._info = info
+        self._cluster = cluster
+        self._clients = clients
+        self._injector = injector
+        self._progress = progress
+        self._interrupts = interrupts
+        self._pace = RealPace() if pace is None else pace
+        self._next_step_ms: int | None = 0
+        self._shown_us = 0
+
+    def phases(self) -> tuple[Callable[[], None], ...]:
+        """All phases in their order."""
+        return (self.rage, self.heal, self.recover, self.stop_writing, self.read_everything)
+
+    def rage(self) -> None:
+        """Workload and faults, for the duration of the schedule."""
+        # Their process may still be starting, and faults must not strike before they can speak.
+        self._until(lambda: self._clients.status.t_us > 0, CLIENTS_START_S)
+        duration_s = self._schedule.workload.duration_ms / 1000
+        self._progress.phase("storm", duration_s)
+        self._info.phases.storm_us = self._pace.now_us()
+        self._clients.go()
+        # From the first step on the injector counts events.
+        self._next_step_ms = self._injector.step(0)
+        self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
+
+    def _played(self) -> bool:
+        """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
+        if not self._schedule.workload.scripted:
+            return False
+        status = self._clients.status
+        return (
+            self._injector.exhausted
+            and status.operated == self._injector.operated
+            and status.writers_idle
+        )
+
+    def heal(self) -> None:
+        """End all faults; from here on the cluster owes progress."""
+        if not self._info.phases.storm_us:
+            return
+        self._injector.heal_all()
+        self._info.phases.heal_us = self._pace.now_us()
+        self._clients.healed(self._info.phases.heal_us)
+
+    def recover(self) -> None:
+        """Writing goes on until every partition acknowledged something (where anybody writes) and
+        has all its replicas in sync again, and a little longer."""
+        limit_s = self._info.recovery_limit_ms / 1000
+        if not self._info.phases.heal_us or self._interrupts.asked:
+            return
+        self._progress.phase("recovery", limit_s)
+        enough_us = self._pace.now_us() + round(self._patient_s(LEAST_RECOVERY_S) * 1e6)
+        writes = self._schedule.workload.clients > 0
+        names = self._schedule.cluster.partition_names()
+        wanted = set(names) if writes else set()
+        healed = {name: self._cluster.view.hw(name) for name in names}
+
+        def recovered() -> bool:
+            if not self._info.phases.in_sync_us and self._all_in_sync(healed):
+                self._info.phases.in_sync_us = self._pace.now_us()
+            long_enough = self._pace.now_us() >= enough_us
+            acked = self._clients.status.progress.keys() >= wanted
+            return long_enough and acked and self._info.phases.in_sync_us > 0
+
+        self._until(lambda: recovered() or self._interrupts.asked, limit_s)
+        progress = self._clients.status.progress
+        if wanted and progress.keys() >= wanted:
+            self._info.phases.recovered_us = max(progress.values(), default=0)
+
+    def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
+        """Whether each partition's ISR is known to hold all its replicas. Where there is no ISR:
+        whether all replicas are past `healed`, the high watermark as it was after the heal."""
+        view = self._cluster.view
+        return all(
+            len(view.isr(name)) >= max(1, len(view.replicas(name)))
+            or (not view.isr(name) and view.common_hw(name) > hw)
+            for name, hw in healed.items()
+        )
+
+    def stop_writing(self) -> None:
+        """Producers finish what they have begun."""
+        self._progress.phase("letting writers finish")
+        asked_us = self._pace.now_us()
+        self._clients.stop_writing()
+
+        def finished() -> bool:
+            status = self._clients.status
+            return status.t_us > asked_us and status.writers_idle
+
+        self._until(finished, self._schedule.workload.timeout_ms / 1000 + STOP_MARGIN_S)
+        self._info.phases.stop_writing_us = self._pace.now_us()
+
+    def read_everything(self) -> None:
+        """Fresh clients read every partition to its end, as long as they get on with it."""
+        self._progress.phase("final reads")
+        began_us = progressed_us = self._info.phases.final_us = self._pace.now_us()
+        patience_us = self._info.recovery_limit_ms * 1000
+        self._clients.read_everything()
+        seen = self._clients.status.read_records
+
+        def over() -> bool:
+            nonlocal seen, progressed_us
+            status, now_us = self._clients.status, self._pace.now_us()
+            if status.read_records > seen:
+                seen, progressed_us = status.read_records, now_us
+            # A replica that was behind at the last moment is given time to catch up.
+            done = status.final == "done" and now_us - began_us >= self._patient_s(CATCH_UP_S) * 1e6
+            return done or now_us - progressed_us >= patience_us
+
+        self._until(over, PATIENCE_S)
+
+    def _patient_s(self, at_most_s: float) -> float:
+        """How long to wait and see: two sessions, where those are short."""
+        return min(at_most_s, 2 * self._schedule.cluster.timings.session_ms / 1000)
+
+    def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
+        """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""
+        deadline_us = self._pace.now_us() + round(limit_s * 1e6)
+        while not is_over():
+            status = self._clients.status
+            if status.problem or self._cluster.problems:
+                return False
+            if self._pace.now_us() >= deadline_us:
+                return False
+            self._watch(faults)
+            self._show()
+            wake_us = deadline_us
+            if faults and self._next_step_ms is not None:
+                wake_us = min(wake_us, self._info.phases.storm_us + self._next_step_ms * 1000)
+            self._pace.wait(wake_us)
+        return True
+
+    def _watch(self, faults: bool) -> None:
+        """Feed the injector with what happens; during the storm, let it act."""
+        for event in self._cluster.poll():
+            # What an event triggers is done before the next one is looked at.
+            if self._injector.observe(event) and faults:
+                self._next_step_ms = self._injector.step(self._storm_ms())
+        if faults and self._next_step_ms is not None and self._storm_ms() >= self._next_step_ms:
+            self._next_step_ms = self._injector.step(self._storm_ms())
+
+    def _storm_ms(self) -> int:
+        return (self._pace.now_us() - self._info.phases.storm_us) // 1000
+
+    def _show(self) -> None:
+        now_us = self._pace.now_us()
+        if now_us - self._shown_us < SHOW_EVERY_S * 1e6:
+            return
+        self._shown_us = now_us
+        status, view = self._clients.status, self._cluster.view
+        partitions = self._schedule.cluster.partition_names()
+        self._progress.show(
+            Moment(
+                acked=status.acked,
+                failed=status.failed,
+                unknown=status.unknown,
+                leaders=tuple(view.leader(partition) or "" for partition in partitions),
+                faults=self._injector.active(),
+            )
+        )

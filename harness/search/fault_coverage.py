@@ -1,0 +1,65 @@
+"""Where faults struck: what kind, on whom, and how the cluster stood just then. Pure.
+
+For telling what a night of runs has tried and what it has never tried. Roles and phases are those
+that the nodes' own traces show at the moment of the fault, not those that the schedule asked for;
+`harness.formats.nightly_run` lists them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from nemesis.view import ClusterView
+from node.formats import trace as names
+
+_TELLING: Final = frozenset(
+    {names.STARTED, names.STOPPED, names.CONTROLLER, names.ROLE, names.ISR, names.PARTITION}
+)
+"""The events that a view of the cluster is made of, without those that come by the thousand."""
+_ENDS: Final = frozenset({"kill", "power-cut", "stop"})
+
+
+def strikes(
+    trace: Iterable[Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]
+) -> Counter[str]:
+    """How often each `kind/role/phase` was struck; a fault on several nodes counts once a role.
+
+    `trace` are events of all nodes in order of time, `faults` the lines of `faults.jsonl`.
+    """
+    view, found = ClusterView(), Counter[str]()
+    due = sorted((f for f in faults if f["action"] == "inject"), key=lambda f: int(f["t_us"]))
+    events = (event for event in trace if event["event"] in _TELLING)
+    event = next(events, None)
+    for fault in due:
+        while event is not None and event["t_us"] <= fault["t_us"]:
+            view.observe(event)
+            event = next(events, None)
+        phase = _phase(view)
+        nodes = fault.get("nodes") or ()
+        roles = dict.fromkeys(_role(view, node) for node in nodes) or {"none": None}
+        found.update(f"{fault['what']}/{role}/{phase}" for role in roles)
+        for node in nodes if fault["what"] in _ENDS else ():
+            # A killed process says nothing any more.
+            view.lost(node)
+    return found
+
+
+def _role(view: ClusterView, node: str) -> str:
+    if node == view.controller():
+        return "controller"
+    if not node.startswith("n"):
+        return "voter"
+    partitions = view.partitions()
+    if any(view.leader(p) == node for p in partitions):
+        return "leader"
+    return "lagging" if any(node in view.lagging(p) for p in partitions) else "follower"
+
+
+def _phase(view: ClusterView) -> str:
+    partitions = view.partitions()
+    if not all(view.leader(p) for p in partitions):
+        return "leaderless"
+    short = any(0 < len(view.isr(p)) < len(view.replicas(p)) for p in partitions)
+    return "isr-short" if short else "in-sync"

@@ -1,0 +1,274 @@
+"""Simpler schedules next to a given one: what shrinking tries, plainest first. Pure.
+
+Each function yields whole schedules that differ in one respect. Whether one still fails is for
+the shrink to find out; whether it is possible at all (a fault on a broker that is gone) too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from nemesis.formats.schedule import (
+    After,
+    Cluster,
+    ElectPreferred,
+    Fault,
+    Kill,
+    PowerCut,
+    Reassign,
+    Release,
+    Schedule,
+    Workload,
+    check,
+)
+from node.formats import trace
+from node.formats.errors import UsageError
+
+_PLAIN_CLUSTER: Final = Cluster()
+SHORTEST_MS: Final = 20
+"""No fault is made shorter: what only works to the millisecond works in one world only."""
+THROWS: Final = 4
+"""How many other draws of the dice a schedule without one of its faults is given."""
+
+
+def possible(schedule: Schedule) -> bool:
+    """Whether a schedule may be run at all: a fault may name a broker that is gone, or undo a fault
+    that is."""
+    try:
+        check(schedule)
+    except UsageError:
+        return False
+    return True
+
+
+def without_each_fault(schedule: Schedule) -> list[Schedule]:
+    """One fault less each time, and without the releases of what is not there."""
+    made = []
+    for gone in schedule.faults:
+        kept = [f for f in schedule.faults if f is not gone]
+        if gone.name:
+            kept = [f for f in kept if not (isinstance(f, Release) and f.of == gone.name)]
+        made.append(replace(schedule, faults=tuple(kept)))
+    return made
+
+
+def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
+    """One fault where two together are one step of an operator: a replica is put first and then
+    elected; at the time of either. It is one change where there were two, which triggers count."""
+    faults = schedule.faults
+    for at, move in enumerate(faults):
+        if not isinstance(move, Reassign) or "," not in move.replicas:
+            continue
+        first = move.replicas.split(",")[0]
+        for other in range(len(faults)):
+            vote = faults[other]
+            if not isinstance(vote, ElectPreferred) or vote.partition != move.partition:
+                continue
+            for when in (vote, move):
+                one = replace(vote, first=first, at_ms=when.at_ms, after=when.after)
+                kept = tuple(one if f is vote else f for i, f in enumerate(faults) if i != at)
+                yield replace(schedule, faults=kept)
+                yield replace(schedule, faults=tuple(map(_one_change_sooner, kept)))
+
+
+def _one_change_sooner(fault: Fault) -> Fault:
+    after = fault.after
+    if after is None or after.event != trace.PARTITION:
+        return fault
+    return replace(fault, after=replace(after, nth=max(1, after.nth - 1)))
+
+
+def fewer_by_chance(schedule: Schedule) -> Iterator[Schedule]:
+    """One fault less each time, and what chance decides otherwise; or the triggers that count
+    elections one lower. A failure that hangs on a few milliseconds is lost with any change, and a
+    schedule without the fault may fail as well as the one with it."""
+    for fewer in without_each_fault(schedule):
+        yield from sooner(fewer)
+        for throw in range(1, THROWS + 1):
+            seed = schedule.workload.seed + throw
+            yield replace(fewer, workload=replace(fewer.workload, seed=seed))
+
+
+def sooner(schedule: Schedule) -> Iterator[Schedule]:
+    """The triggers that wait for a later leader epoch, or count, one and two lower: an upset less
+    is an election less, or two."""
+    last = schedule.faults
+    for by in (1, 2):
+        faults = tuple(_sooner(fault, by) for fault in schedule.faults)
+        if faults != last:
+            yield replace(schedule, faults=faults)
+        last = faults
+
+
+def _sooner(fault: Fault, by: int) -> Fault:
+    after = fault.after
+    if after is None:
+        return fault
+    epoch = after.match.get("leader_epoch")
+    if isinstance(epoch, Mapping) and epoch.get("at_least", 0) > 1:
+        lower = max(1, epoch["at_least"] - by)
+        match = {**after.match, "leader_epoch": {**epoch, "at_least": lower}}
+        return replace(fault, after=replace(after, match=match))
+    return replace(fault, after=replace(after, nth=max(1, after.nth - by)))
+
+
+def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
+    """One client operation less each time, the last first; clients that are left move up."""
+    operations = schedule.workload.operations
+    for at in reversed(range(len(operations))):
+        rest = (*operations[:at], *operations[at + 1 :])
+        yield replace(schedule, workload=_numbered(replace(schedule.workload, operations=rest)))
+
+
+def _numbered(workload: Workload) -> Workload:
+    """The clients of the operations numbered without gaps after the drawn ones."""
+    first = workload.clients + workload.consumers + 1
+    names = {old: f"c{first + at}" for at, old in enumerate(workload.operators())}
+    return replace(
+        workload,
+        operations=tuple(
+            replace(operation, client=names[operation.client]) for operation in workload.operations
+        ),
+    )
+
+
+def smaller_workloads(schedule: Schedule) -> Iterator[Schedule]:
+    """Fewer clients, fewer and smaller batches, a shorter storm."""
+    workload = schedule.workload
+    plain: dict[str, tuple[int, ...]] = {
+        "consumers": _below(workload.consumers, 0),
+        "clients": _below(workload.clients, 1),
+        "in_flight": _below(workload.in_flight, 1),
+        "batch": _below(workload.batch, 1),
+        "duration_ms": _below(workload.duration_ms, 100),
+        "payload_bytes": _below(workload.payload_bytes, 16),
+    }
+    for name, values in plain.items():
+        for value in values:
+            yield replace(schedule, workload=_numbered(_changed(workload, name, value)))
+    slower = [rate for rate in (2.0, 5.0, 10.0) if rate < workload.rate]
+    for rate in slower:
+        yield replace(schedule, workload=_changed(workload, "rate", rate))
+
+
+def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
+    """Fewer brokers, voters, partitions and replicas; settings as they are by default."""
+    cluster = schedule.cluster
+    for brokers in range(1, cluster.brokers):
+        factor = min(cluster.replication_factor, brokers)
+        yield replace(
+            schedule,
+            cluster=replace(
+                cluster,
+                brokers=brokers,
+                replication_factor=factor,
+                min_isr=min(cluster.min_isr, factor),
+            ),
+        )
+    for factor in range(1, cluster.replication_factor):
+        yield replace(
+            schedule,
+            cluster=replace(
+                cluster, replication_factor=factor, min_isr=min(cluster.min_isr, factor)
+            ),
+        )
+    for voters in (1, 3):
+        if voters < cluster.voters:
+            yield replace(schedule, cluster=replace(cluster, voters=voters))
+    for partitions in _below(cluster.partitions, 1):
+        yield replace(schedule, cluster=replace(cluster, partitions=partitions))
+    for name in ("flush", "unclean_election"):
+        plain = getattr(_PLAIN_CLUSTER, name)
+        if getattr(cluster, name) != plain:
+            yield replace(schedule, cluster=_changed(cluster, name, plain))
+
+
+_BROKER = re.compile(r"\bn([1-9]\d*)\b")
+_PARTITION = re.compile(r"\blog-(\d+)\b")
+
+
+def lower_names(schedule: Schedule) -> Iterator[Schedule]:
+    """The faults with other names: brokers renumbered from n1 without gaps, the first partition.
+
+    Only then can brokers and partitions be left out that no fault needs.
+    """
+    text = msgspec.json.encode(schedule.faults).decode()
+    used = sorted({int(number) for number in _BROKER.findall(text)})
+    partitions = sorted({int(number) for number in _PARTITION.findall(text)})
+    brokers = {f"n{old}": f"n{new}" for new, old in enumerate(used, start=1)}
+    logs = {f"log-{old}": f"log-{new}" for new, old in enumerate(partitions)}
+    for names in (brokers, logs):
+        if any(old != new for old, new in names.items()):
+            yield replace(schedule, faults=_renamed(text, names))
+
+
+def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
+    text = re.sub(r"\b(n|log-)\d+\b", lambda found: names.get(found[0], found[0]), faults)
+    return msgspec.json.decode(text, type=tuple[Fault, ...])
+
+
+def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
+    """Each fault in a plainer form: earlier, shorter, on fewer links and kinds, without jitter."""
+    for index, fault in enumerate(schedule.faults):
+        for plainer in _plainer(fault):
+            faults = (*schedule.faults[:index], plainer, *schedule.faults[index + 1 :])
+            yield replace(schedule, faults=faults)
+
+
+def _plainer(fault: Fault) -> Iterator[Fault]:
+    fields = set(fault.__struct_fields__)
+    if isinstance(fault, PowerCut):
+        yield Kill(on=fault.on, at_ms=fault.at_ms, after=fault.after, for_ms=fault.for_ms)
+    if fault.at_ms is not None:
+        for at_ms in _below(fault.at_ms, 0):
+            yield _changed(fault, "at_ms", at_ms)
+    if fault.after is not None:
+        for after in _plainer_triggers(fault.after):
+            yield _changed(fault, "after", after)
+    if fault.for_ms is not None:
+        for for_ms in _below(fault.for_ms, SHORTEST_MS):
+            yield _changed(fault, "for_ms", for_ms)
+    for name, plain in (("two_way", False), ("clients", False), ("jitter_ms", 0)):
+        if name in fields and getattr(fault, name) != plain:
+            yield _changed(fault, name, plain)
+    if "percent" in fields and getattr(fault, "percent") != 100:  # noqa: B009
+        yield _changed(fault, "percent", 100)
+    for kinds in _fewer(getattr(fault, "kinds", ())):
+        yield _changed(fault, "kinds", kinds)
+    if "keep_percent" in fields:
+        for keep in (0, 100):
+            if getattr(fault, "keep_percent") not in (0, keep):  # noqa: B009
+                yield _changed(fault, "keep_percent", keep)
+
+
+def _plainer_triggers(after: After) -> Iterator[After]:
+    """Sooner ones. What an event must match stays: a trigger that anything sets off is a time."""
+    for nth in _below(after.nth, 1):
+        yield replace(after, nth=nth)
+    for delay_ms in _below(after.delay_ms, 0):
+        yield replace(after, delay_ms=delay_ms)
+
+
+def _fewer(kinds: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if len(kinds) > 1:
+        for kind in kinds:
+            yield (kind,)
+
+
+def _below(value: int, least: int) -> tuple[int, ...]:
+    """Values to try below `value`, the least first, then halves of the way towards it."""
+    found = []
+    step = value - least
+    while step > 0:
+        found.append(value - step)
+        step //= 2
+    return tuple(dict.fromkeys(found))
+
+
+def _changed(struct: Any, name: str, value: object) -> Any:
+    return replace(struct, **{name: value})

@@ -1,0 +1,445 @@
+"""Safety at every step: the invariants that only somebody who sees the whole cluster can check.
+
+They are those of KIP-966's specification that need more than one replica (log matching, leader and
+candidate completeness, quorum superset, consistent read), one leader an epoch, one vote a term, and
+that nothing acknowledged is lost. Everything is incremental: a turn's trace events say what may
+have changed, and only that is looked at. What the run's promise allows is not looked at, see
+`checker.output.policy`: where committed records may go, or acknowledgements promise nothing, the
+invariants that rest on them are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from checker.formats.verdict import Witness
+from checker.ingest.run_meta import Promise
+from harness.formats.history import Op, Run, show_value
+from harness.sim.violation import Breach
+from node.core.broker import Broker
+from node.core.log import Log
+from node.core.protocol import LeaderBy, Protocol
+from node.core.replica import Replica
+from node.formats import trace
+from node.formats.trace import METADATA_PARTITION, TraceEvent
+
+_ALL: int = -1
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is known of a partition: what is committed, who leads, what clients were told.
+
+    `hw` is the true high watermark, the highest that any leader ever set; `prefix` has the prefix
+    hash at each batch end up to it. `acked` is the end of the last acknowledged batch that lies
+    beyond it, with the hash there.
+    """
+
+    hw: int = 0
+    prefix: dict[int, str] = field(default_factory=dict)
+    leaders: dict[int, str] = field(default_factory=dict)
+    epoch: int = -1
+    leader: str = ""
+    state: TraceEvent | None = None
+    answered: dict[int, str] = field(default_factory=dict)
+    acked: dict[int, str] = field(default_factory=dict)
+    acked_end: int = 0
+    runs: dict[int, tuple[int, int]] = field(default_factory=dict)
+    values: dict[int, int] = field(default_factory=dict)
+
+
+class Watcher:
+    """Told of each turn's events and of each history line, it knows the first breach at once.
+
+    `broker(name)` gives a node's running core; `now` the step and the virtual time. `breaches` has
+    the first of each invariant, in order; `found` is called with each.
+    """
+
+    def __init__(
+        self,
+        broker: Callable[[str], Broker | None],
+        protocol: Protocol,
+        promise: Promise,
+        now: Callable[[], tuple[int, int]],
+        found: Callable[[Breach], None] = lambda breach: None,
+    ) -> None:
+        self.breaches: list[Breach] = []
+        self.committed_stays = promise.committed_stays
+        self.clean_elections = not promise.unclean_election
+        self.durable_acks = promise.durable_acks and promise.acks == _ALL
+        self._broker = broker
+        self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
+        self._now = now
+        self._found = found
+        self._partitions: dict[str, _Partition] = {}
+        self._registered: dict[str, int] = {}
+        self._votes: dict[tuple[str, str, int], str] = {}
+        self._looks = {
+            trace.HW: self._on_hw,
+            trace.ROLE: self._on_role,
+            trace.APPEND: self._on_append,
+            trace.TRUNCATED: self._on_truncated,
+            trace.PARTITION: self._on_partition,
+            trace.ISR: self._on_isr,
+            trace.ACK: self._on_ack,
+            trace.VOTE: self._on_vote,
+        }
+
+    def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
+        """A node's turn is done: look at what it may have broken."""
+        for event in events:
+            look = self._looks.get(event["event"])
+            if look is not None:
+                look(node, event)
+            elif event["event"] == trace.BROKER:
+                self._registered[event["broker"]] = event["broker_epoch"]
+
+    def heard(self, op: Op) -> None:
+        """A client recorded something."""
+        if op.type != "ok":
+            return
+        if op.f == "poll":
+            for read in op.reads:
+                for run in read.records:
+                    self._on_read(op, read.partition, run)
+        elif op.f == "send" and self.durable_acks:
+            for send in op.sends:
+                self._on_acknowledged(op, send.partition, send.offset + send.count)
+
+    def ended(self, node: str, code: int, words: str) -> None:
+        """A process ended by itself."""
+        last = words.strip().splitlines()[-1] if words.strip() else "it said nothing"
+        self._tell(
+            "process-lives",
+            "",
+            f"{node} ended by itself with code {code}: {last}",
+            [Witness(what=f"exit with code {code}", node=node)],
+        )
+
+    # -- what is committed
+
+    def _on_hw(self, node: str, event: TraceEvent) -> None:
+        p = self._of(event["partition"])
+        end, chain = event["batch_end"], event["hash"]
+        if not self.committed_stays or not chain:
+            return
+        if end <= p.hw:
+            differs = p.prefix.get(end) != chain
+        else:
+            log = self._log(node, event["partition"])
+            if log is None:
+                return
+            differs = p.hw > 0 and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw])
+            if differs:
+                # From here on this is what counts, or everything after would be a breach.
+                p.prefix.clear()
+            p.prefix.update(log.hashes(0 if differs else p.hw, end))
+            p.hw = end
+            self._candidates(event["partition"], p)
+        if differs:
+            self._tell(
+                "log-matching",
+                event["partition"],
+                f"{node} moved its high watermark of {event['partition']} to {event['hw']}, but "
+                f"what it has below is not what was committed there",
+                [_witness("high watermark", event)],
+            )
+
+    def _on_append(self, node: str, event: TraceEvent) -> None:
+        p = self._of(event["partition"])
+        if event["base_offset"] < p.hw and event["role"] == "follower" and self.committed_stays:
+            self._candidate(event["partition"], p, node)
+
+    def _on_truncated(self, node: str, event: TraceEvent) -> None:
+        p = self._of(event["partition"])
+        if event["leo"] < p.hw and self.committed_stays:
+            self._candidate(event["partition"], p, node)
+
+    def _candidates(self, partition: str, p: _Partition) -> None:
+        """Whoever may be elected has every committed record."""
+        state = p.state
+        if state is not None and self._by_controller:
+            for name in (*state["isr"], *state["elr"]):
+                self._candidate(partition, p, name)
+
+    def _candidate(self, partition: str, p: _Partition, name: str) -> None:
+        state = p.state
+        if state is None or not self._by_controller or not p.hw:
+            return
+        if name not in state["isr"] and name not in state["elr"]:
+            return
+        broker = self._broker(name)
+        if broker is None or broker.ctx.broker_epoch != self._registered.get(name):
+            return
+        r = broker.replicas.get(partition)
+        if r is not None and r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
+            self._tell(
+                "candidate-completeness",
+                partition,
+                f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
+                f"{_names(state['elr'])}), but {_lacks(r.log, p.hw)}",
+                [Witness(what="log end", node=name, offset=r.leo, epoch=r.log.last_epoch)],
+            )
+
+    # -- who leads
+
+    def _on_role(self, node: str, event: TraceEvent) -> None:
+        partition, epoch = event["partition"], event["leader_epoch"]
+        if event["role"] == "candidate":
+            self._voted(node, partition, epoch, node, event)  # who stands votes for itself
+        if event["role"] != "leader":
+            return
+        p = self._of(partition)
+        first = p.leaders.setdefault(epoch, node)
+        if first != node:
+            self._tell(
+                "one-leader-per-epoch",
+                partition,
+                f"{first} and {node} both lead {partition} in leader epoch {epoch}",
+                [_witness("leader", event)],
+            )
+        if epoch >= p.epoch:
+            p.epoch, p.leader = epoch, node
+            log = self._log(node, partition)
+            if log is not None:
+                self._complete(partition, p, node, log)
+
+    def _complete(self, partition: str, p: _Partition, node: str, log: Log) -> None:
+        """A leader of the newest epoch has all that was acknowledged and all that was committed."""
+        witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
+        for end, chain in p.acked.items():
+            if log.hash_at(end) != (end, chain):
+                self._lost(partition, node, log, end, witness)
+                return
+        if self.committed_stays and p.hw and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
+            agreed = max((e for e, h in log.hashes(0, p.hw) if p.prefix.get(e) == h), default=0)
+            if agreed < p.acked_end:
+                self._lost(partition, node, log, p.acked_end, witness)
+            else:
+                self._tell(
+                    "leader-completeness",
+                    partition,
+                    f"{node} leads {partition} in epoch {p.epoch}, but {_lacks(log, p.hw)}",
+                    [witness],
+                )
+
+    def _lost(self, partition: str, node: str, log: Log, end: int, witness: Witness) -> None:
+        self._tell(
+            "acknowledged-lost",
+            partition,
+            f"{node} leads {partition} in epoch {self._of(partition).epoch} without what was "
+            f"acknowledged below offset {end}: {_lacks(log, end)}",
+            [witness],
+        )
+
+    def _on_vote(self, node: str, event: TraceEvent) -> None:
+        if not event["pre"]:
+            partition = event.get("partition", METADATA_PARTITION)
+            self._voted(node, partition, event["term"], event["candidate"], event)
+
+    def _voted(
+        self, node: str, partition: str, term: int, candidate: str, event: TraceEvent
+    ) -> None:
+        voted = self._votes.setdefault((node, partition, term), candidate)
+        if voted != candidate:
+            self._tell(
+                "one-vote-per-term",
+                partition,
+                f"{node} voted for {voted} and for {candidate} in term {term}",
+                [_witness("vote", event)],
+            )
+
+    # -- the in-sync set
+
+    def _on_partition(self, node: str, event: TraceEvent) -> None:
+        partition = event["partition"]
+        p = self._of(partition)
+        if p.state is not None and p.state["partition_epoch"] >= event["partition_epoch"]:
+            return
+        before, p.state = p.state, event
+        if not self._by_controller:
+            return
+        if before is not None and self.clean_elections:
+            self._clean_election(before, event)
+        isr, elr = set(event["isr"]), set(event["elr"])
+        if isr & elr or not isr | elr <= set(event["replicas"]):
+            self._tell(
+                "valid-isr-and-elr",
+                partition,
+                f"the controller committed for {partition} ISR {_names(event['isr'])} and ELR "
+                f"{_names(event['elr'])} of replicas {_names(event['replicas'])}",
+                [_witness("partition", event)],
+            )
+        if self.committed_stays:
+            self._candidates(partition, p)
+        self._superset(partition, p)
+
+    def _clean_election(self, before: TraceEvent, event: TraceEvent) -> None:
+        """Only a member of ISR or ELR is elected, or of the last known ELR where both are empty.
+
+        A replica that a reassignment adds may enter the ISR and lead by one and the same record.
+        """
+        elected = event["leader"]
+        if not elected or elected == before["leader"]:
+            return
+        if event["leader_epoch"] <= before["leader_epoch"]:
+            return
+        may_lead = {*before["isr"], *before["elr"]} or {*before["last_known_elr"]}
+        # So may one it keeps, where the record that ends it takes the leader away.
+        completed = (
+            before["leader"] in before["removing"]
+            and not event["removing"]
+            and elected in event["isr"]
+        )
+        if elected not in may_lead and elected not in before["adding"] and not completed:
+            self._tell(
+                "clean-election",
+                event["partition"],
+                f"{elected} was elected leader of {event['partition']} in epoch "
+                f"{event['leader_epoch']} from outside ISR {_names(before['isr'])} and ELR "
+                f"{_names(before['elr'])}",
+                [_witness("partition", event)],
+            )
+
+    def _on_isr(self, node: str, event: TraceEvent) -> None:
+        self._superset(event["partition"], self._of(event["partition"]))
+
+    def _superset(self, partition: str, p: _Partition) -> None:
+        """The leader waits for everyone that the controller might elect."""
+        state = p.state
+        if state is None or not self._by_controller:
+            return
+        broker = self._broker(state["leader"])
+        r = broker.replicas.get(partition) if broker is not None else None
+        if r is None or r.role != "leader" or r.leader_epoch != state["leader_epoch"]:
+            return
+        wanted = {*state["isr"], *state["elr"]} if len(r.isr) >= r.min_isr else set()
+        if wanted <= set(r.maximal_isr) and _settled(r):
+            return
+        self._tell(
+            "quorum-superset",
+            partition,
+            f"{state['leader']} commits {partition} with {_names(r.maximal_isr)} (committed ISR "
+            f"{_names(r.isr)}), while the controller may elect any of {_names(sorted(wanted))}",
+            [Witness(what="maximal ISR", node=state["leader"], epoch=r.leader_epoch)],
+        )
+
+    # -- what clients were told
+
+    def _on_ack(self, node: str, event: TraceEvent) -> None:
+        """Remember what was answered before it was committed: no high watermark covers it."""
+        if self.durable_acks and event["acks"] == _ALL:
+            p = self._of(event["partition"])
+            log = self._log(node, event["partition"])
+            if event["leo"] > p.hw and log is not None:
+                end, chain = log.hash_at(event["leo"])
+                p.answered[end] = chain
+
+    def _on_acknowledged(self, op: Op, partition: str, end: int) -> None:
+        p = self._of(partition)
+        p.acked_end = max(p.acked_end, end)
+        chain = p.answered.pop(end, None)
+        if chain is None or p.prefix.get(end) == chain:
+            return
+        p.acked[end] = chain
+        log = self._log(p.leader, partition)
+        if log is not None and log.hash_at(end) != (end, chain):
+            witness = Witness(what="send", op=op.op, process=op.process, client=op.client)
+            self._lost(partition, p.leader, log, end, witness)
+
+    def _on_read(self, op: Op, partition: str, run: Run) -> None:
+        p = self._of(partition)
+        witness = Witness(
+            what="read",
+            op=op.op,
+            process=op.process,
+            client=op.client,
+            offset=run.offset,
+            value=run.value,
+        )
+        if self.committed_stays and run.offset + run.count > p.hw:
+            self._tell(
+                "read-below-hw",
+                partition,
+                f"{op.client} read {partition} up to {run.offset + run.count}, but only what is "
+                f"below {p.hw} is committed",
+                [witness],
+            )
+        if not self.committed_stays or p.runs.get(run.offset) == (run.value, run.count):
+            return
+        p.runs[run.offset] = (run.value, run.count)
+        for k in range(run.count):
+            offset, value = run.offset + k, run.value + k if run.value >= 0 else run.value
+            known = p.values.setdefault(offset, value)
+            if known != value:
+                self._tell(
+                    "consistent-read",
+                    partition,
+                    f"{op.client} read {show_value(value)} at offset {offset} of {partition}, "
+                    f"where {show_value(known)} was read before",
+                    [witness],
+                )
+                return
+
+    # -- helpers
+
+    def _of(self, partition: str) -> _Partition:
+        found = self._partitions.get(partition)
+        if found is None:
+            found = self._partitions[partition] = _Partition()
+        return found
+
+    def _log(self, node: str, partition: str) -> Log | None:
+        broker = self._broker(node)
+        if broker is None:
+            return None
+        if partition == METADATA_PARTITION:
+            return broker.quorum.r.log
+        r = broker.replicas.get(partition)
+        return None if r is None else r.log
+
+    def _tell(
+        self, invariant: str, partition: str, sentence: str, witnesses: list[Witness]
+    ) -> None:
+        """Take down a breach; of each invariant only the first."""
+        if any(breach.invariant == invariant for breach in self.breaches):
+            return
+        step, t_us = self._now()
+        breach = Breach(
+            invariant=invariant,
+            step=step,
+            t_us=t_us,
+            sentence=sentence,
+            partition=partition,
+            witnesses=tuple(witnesses),
+        )
+        self.breaches.append(breach)
+        self._found(breach)
+
+
+def _settled(r: Replica) -> bool:
+    """Without a proposal under way the leader commits with the committed ISR, no more, no less."""
+    if r.pending_alter is None:
+        return set(r.maximal_isr) == set(r.isr)
+    return set(r.isr) <= set(r.maximal_isr)
+
+
+def _lacks(log: Log, end: int) -> str:
+    if log.leo < end:
+        return f"its log ends at {log.leo} and {end} is committed"
+    return f"its log is another one below {end}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
+
+
+def _witness(what: str, event: dict[str, Any]) -> Witness:
+    return Witness(
+        what=what,
+        node=event["node"],
+        t_us=event.get("t_us", -1),
+        epoch=event.get("leader_epoch", -1),
+    )

@@ -1,0 +1,1 @@
+"""Systems under test: the interface, and its implementations."""

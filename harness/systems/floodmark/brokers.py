@@ -1,0 +1,98 @@
+"""Our own brokers as a schedule describes them, in whichever world they run (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from harness.runs.run_folder import Promise
+from nemesis.formats.schedule import Cluster, ElectUnclean, Schedule, Upgrade
+from nemesis.power_loss import outnumber_copies
+from node.core.api import CoreTimings, NodeConfig
+from node.core.messages import CreateTopic
+from node.core.protocol import Detection, LeaderBy, Restart, are_compatible, protocol
+from node.formats.errors import UsageError
+
+CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
+"""What a run of ours leaves behind: everything that a check can ask for."""
+TOPIC: Final = "log"
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of `exits.jsonl`: one end of a process."""
+
+    node: str
+    incarnation: int
+    t_us: int
+    code: int
+    by: Literal["kill", "stop", "itself"]
+    expected: bool
+
+
+def node_config(
+    cluster: Cluster, node: str, incarnation: int, upgraded: Mapping[str, str] | None = None
+) -> NodeConfig:
+    """What the core of one node is told; `upgraded` has nodes whose protocol is not the
+    cluster's."""
+    timings = {name: getattr(cluster.timings, name) for name in CoreTimings.__struct_fields__}
+    return NodeConfig(
+        node=node,
+        voters=cluster.voter_names(),
+        brokers=cluster.broker_names(),
+        incarnation=incarnation,
+        bugs=cluster.bugs,
+        protocol=(upgraded or {}).get(node, cluster.protocol),
+        flush_interval_ms=0 if cluster.flush == "sync" else cluster.flush_interval_ms,
+        unclean_election=cluster.unclean_election,
+        timings=CoreTimings(**timings),
+    )
+
+
+def topic_of(cluster: Cluster) -> CreateTopic:
+    """The request that makes the partitions of a cluster."""
+    return CreateTopic(
+        topic=TOPIC,
+        partitions=cluster.partitions,
+        min_isr=cluster.min_isr,
+        replication_factor=cluster.replication_factor,
+    )
+
+
+def promise_of(schedule: Schedule) -> Promise:
+    """What these brokers promise under this schedule."""
+    cluster, acks = schedule.cluster, schedule.workload.acks
+    rules = protocol(cluster.protocol)
+    unclean = cluster.unclean_election or any(
+        isinstance(fault, ElectUnclean) for fault in schedule.faults
+    )
+    # Leaders that are elected by votes begin with a record of their own.
+    voted = rules.leader_by is LeaderBy.VOTES
+    # A broker that comes back at once keeps its place in the ISR, or even the lead, without what
+    # the power cut took: then one is enough (what KIP-966 mends).
+    copies = 1 if rules.restart is Restart.AT_ONCE else None
+    kept = not unclean and not outnumber_copies(schedule, copies)
+    return Promise(
+        acks=acks,
+        flush=cluster.flush,
+        unclean_election=unclean,
+        durable_acks=acks == -1 and kept,
+        committed_kept=kept,
+        contiguous_offsets=not voted,
+        silence_deposes=rules.detection is Detection.HEARTBEATS,
+    )
+
+
+def check_upgrades(schedule: Schedule) -> None:
+    """Refuse upgrades to a protocol whose brokers cannot live beside the cluster's.
+
+    Raises UsageError.
+    """
+    here = protocol(schedule.cluster.protocol)
+    for index, fault in enumerate(schedule.faults):
+        if isinstance(fault, Upgrade) and not are_compatible(here, protocol(fault.protocol)):
+            raise UsageError(
+                f"fault {index} (upgrade): {here.name} and {fault.protocol} cannot be mixed: only "
+                "protocols that differ in the version of OffsetForLeaderEpoch can"
+            )

@@ -1,0 +1,217 @@
+"""The process in which all clients of a run live: one loop, one inbox, one history file.
+
+A turn: drain, step every session that has mail or is due, append the turn's lines to the history,
+and only then send. So no message ever leaves whose invocation is not on record, even if this
+process is killed in between. The clock is read after a message was received and before anything is
+sent: an operation never seems shorter than it was.
+
+The harness commands through a pipe; `Status` goes back through it several times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterable, Mapping
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import zmq
+
+from harness.clients.consumer import Consumer
+from harness.clients.factory import Crew
+from harness.clients.metadata_cache import NEVER_US
+from harness.clients.scripted import OPERATORS
+from harness.clients.session import Effects, Session
+from harness.clients.statistics import Tally
+from harness.clients.types import Answer
+from harness.formats.history import encode
+from harness.runs.append_only_file import Appender
+from harness.runs.clock import now_us
+from harness.systems.children import settle_in
+from harness.systems.floodmark.mail import Mail
+from node.core import wire
+from node.formats.errors import FloodmarkError, StorageError, WireError
+
+STATUS_EVERY_US: Final = 100_000
+LONGEST_WAIT_MS: Final = 100
+
+
+class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver process is told; `output` takes its stdout and stderr."""
+
+    crew: Crew
+    bind: str
+    peers: dict[str, str]
+    history: str
+    output: str
+    parent_pid: int
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so, and
+    `operation` to `operate`."""
+
+    what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
+    t_us: int = 0
+    operation: int = -1
+
+
+def main(config: DriverConfig, pipe: Connection) -> None:
+    """Run the clients of `config` until told to quit."""
+    settle_in(config.parent_pid, Path(config.output))
+    driver = _Driver(config, pipe)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        driver.run()
+    driver.close()
+    os._exit(0)
+
+
+class _Driver:
+    """The loop and what it works on."""
+
+    def __init__(self, config: DriverConfig, pipe: Connection) -> None:
+        self._crew = config.crew
+        self._pipe = pipe
+        self._next_op = count().__next__
+        self._tally = Tally()
+        self._sessions: dict[str, Session] = {}
+        self._writers: list[Session] = []
+        self._final: list[Consumer] = []
+        self._due_us: dict[str, int] = {}
+        self._quit = False
+        self._reported_us = 0
+        self._history = Appender(Path(config.history))
+        self._poller = zmq.Poller()
+        try:
+            self._mail = Mail(config.bind, config.peers)
+        except FloodmarkError as error:
+            self._tally.status.problem = str(error)
+            self._report(now_us())
+            raise SystemExit(str(error)) from None
+        self._poller.register(self._mail.inbox, zmq.POLLIN)
+        self._poller.register(pipe.fileno(), zmq.POLLIN)
+        gc.freeze()
+
+    def run(self) -> None:
+        """Turn until told to quit."""
+        while not self._quit:
+            ready = dict(self._poller.poll(self._wait_ms()))
+            effects: list[tuple[str, Effects]] = []
+            if self._mail.inbox in ready:
+                effects += self._deliver(self._mail.drain())
+            if self._pipe.fileno() in ready:
+                while self._pipe.poll():
+                    self._obey(self._pipe.recv())
+            effects += self._tick()
+            self._carry_out(effects)
+            moment_us = now_us()
+            if moment_us - self._reported_us >= STATUS_EVERY_US:
+                self._report(moment_us)
+
+    def close(self) -> None:
+        """Close files and sockets."""
+        self._history.close()
+        self._mail.close()
+
+    def _wait_ms(self) -> int:
+        due_us = min(self._due_us.values(), default=NEVER_US)
+        wait_ms = -((now_us() - due_us) // 1000)
+        return max(0, min(LONGEST_WAIT_MS, wait_ms))
+
+    def _deliver(self, arrived: Iterable[list[bytes]]) -> list[tuple[str, Effects]]:
+        effects = []
+        for frames in arrived:
+            try:
+                receiver, sender, message, body = wire.decode(frames)
+            except WireError:
+                continue
+            session = self._sessions.get(receiver)
+            if session is not None:
+                done = session.step(now_us(), Answer(sender, message, body))
+                self._due_us[receiver] = done.deadline_us
+                effects.append((receiver, done))
+        return effects
+
+    def _tick(self) -> list[tuple[str, Effects]]:
+        """Step every session whose deadline has come."""
+        effects = []
+        moment_us = now_us()
+        for client, due_us in list(self._due_us.items()):
+            if due_us <= moment_us:
+                done = self._sessions[client].step(now_us())
+                self._due_us[client] = done.deadline_us
+                effects.append((client, done))
+        return effects
+
+    def _carry_out(self, effects: list[tuple[str, Effects]]) -> None:
+        """Record first, then send. On a full disk nothing more is sent, and nothing more begins."""
+        ops = [op for _, done in effects for op in done.ops]
+        if ops:
+            try:
+                self._history.write(b"".join(map(encode, ops)))
+            except StorageError as error:
+                self._tally.status.problem = str(error)
+                self._sessions.clear()
+                self._due_us.clear()
+                return
+            for op in ops:
+                self._tally.add(op)
+        for client, done in effects:
+            for out in done.messages:
+                self._mail.send(client, out.to, out.message, out.body)
+
+    def _obey(self, command: Command) -> None:
+        match command.what:
+            case "go":
+                made = self._crew.sessions(self._next_op)
+                self._writers = [made[client] for client in self._crew.writing]
+                self._begin(made)
+            case "operate":
+                self._operate(command.operation)
+            case "healed":
+                self._tally.healed(command.t_us)
+            case "stop-writing":
+                for session in self._writers:
+                    session.stop()
+            case "final-reads":
+                self._begin_final_reads()
+            case "quit":
+                self._quit = True
+        self._reported_us = 0
+
+    def _operate(self, number: int) -> None:
+        operation = self._crew.workload.operations[number]
+        session = self._sessions.get(operation.client)
+        if isinstance(session, OPERATORS):
+            session.operate(number, operation)
+            self._due_us[operation.client] = 0
+        self._tally.status.operated += 1
+
+    def _begin(self, sessions: Mapping[str, Session]) -> None:
+        self._sessions.update(sessions)
+        self._due_us.update(dict.fromkeys(sessions, 0))
+
+    def _begin_final_reads(self) -> None:
+        """All other clients end; fresh ones read everything from the beginning."""
+        for session in self._sessions.values():
+            session.stop()
+        partitions = self._crew.cluster.partition_names()
+        targets = {p: self._tally.acked_end.get(p, 0) for p in partitions}
+        readers = self._crew.final_readers(self._next_op, targets)
+        self._final = list(readers.values())
+        if not self._tally.status.problem:
+            self._begin(readers)
+
+    def _report(self, moment_us: int) -> None:
+        status = self._tally.status
+        status.t_us = self._reported_us = moment_us
+        status.writers_idle = all(session.idle for session in self._writers)
+        if self._final:
+            status.final = "done" if all(reader.done for reader in self._final) else "running"
+            status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
+        self._pipe.send(status)

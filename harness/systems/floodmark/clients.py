@@ -1,0 +1,84 @@
+"""The harness's end of the driver process: commands go down, the latest status comes up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import multiprocess
+
+from harness.clients.factory import Crew
+from harness.clients.types import Status
+from harness.runs.clock import now_us
+from harness.systems import children
+from harness.systems.floodmark import client_process
+from harness.systems.floodmark.client_process import Command, DriverConfig
+
+
+class Clients:
+    """All clients of a run, in a process of their own."""
+
+    def __init__(
+        self, crew: Crew, *, bind: str, peers: dict[str, str], history: Path, output: Path
+    ) -> None:
+        """Start the process; no client says anything before `go`."""
+        config = DriverConfig(
+            crew=crew,
+            bind=bind,
+            peers=peers,
+            history=str(history),
+            output=str(output),
+            parent_pid=os.getpid(),
+        )
+        self._pipe, far_end = multiprocess.Pipe()
+        self._process = children.start("clients", client_process.main, config, far_end)
+        far_end.close()
+        self._status = Status()
+        self._output = output
+
+    @property
+    def status(self) -> Status:
+        """The newest status that has arrived; `problem` is set if the process is gone."""
+        try:
+            while self._pipe.poll():
+                self._status = self._pipe.recv()
+        except (EOFError, OSError):
+            if not self._status.problem:
+                self._status.problem = f"the client process ended by itself (see {self._output})"
+        return self._status
+
+    def go(self) -> None:
+        """Start the workload."""
+        self._command(Command(what="go"))
+
+    def operate(self, operation: int) -> None:
+        """Have its client begin an operation of the workload, by its number."""
+        self._command(Command(what="operate", operation=operation))
+
+    def healed(self, t_us: int) -> None:
+        """Tell from when on an acknowledgement counts as recovery."""
+        self._command(Command(what="healed", t_us=t_us))
+
+    def stop_writing(self) -> None:
+        """Producers invoke nothing more; wait for `status.writers_idle`."""
+        self._command(Command(what="stop-writing"))
+
+    def read_everything(self) -> None:
+        """Begin the final reads; wait for `status.final == "done"`."""
+        self._command(Command(what="final-reads"))
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """End the process."""
+        self._command(Command(what="quit", t_us=now_us()))
+        self._process.join(timeout_s)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+    def _command(self, command: Command) -> None:
+        try:
+            self._pipe.send(command)
+        except (OSError, ValueError):
+            # It is gone; `status` says so.
+            return

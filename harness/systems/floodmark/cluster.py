@@ -1,0 +1,294 @@
+"""Our own brokers as the system under test: real processes, ZeroMQ between them, LMDB under them.
+
+Between the nodes sits the link hub, unless the run wants none: then faults on links cannot be
+carried out. Everything belongs to one process, the harness, and ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from harness.clients.factory import Crew
+from harness.runs.run_folder import Promise, RunDir
+from harness.runs.startup_monitor import Observed
+from harness.systems import children
+from harness.systems.floodmark.admin import Admin
+from harness.systems.floodmark.admin_call import ADMIN
+from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
+from harness.systems.floodmark.clients import Clients
+from harness.systems.floodmark.mail import EVERYONE_ELSE, Mail
+from harness.systems.floodmark.nodes import Nodes
+from harness.systems.floodmark.trace_tail import TraceTail
+from harness.systems.floodmark.world import RealWorld
+from harness.systems.floodmark.write_logs import write_logs
+from harness.systems.ports import PortLease
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Schedule
+from nemesis.links import hub
+from nemesis.links.hub_control import HubControl
+from nemesis.view import ClusterView
+from node.formats.errors import FloodmarkError
+from node.formats.trace import TraceEvent
+from node.runtime.process import EXIT_STORAGE, ProcessConfig
+
+READY_TIMEOUT_S: Final = 30.0
+_LOOK_S: Final = 0.005
+_FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
+
+
+class RealCluster:
+    """Voters, brokers, the hub between them, and the folder they leave their traces in."""
+
+    def __init__(self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True) -> None:
+        """Lease ports and prepare files; no process starts yet. `folder` is the run folder."""
+        self._schedule = schedule
+        self._folder = folder
+        self.brokers = schedule.cluster.broker_names()
+        self.voters = schedule.cluster.voter_names()
+        self.view = ClusterView()
+        self._observed = Observed()
+        self.crew = Crew(cluster=schedule.cluster, workload=schedule.workload)
+        self._addresses: dict[str, str] = {}
+        self._lease = PortLease(len(self.brokers) + len(self.voters) + 4)
+        self._give_addresses(with_hub)
+        self._exits = folder.appender("exits.jsonl")
+        self.problems: list[str] = []
+        self.nodes = Nodes(self._config, self._exits, self._excuse)
+        self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
+        self._hub: children.Child | None = None
+        self._mail: Mail | None = None
+        self._clients: Clients | None = None
+        self.admin: Admin | None = None
+        self.hub: HubControl | None = None
+        self._upgraded: dict[str, str] = {}
+        self._closed = False
+
+    # -- what it is
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Everything that a check can ask for."""
+        return CAPABILITIES
+
+    @property
+    def world(self) -> RealWorld:
+        """Signals and link rules."""
+        return RealWorld(
+            self.nodes, self.hub, self._data, self._operate, self._command, self._upgraded
+        )
+
+    @property
+    def promise(self) -> Promise:
+        """What these brokers promise under this schedule."""
+        return promise_of(self._schedule)
+
+    @property
+    def partitions(self) -> dict[str, tuple[str, ...]]:
+        """Partition -> its replicas, as the controller placed them."""
+        return {p: self.view.replicas(p) for p in self._schedule.cluster.partition_names()}
+
+    def address_map(self) -> dict[str, str]:
+        """Where each node listens; all clients share one address."""
+        return {**self._addresses, **dict.fromkeys(self.crew.roles, self._addresses["clients"])}
+
+    # -- life
+
+    def start(self) -> None:
+        """Start everything; return when every partition has a leader.
+
+        Raises FloodmarkError, in one sentence, when a process ends or the time runs out.
+        """
+        if "hub" in self._addresses:
+            self._start_hub()
+        self._mail = Mail(self._addresses[ADMIN], self._peers(ADMIN))
+        for node in (*self.voters, *self.brokers):
+            self.nodes.start(node)
+        everybody = {*self.voters, *self.brokers}
+        self._await("every process to start", lambda: self._observed.started >= everybody)
+        brokers = set(self.brokers)
+        self._await("every broker to be registered", lambda: self._observed.unfenced >= brokers)
+        self.admin = Admin(self._mail, self.voters)
+        self._make_topic(self.admin)
+
+    def clients(self) -> Clients:
+        """Start the clients of the workload, silent until `go`."""
+        path = self._folder.path
+        self._clients = Clients(
+            self.crew,
+            bind=self._addresses["clients"],
+            peers=self._peers("clients"),
+            history=path / "history.jsonl",
+            output=path / "output" / "clients.txt",
+        )
+        return self._clients
+
+    def poll(self) -> list[TraceEvent]:
+        """What the traces say since the last call; also notices processes that ended."""
+        events = self._tail.read()
+        for ended in self.nodes.reap():
+            self.view.lost(ended.node)
+        if self._hub is not None and self._hub.exitcode is not None:
+            raise FloodmarkError(
+                f"the link hub ended by itself (see {self._folder.path / 'output' / 'hub.txt'})"
+            )
+        return events
+
+    def stop(self) -> None:
+        """Stop all nodes cleanly: brokers while there is still a controller, then voters."""
+        for group in (self.brokers, self.voters):
+            for node in group:
+                self.nodes.ask_to_stop(node)
+            for node in group:
+                self.nodes.await_stop(node)
+
+    def dump_logs(self, folder: Path) -> list[str]:
+        """Write each broker's logs to `folder`/<node>.jsonl; returns problems, in sentences."""
+        problems = []
+        for node in self.brokers:
+            if self.nodes.is_alive(node):
+                problems.append(f"{node} still runs: its logs were not read")
+                continue
+            problems += write_logs(node, self._data(node), folder / f"{node}.jsonl")
+        return problems
+
+    def close(self) -> None:
+        """Leave no process and no port behind. May be called at any moment, and twice."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(FloodmarkError):
+            self.nodes.kill_all()
+        if self._hub is not None:
+            self._hub.kill()
+            self._hub.join()
+        if self.hub is not None:
+            self.hub.close()
+        if self._mail is not None:
+            self._mail.close()
+        self._tail.close()
+        self._exits.close()
+        self._lease.release()
+
+    # -- inside
+
+    def _operate(self, operation: int) -> None:
+        if self._clients is None:
+            raise FloodmarkError("there are no clients yet")
+        self._clients.operate(operation)
+
+    def _command(self, command: Command) -> None:
+        if self.admin is None:
+            raise FloodmarkError("there is no controller yet")
+        self.admin.carry_out(command)
+
+    def _give_addresses(self, with_hub: bool) -> None:
+        names = [*self.voters, *self.brokers, ADMIN, "clients"]
+        if with_hub:
+            names += ["hub", "hub-control"]
+        # A port handed out once stays with its node: a restarted broker is found where it was.
+        for name, port in zip(names, self._lease.ports, strict=False):
+            self._addresses[name] = f"tcp://127.0.0.1:{port}"
+
+    def _peers(self, me: str) -> dict[str, str]:
+        """The map of addresses one node is given: the hub for all, or everyone directly."""
+        if "hub" in self._addresses:
+            return {EVERYONE_ELSE: self._addresses["hub"]}
+        direct = {n: a for n, a in self._addresses.items() if n not in (me, "clients")}
+        clients = {c: self._addresses["clients"] for c in self.crew.roles if me != "clients"}
+        return direct | clients
+
+    def _config(self, node: str, incarnation: int) -> ProcessConfig:
+        path = self._folder.path
+        core = node_config(self._schedule.cluster, node, incarnation, self._upgraded)
+        data = self._data(node)
+        data.mkdir(parents=True, exist_ok=True)
+        return ProcessConfig(
+            core=core,
+            data_dir=str(data),
+            trace_file=str(path / "trace" / f"{node}.jsonl"),
+            output_file=str(path / "output" / f"{node}.txt"),
+            bind=self._addresses[node],
+            peers=self._peers(node),
+            parent_pid=os.getpid(),
+            seed=self._schedule.workload.seed,
+        )
+
+    def _data(self, node: str) -> Path:
+        return self._folder.path / "data" / node
+
+    def _start_hub(self) -> None:
+        nodes = {
+            name: address
+            for name, address in self.address_map().items()
+            if name not in ("hub", "hub-control", "clients")
+        }
+        config = hub.HubConfig(
+            bind=self._addresses["hub"],
+            control=self._addresses["hub-control"],
+            nodes=nodes,
+            seed=self._schedule.workload.seed,
+            parent_pid=os.getpid(),
+            output_file=str(self._folder.path / "output" / "hub.txt"),
+            messages_file=str(self._folder.path / "messages.jsonl"),
+        )
+        child = self._hub = children.start("hub", hub.main, config)
+        self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
+        self.hub.wait_ready()
+
+    def _make_topic(self, admin: Admin) -> None:
+        cluster = self._schedule.cluster
+        wanted = cluster.partition_names()
+        admin.begin(topic_of(cluster))
+
+        def led() -> bool:
+            answer = admin.step()
+            if answer is not None and answer.error:
+                raise FloodmarkError(f"the topic could not be made: {answer.detail}")
+            return all(self.view.leader(partition) for partition in wanted)
+
+        self._await("every partition to have a leader", led)
+
+    def _await(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Watch the traces until `is_so`. Raises FloodmarkError after READY_TIMEOUT_S."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not is_so():
+            events = self.poll()
+            self._observed.feed(events)
+            for event in events:
+                self.view.observe(event)
+            if self.nodes.unexpected:
+                raise FloodmarkError(self._why_ended())
+            if time.monotonic() > deadline:
+                raise FloodmarkError(
+                    f"waited {READY_TIMEOUT_S:g} s for {what}, in vain "
+                    f"(see {self._folder.path / 'output'})"
+                )
+            time.sleep(_LOOK_S)
+
+    def _why_ended(self) -> str:
+        ended = self.nodes.unexpected[0]
+        said = self._last_words(ended.node)
+        if said:
+            return f"a process could not be started: {said}"
+        return f"{ended.node} ended with code {ended.code} while the cluster was starting"
+
+    def _last_words(self, node: str) -> str:
+        """The last line of a node's output: why it ended."""
+        output = self._folder.path / "output" / f"{node}.txt"
+        with contextlib.suppress(OSError, IndexError):
+            return output.read_text(errors="replace").strip().splitlines()[-1]
+        return ""
+
+    def _excuse(self, node: str, code: int) -> bool:
+        """Whether an end is the host's doing: a disk that nobody filled on purpose is full."""
+        said = self._last_words(node)
+        excused = code == EXIT_STORAGE and _FULL.search(said) is not None
+        if excused:
+            self.problems.append(f"a broker had to stop: {said}")
+        return excused

@@ -1,0 +1,58 @@
+"""From what a stopped node has on disk to the lines of `logs/<node>.jsonl` (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from harness.clients.workload import decode_payload
+from harness.formats.history import LogRun
+from node.core.log_dump import BatchDump, LogDump
+from node.formats.trace import METADATA_PARTITION
+
+
+def log_lines(node: str, dumps: Iterable[LogDump], problems: list[str]) -> Iterator[LogRun]:
+    """Every line of a node's dump, the last one included; adds sentences to `problems`.
+
+    The metadata log is left out: its records are not a client's.
+    """
+    for log in dumps:
+        if log.partition == METADATA_PARTITION:
+            continue
+        if log.problem:
+            problems.append(f"{node}, {log.partition}: {log.problem}")
+        yield from _runs(node, log, problems)
+    yield LogRun(node=node, partition="", offset=0, count=0)
+
+
+def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
+    """The opening line of a partition, then its batches."""
+    yield LogRun(
+        node=node,
+        partition=log.partition,
+        offset=log.start,
+        count=0,
+        hw=log.hw,
+        leo=log.leo,
+        epochs=log.epochs,
+    )
+    for one in log.batches:
+        if one.count == 0:
+            problems.append(f"{node}, {log.partition}, batch at {one.base_offset}: {one.problem}")
+        else:
+            yield _batch(node, log.partition, one)
+
+
+def _batch(node: str, partition: str, one: BatchDump) -> LogRun:
+    kept = "" if one.stored_chain == one.chain else one.stored_chain.hex()
+    return LogRun(
+        node=node,
+        partition=partition,
+        offset=one.base_offset,
+        count=one.count,
+        epoch=one.epoch,
+        hash=one.chain.hex(),
+        stored_hash=kept,
+        records=()
+        if one.control
+        else decode_payload(one.payload, one.count, one.base_offset, one.epoch),
+    )

@@ -1,0 +1,81 @@
+"""ZeroMQ for clients: one inbox for all clients of a process, one outlet for each address.
+
+A message names its receiver and its sender, so that each client is a node of its own to the link
+hub although they share a process. Best effort, as everywhere: what cannot leave now is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import zmq
+
+from node.core import wire
+from node.core.messages import AnyMessage
+from node.formats.errors import FloodmarkError
+
+EVERYONE_ELSE: Final = "*"
+_QUEUE_MESSAGES: Final = 10_000
+_DRAIN_MESSAGES: Final = 256
+_RECONNECT_MS: Final = 20
+_RECONNECT_MAX_MS: Final = 200
+_NOW: Final = int(zmq.NOBLOCK)
+
+
+class Mail:
+    """The sockets of the clients of one process.
+
+    `peers` maps brokers to addresses, "*" to that of everyone else (the hub).
+    """
+
+    def __init__(self, bind: str, peers: Mapping[str, str]) -> None:
+        """Raises FloodmarkError when `bind` (tcp://host:port) is taken."""
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.inbox = self.context.socket(zmq.PULL)
+        self.inbox.set(zmq.LINGER, 0)
+        self.inbox.set(zmq.RCVHWM, _QUEUE_MESSAGES)
+        try:
+            self.inbox.bind(bind)
+        except zmq.ZMQError as error:
+            self.context.destroy(linger=0)
+            raise FloodmarkError(f"clients cannot listen on {bind}: {error}") from None
+        by_address = {address: self._connect(address) for address in set(peers.values())}
+        self._outlets = {peer: by_address[address] for peer, address in peers.items()}
+        self._default = self._outlets.get(EVERYONE_ELSE)
+        self.dropped = 0
+
+    def drain(self) -> list[list[bytes]]:
+        """What has arrived, as frames, up to a bound."""
+        found: list[list[bytes]] = []
+        try:
+            while len(found) < _DRAIN_MESSAGES:
+                found.append(self.inbox.recv_multipart(_NOW))
+        except zmq.Again:
+            pass
+        return found
+
+    def send(self, sender: str, to: str, message: AnyMessage, body: bytes | None) -> None:
+        """Send now, or drop."""
+        outlet = self._outlets.get(to, self._default)
+        if outlet is None:
+            self.dropped += 1
+            return
+        try:
+            outlet.send_multipart(wire.encode(to, sender, message, body), _NOW)
+        except zmq.Again:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Close all sockets; what did not leave is lost."""
+        self.context.destroy(linger=0)
+
+    def _connect(self, address: str) -> zmq.Socket[bytes]:
+        outlet = self.context.socket(zmq.PUSH)
+        outlet.set(zmq.LINGER, 0)
+        outlet.set(zmq.IMMEDIATE, 1)
+        outlet.set(zmq.SNDHWM, _QUEUE_MESSAGES)
+        outlet.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        outlet.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        outlet.connect(address)
+        return outlet

@@ -1,0 +1,182 @@
+"""The processes of a cluster: started, signalled, reaped, and every end put on record.
+
+An end that nobody asked for is the finding of a run, so each one is written to `exits.jsonl` with
+who caused it, by the only code that knows.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+import multiprocess
+
+from harness.runs.append_only_file import Appender
+from harness.runs.clock import now_us
+from harness.systems.floodmark.breakpoints import Remote
+from harness.systems.floodmark.brokers import Exit
+from node.runtime.breakpoints import Breakpoint
+from node.runtime.process import ProcessConfig
+from node.runtime.spawn import NodeProcess, spawn
+
+STOP_TIMEOUT_S: Final = 6.0
+REAP_TIMEOUT_S: Final = 10.0
+
+MakeConfig = Callable[[str, int], ProcessConfig]
+
+
+@dataclass(slots=True)
+class _Running:
+    process: NodeProcess
+    incarnation: int
+    breakpoints: Remote
+    paused: bool = False
+
+
+class Nodes:
+    """All node processes of one run, by name."""
+
+    def __init__(
+        self,
+        make_config: MakeConfig,
+        exits: Appender,
+        excuse: Callable[[str, int], bool] = lambda node, code: False,
+    ) -> None:
+        """`make_config(node, incarnation)` says how to start a node's next process;
+        `excuse(node, code)` whether the host is to blame for an end nobody asked for."""
+        self._make_config = make_config
+        self._exits = exits
+        self._excuse = excuse
+        self._running: dict[str, _Running] = {}
+        self._incarnations: dict[str, int] = {}
+        self._armed: dict[str, list[Breakpoint]] = {}
+        self._last_point = 0
+        self.unexpected: list[Exit] = []
+
+    def start(self, node: str) -> None:
+        """Start the node's next process, unless one runs."""
+        if node in self._running:
+            return
+        incarnation = self._incarnations.get(node, 0) + 1
+        self._incarnations[node] = incarnation
+        armed = tuple(self._armed.get(node, ()))
+        config = msgspec.structs.replace(self._make_config(node, incarnation), breakpoints=armed)
+        near, far = multiprocess.Pipe()
+        process = spawn(config, pipe=far)
+        far.close()
+        self._running[node] = _Running(process, incarnation, Remote(near))
+
+    def is_alive(self, node: str) -> bool:
+        """Whether the node has a process, as far as is known since the last `reap`."""
+        return node in self._running
+
+    def is_paused(self, node: str) -> bool:
+        """Whether the node has a process that was stopped by `pause`."""
+        return node in self._running and self._running[node].paused
+
+    def incarnation(self, node: str) -> int:
+        """The number of the node's latest process, 0 before the first."""
+        return self._incarnations.get(node, 0)
+
+    def kill(self, node: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if node in self._running:
+            self._signal(node, signal.SIGKILL)
+            self._bury(node, "kill")
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP."""
+        if node in self._running:
+            self._running[node].paused = True
+            self._signal(node, signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        if node in self._running:
+            self._running[node].paused = False
+            self._signal(node, signal.SIGCONT)
+
+    def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
+        """Arm a breakpoint in the node's process, if there is one, and in later ones until one
+        has come to it; returns its number. Raises FloodmarkError when that is not confirmed."""
+        self._last_point += 1
+        self._armed.setdefault(node, []).append(make(self._last_point))
+        self._order(node)
+        return self._last_point
+
+    def disarm(self, node: str, number: int) -> None:
+        """Take a breakpoint away; a process that stands at it goes on."""
+        self._armed[node] = [each for each in self._armed.get(node, ()) if each.number != number]
+        self._order(node)
+
+    def _order(self, node: str) -> None:
+        running = self._running.get(node)
+        if running is not None:
+            running.breakpoints.order(self._armed[node], wait=not running.paused)
+
+    def ask_to_stop(self, node: str) -> None:
+        """SIGTERM; a paused process is resumed for it."""
+        if node in self._running:
+            self.resume(node)
+            self._signal(node, signal.SIGTERM)
+
+    def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Wait for a process that was asked to stop. One that hangs is made to dump its stacks to
+        its output and killed, and its end counts as unexpected."""
+        running = self._running.get(node)
+        if running is None:
+            return
+        running.process.join(timeout_s)
+        if running.process.exitcode is None:
+            self._signal(node, signal.SIGUSR1)
+            running.process.join(0.2)
+            self._signal(node, signal.SIGKILL)
+            self._bury(node, "itself")
+        else:
+            self._bury(node, "stop")
+
+    def reap(self) -> list[Exit]:
+        """Notice processes that ended by themselves; returns them."""
+        ended = [n for n, running in self._running.items() if running.process.exitcode is not None]
+        return [self._bury(node, "itself") for node in ended]
+
+    def kill_all(self) -> None:
+        """End everything at once, on record as asked for."""
+        for node in list(self._running):
+            self._signal(node, signal.SIGKILL)
+        for node in list(self._running):
+            self._bury(node, "kill")
+
+    def _signal(self, node: str, number: signal.Signals) -> None:
+        # `exitcode` reaps an ended process, and its number may then be somebody else's.
+        if self._running[node].process.exitcode is None:
+            os.kill(self._running[node].process.pid, number)
+
+    def _bury(self, node: str, by: Literal["kill", "stop", "itself"]) -> Exit:
+        """Reap an ended process and put its end on record."""
+        running = self._running.pop(node)
+        running.process.join(REAP_TIMEOUT_S)
+        reached = running.breakpoints.reached()
+        self._armed[node] = [p for p in self._armed.get(node, ()) if p.number not in reached]
+        running.breakpoints.close()
+        code = running.process.exitcode
+        code = -signal.SIGKILL if code is None else code
+        if by == "kill" and code != -signal.SIGKILL:
+            by = "itself"
+        expected = by == "kill" or (by == "stop" and code == 0) or self._excuse(node, code)
+        done = Exit(
+            node=node,
+            incarnation=running.incarnation,
+            t_us=now_us(),
+            code=code,
+            by=by,
+            expected=expected,
+        )
+        self._exits.write(msgspec.json.encode(done) + b"\n")
+        if not expected:
+            self.unexpected.append(done)
+        return done

@@ -1,0 +1,61 @@
+"""The nodes' trace files, read while they grow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from node.formats.trace import TraceEvent
+
+_READ_BYTES: Final = 4 << 20
+_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class TraceTail:
+    """New events of all nodes, in the order of their clock as far as they have been written."""
+
+    def __init__(self, folder: Path, nodes: Iterable[str]) -> None:
+        """`folder` holds `<node>.jsonl` for each of `nodes`, sooner or later."""
+        self._paths = {node: folder / f"{node}.jsonl" for node in nodes}
+        self._open: dict[str, int] = {}
+        self._rest: dict[str, bytes] = {}
+
+    def read(self) -> list[TraceEvent]:
+        """All whole lines since the last call."""
+        events: list[TraceEvent] = []
+        for node in self._paths:
+            events.extend(self._read_node(node))
+        events.sort(key=lambda event: event.get("t_us", 0))
+        return events
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _read_node(self, node: str) -> list[TraceEvent]:
+        descriptor = self._open.get(node)
+        if descriptor is None:
+            try:
+                descriptor = os.open(self._paths[node], os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return []
+            self._open[node] = descriptor
+        read = os.read(descriptor, _READ_BYTES)
+        if not read:
+            return []
+        *lines, rest = (self._rest.get(node, b"") + read).split(b"\n")
+        self._rest[node] = rest
+        events = []
+        for line in lines:
+            try:
+                events.append(_decoder.decode(line))
+            except msgspec.DecodeError:
+                # A killed node's half line, with the next process's first line behind it: the
+                # checker will say so, here it only costs one event.
+                continue
+        return events

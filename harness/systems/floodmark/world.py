@@ -1,0 +1,118 @@
+"""The real world as the nemesis drives it: signals for processes, the link hub for links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.runs.clock import now_us
+from harness.systems.floodmark.nodes import Nodes
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Break
+from nemesis.links.hub_control import HubControl
+from nemesis.links.rule import Counts, LinkRule
+from node.formats.errors import FloodmarkError
+from node.runtime import datadir
+from node.runtime.breakpoints import Breakpoint
+
+
+class RealWorld:
+    """Implements `nemesis.world.World`; `hub` None means a run without link hub."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        hub: HubControl | None,
+        data: Callable[[str], Path],
+        operate: Callable[[int], None],
+        command: Callable[[Command], None],
+        upgraded: dict[str, str],
+    ) -> None:
+        """`data(node)` is the folder of a node's disk; `operate` tells the clients, `command` the
+        controller; `upgraded` takes the protocol of nodes that change theirs."""
+        self._nodes = nodes
+        self._hub = hub
+        self._data = data
+        self._operate = operate
+        self._command = command
+        self._upgraded = upgraded
+
+    def kill(self, node: str) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self._nodes.kill(node)
+
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        """SIGKILL, then the journal of unsynced writes is cut to its first `keep`."""
+        self._nodes.kill(node)
+        return datadir.power_cut(self._data(node), keep)
+
+    def start(self, node: str) -> None:
+        """Start a new process of a node that is down; returns long before it is ready."""
+        self._nodes.start(node)
+
+    def stop(self, node: str) -> None:
+        """SIGTERM; returns when the process is gone."""
+        self._nodes.ask_to_stop(node)
+        self._nodes.await_stop(node)
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP."""
+        self._nodes.pause(node)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        self._nodes.resume(node)
+
+    def is_up(self, node: str) -> bool:
+        """Whether the node has a process, paused or not."""
+        return self._nodes.is_alive(node)
+
+    def is_paused(self, node: str) -> bool:
+        """Whether that process is paused."""
+        return self._nodes.is_paused(node)
+
+    def add_rule(self, rule: LinkRule) -> int:
+        """Put a link rule in force. Raises FloodmarkError without a hub."""
+        return self._control().add(rule)
+
+    def remove_rule(self, number: int) -> Counts:
+        """End a link rule and tell what it did."""
+        return self._control().remove(number)
+
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        """Arm `point`, through the process's pipe and for the processes after it."""
+        return self._nodes.arm(
+            node,
+            lambda number: Breakpoint(
+                number=number,
+                event=point.event,
+                match=point.match,
+                nth=point.nth,
+                before=point.before,
+            ),
+        )
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        """Disarm a breakpoint; a process that stands at it goes on."""
+        self._nodes.disarm(node, number)
+
+    def operate(self, operation: int) -> None:
+        """Tell the client process."""
+        self._operate(operation)
+
+    def command(self, command: Command) -> None:
+        """Ask the controller, and wait for its answer."""
+        self._command(command)
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        """For the processes after this one."""
+        self._upgraded[node] = protocol
+
+    def now_us(self) -> int:
+        """The host's monotonic clock."""
+        return now_us()
+
+    def _control(self) -> HubControl:
+        if self._hub is None:
+            raise FloodmarkError("this run has no link hub, so faults on links cannot be made")
+        return self._hub

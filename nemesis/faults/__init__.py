@@ -1,0 +1,1 @@
+"""The faults: what each one does, and how it is undone."""

@@ -1,0 +1,1 @@
+"""Links between nodes: rules, the table that applies them, and the hub process."""

@@ -1,0 +1,322 @@
+"""The link hub: a process between all nodes, which forwards messages link by link under rules.
+
+Every node sends everything to the hub's one PULL socket; the hub has one PUSH socket to the
+address of each node. It knows receiver and sender of a message (its first two frames) and looks
+into the header only when a rule of that link asks for it. A message goes on whole and untouched,
+or not at all.
+
+What a receiver that does not read means:
+
+* dead: messages to it are dropped and counted, never queued for its next incarnation. Not
+  connected means not queued (IMMEDIATE), and a broken connection drops its queue;
+* paused: the kernel's buffers and a queue of `QUEUE_MESSAGES` fill up, the rest is dropped;
+* cut off by a rule: dropped by that rule; the connection stays up, so the first message after the
+  heal passes at once. For the same reason there are no ZeroMQ heartbeats here: they would take a
+  paused node for a dead one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import zmq
+
+from nemesis.links.hub_commands import (
+    AddRule,
+    Answer,
+    Command,
+    GetStats,
+    HubStats,
+    RemoveRule,
+    SetNode,
+    SetRules,
+    Stop,
+)
+from nemesis.links.message_log import Fate, StruckMessages
+from nemesis.links.pipeline import Carrier
+from nemesis.links.rule import Counts
+from node.core import wire
+from node.formats.errors import FloodmarkError
+
+QUEUE_MESSAGES: Final = 1000
+DRAIN_MESSAGES: Final = 256
+MAX_FRAMES: Final = 8
+RECONNECT_MS: Final = 20
+RECONNECT_MAX_MS: Final = 100
+EXIT_ORPHANED: Final = 70
+
+# Plain integers: or-ing ZeroMQ's own flags costs more than sending a frame.
+_NOW: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+_PR_SET_PDEATHSIG: Final = 1
+
+Socket = zmq.Socket[bytes]
+Frames = list[zmq.Frame]
+
+
+class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a hub needs. Addresses are ZeroMQ's (tcp://127.0.0.1:port, ipc://path).
+
+    `bind` is where nodes send to, `control` where `HubControl` connects, `nodes` maps each node to
+    its own address. `seed` draws losses and jitter. The hub dies with `parent_pid`, the process
+    that started it, and writes its output to `output_file` ("": where its parent does), messages
+    that its rules dropped or held to `messages_file` ("": nowhere).
+    """
+
+    bind: str
+    control: str
+    nodes: dict[str, str]
+    seed: int
+    parent_pid: int
+    output_file: str = ""
+    messages_file: str = ""
+
+
+def main(config: HubConfig) -> None:
+    """Entry point of the hub's process: forward until stopped."""
+    _settle_in(config)
+    try:
+        hub = Hub(config)
+    except FloodmarkError as error:
+        sys.stderr.write(f"link hub: {error}\n")
+        sys.exit(error.exit_code)
+    hub.run()
+
+
+class Hub:
+    """Sockets and loop; the decisions and the keeping are `Carrier`'s."""
+
+    def __init__(self, config: HubConfig) -> None:
+        """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
+        self._context: zmq.Context[Socket] = zmq.Context()
+        self._inbox = self._bound(zmq.PULL, config.bind)
+        self._control = self._bound(zmq.REP, config.control)
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbox, zmq.POLLIN)
+        self._poller.register(self._control, zmq.POLLIN)
+        self._outboxes: dict[bytes, Socket] = {}
+        for name, address in config.nodes.items():
+            self._outboxes[name.encode()] = self._connected(address)
+        self._carrier: Carrier[Frames] = Carrier(_peek, random.Random(config.seed))
+        if config.messages_file:
+            self._record_into(config.messages_file)
+        self._forwarded = 0
+        self._garbage = 0
+        self._unreachable: dict[bytes, int] = {}
+        self._stopping = False
+
+    def run(self) -> None:
+        """Forward until a Stop command."""
+        while not self._stopping:
+            ready = dict(self._poller.poll(self._patience_ms()))
+            self._flush(_now_us())
+            if self._control in ready:
+                self._obey()
+            if self._inbox in ready:
+                self._drain()
+        self._context.destroy(linger=0)
+
+    def _patience_ms(self) -> int | None:
+        """How long the loop may sleep: until the next delayed message, rounded up."""
+        due = self._carrier.transit.next_due()
+        return None if due is None else max(0, -((_now_us() - due) // 1000))
+
+    def _record_into(self, path: str) -> None:
+        """Write down messages that rules drop or hold. Raises FloodmarkError."""
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise FloodmarkError(f"{path} cannot be written: {error.strerror}") from None
+        kept = StruckMessages()
+
+        def struck(sender: str, receiver: str, load: Frames, fate: Fate) -> None:
+            line = kept.line(_now_us(), sender, receiver, fate, _peek(load))
+            if line is not None:
+                # What a full disk costs here is a line of the page, not the run.
+                with contextlib.suppress(OSError):
+                    os.write(file, msgspec.json.encode(line) + b"\n")
+
+        self._carrier.struck = struck
+
+    def _flush(self, now_us: int) -> None:
+        for kept in self._carrier.due(now_us):
+            self._forward(kept.load)
+
+    def _drain(self) -> None:
+        """Carry what has arrived, at most DRAIN_MESSAGES, so that commands get their turn."""
+        receive = self._inbox.recv
+        # One reading of the clock for all of them; `_flush` before it, or order would be lost.
+        now_us = _now_us()
+        self._flush(now_us)
+        idle = self._carrier.is_idle(now_us)
+        try:
+            for _ in range(DRAIN_MESSAGES):
+                frame = receive(_NOW, False)
+                frames = [frame]
+                while frame.more:
+                    frame = receive(_NOW, False)
+                    frames.append(frame)
+                    if len(frames) > MAX_FRAMES:
+                        frames.pop(0)
+                        frames[0] = zmq.Frame(b"")
+                if idle:
+                    self._forward(frames)
+                else:
+                    self._carry(frames, now_us)
+        except zmq.Again:
+            return
+
+    def _carry(self, frames: Frames, now_us: int) -> None:
+        """Ask the table what becomes of a message that was sent now."""
+        if len(frames) < 2:
+            self._garbage += 1
+            return
+        receiver, sender = _name(frames[0]), _name(frames[1])
+        size = sum(map(len, frames))
+        for _ in range(self._carrier.carry(sender, receiver, frames, size, now_us)):
+            self._forward(frames)
+
+    def _forward(self, frames: Frames) -> None:
+        """Send a message on, or drop it when its receiver does not take it."""
+        receiver = frames[0].bytes
+        outbox = self._outboxes.get(receiver)
+        if outbox is None:
+            self._garbage += 1
+            return
+        send = outbox.send
+        try:
+            for frame in frames[:-1]:
+                send(frame, _MORE, False)
+            send(frames[-1], _NOW, False)
+        except zmq.Again:
+            # Only the first frame can meet a full queue: nothing of the message has gone.
+            self._unreachable[receiver] = self._unreachable.get(receiver, 0) + 1
+            return
+        self._forwarded += 1
+
+    def _obey(self) -> None:
+        """Carry out one command and answer it, whatever it was."""
+        try:
+            answer = self._answer(msgspec.msgpack.decode(self._control.recv(), type=Command))
+        except (msgspec.MsgspecError, FloodmarkError) as error:
+            answer = Answer(error=str(error))
+        self._control.send(msgspec.msgpack.encode(answer))
+
+    def _answer(self, command: Command) -> Answer:
+        match command:
+            case AddRule(rule=rule):
+                return Answer(numbers=(self._carrier.add(rule),))
+            case RemoveRule(number=number):
+                counts = self._remove([number])[0]
+                if counts is None:
+                    return Answer(error=f"there is no link rule {number}")
+                return Answer(counts=counts)
+            case SetRules(rules=rules):
+                old = tuple(self._carrier.table.counts())
+                numbers = tuple(map(self._carrier.add, rules))
+                self._remove(old)
+                return Answer(numbers=numbers)
+            case SetNode(name=name, address=address):
+                outbox = self._connected(address)
+                before = self._outboxes.pop(name.encode(), None)
+                if before is not None:
+                    before.close()
+                self._outboxes[name.encode()] = outbox
+            case GetStats():
+                return Answer(stats=self._stats())
+            case Stop():
+                self._stopping = True
+        return Answer()
+
+    def _remove(self, numbers: Sequence[int]) -> list[Counts | None]:
+        """End rules; what they held is decided again when all are gone, as if it were sent now."""
+        now_us = _now_us()
+        self._flush(now_us)
+        ended = [self._carrier.remove(number) for number in numbers]
+        for _, released in ended:
+            for kept in released:
+                self._carry(kept.load, now_us)
+        return [counts for counts, _ in ended]
+
+    def _stats(self) -> HubStats:
+        return HubStats(
+            forwarded=self._forwarded,
+            garbage=self._garbage,
+            overflow=self._carrier.transit.overflow,
+            delayed=len(self._carrier.transit) - self._carrier.transit.held,
+            held=self._carrier.transit.held,
+            unreachable={name.decode(): count for name, count in self._unreachable.items()},
+            rules=self._carrier.table.counts(),
+        )
+
+    def _bound(self, kind: int, address: str) -> Socket:
+        socket = self._context.socket(kind)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
+        socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            raise FloodmarkError(f"cannot listen on {address}: {error}") from None
+        return socket
+
+    def _connected(self, address: str) -> Socket:
+        socket = self._context.socket(zmq.PUSH)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.SNDHWM, QUEUE_MESSAGES)
+        socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        try:
+            socket.connect(address)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise FloodmarkError(f"cannot connect to {address}: {error}") from None
+        return socket
+
+
+def _settle_in(config: HubConfig) -> None:
+    """Tie this process's life to its parent's, ignore Ctrl-C, write to the output file."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    # The parent may have died before the kernel was told to watch it.
+    if os.getppid() != config.parent_pid:
+        os._exit(EXIT_ORPHANED)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    if config.output_file:
+        output = os.open(config.output_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+def _peek(frames: Frames) -> dict[str, Any]:
+    """The header fields of a message; none for bytes that no decoder will touch."""
+    try:
+        return wire.peek([frame.bytes for frame in frames])
+    except (ValueError, RecursionError):
+        # Text that is none, or nested without end: the hub carries it, and lives.
+        return {}
+
+
+def _name(frame: zmq.Frame) -> str:
+    """A node's name; bytes that are none give a name that no node has."""
+    return frame.bytes.decode(errors="replace")

@@ -1,0 +1,128 @@
+"""The harness's end of the link hub: rules in, counts out, each call with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import zmq
+
+from nemesis.links.hub_commands import (
+    AddRule,
+    Answer,
+    Command,
+    GetStats,
+    HubStats,
+    RemoveRule,
+    SetNode,
+    SetRules,
+    Stop,
+)
+from nemesis.links.rule import Counts, LinkRule
+from node.formats.errors import FloodmarkError
+
+DEADLINE_MS: Final = 5000
+_LOOK_MS: Final = 100
+
+
+class HubGone(FloodmarkError):
+    """The hub does not answer: it could not start, or it died."""
+
+
+class HubControl:
+    """Speaks with one hub. Not for two threads at once.
+
+    `control` is the address in the hub's config. Every call waits at most `deadline_ms` and then
+    raises HubGone; `is_alive` (does the hub's process live?) ends the wait earlier. The first call
+    also waits for a hub that is just starting.
+    """
+
+    def __init__(
+        self,
+        control: str,
+        *,
+        deadline_ms: int = DEADLINE_MS,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._address = control
+        self._deadline_ms = deadline_ms
+        self._is_alive = is_alive
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.REQ)
+        self._socket.set(zmq.LINGER, 0)
+        # A call that ran out of time must not bar the next one, nor lend it its answer.
+        self._socket.set(zmq.REQ_RELAXED, 1)
+        self._socket.set(zmq.REQ_CORRELATE, 1)
+        self._socket.set(zmq.RECONNECT_IVL, 20)
+        self._socket.connect(control)
+
+    def wait_ready(self) -> None:
+        """Return once the hub is up."""
+        self.stats()
+
+    def add(self, rule: LinkRule) -> int:
+        """Put a rule in force; returns its number."""
+        return self._ask(AddRule(rule=rule)).numbers[0]
+
+    def remove(self, number: int) -> Counts:
+        """End a rule and learn what it did; what it held goes on at once."""
+        counts = self._ask(RemoveRule(number=number)).counts
+        assert counts is not None
+        return counts
+
+    def set_rules(self, rules: Sequence[LinkRule]) -> tuple[int, ...]:
+        """Replace all rules in one step; returns the numbers in the same order."""
+        return self._ask(SetRules(rules=tuple(rules))).numbers
+
+    def set_node(self, name: str, address: str) -> None:
+        """Tell where a node is reached: one that is new, or that moved."""
+        self._ask(SetNode(name=name, address=address))
+
+    def stats(self) -> HubStats:
+        """What has passed so far."""
+        stats = self._ask(GetStats()).stats
+        assert stats is not None
+        return stats
+
+    def stop(self) -> None:
+        """End the hub; returns when it has agreed."""
+        self._ask(Stop())
+
+    def close(self) -> None:
+        """Let go of the socket; the hub goes on."""
+        self._context.destroy(linger=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, command: Command) -> Answer:
+        """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if refused."""
+        self._socket.send(msgspec.msgpack.encode(command))
+        started = time.monotonic()
+        while True:
+            waited_ms = (time.monotonic() - started) * 1000
+            alive = self._is_alive()
+            # A hub that has ended may have answered before: look once more.
+            if self._socket.poll(max(0, min(_LOOK_MS, self._deadline_ms - round(waited_ms)))):
+                break
+            if not alive:
+                raise HubGone("the link hub has ended: see its output file")
+            if waited_ms >= self._deadline_ms:
+                raise HubGone(
+                    f"the link hub did not answer at {self._address} within {self._deadline_ms} ms"
+                )
+        answer = msgspec.msgpack.decode(self._socket.recv(), type=Answer)
+        if answer.error:
+            raise FloodmarkError(f"link hub: {answer.error}")
+        return answer

@@ -1,0 +1,178 @@
+"""What happens to a message between two nodes: link rules and the table that applies them. Pure.
+
+The hub (real processes) and a simulator ask the same table, so one rule means the same in both.
+A link is an ordered pair (sender, receiver). The table decides *when* a message arrives; whoever
+asks keeps the message until then (`nemesis.links.delay_queue` does that for both).
+
+How the rules of one link combine, whatever the order in which they were added:
+
+1. A `drop` that acts ends it.
+2. Else a `hold` that acts keeps the message until that rule is removed; then the message is
+   decided again, as if it had been sent at that moment.
+3. Else all `delay` rules that act add up, and each `duplicate` that acts makes one more copy.
+
+Order within a link is kept: a message never overtakes an earlier one that is still under way, so
+a delayed message holds back all behind it, and goes on doing so after its rule is gone. Three
+things step out of the order on purpose: messages and copies of a rule with `reorder` and late
+copies, which neither wait nor are waited for, and messages that are held. What a node sends to
+itself is never touched.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from nemesis.links.rule import RANK, Counts, LinkRule
+
+MAX_CACHED_LINKS: Final = 10_000
+
+
+class Decision(NamedTuple):
+    """When the copies of a message arrive (us; none: it was dropped, or is held by a rule)."""
+
+    times: tuple[int, ...]
+    held_by: int | None = None
+
+
+_DROPPED: Final = Decision(())
+
+
+class _Armed:
+    """A rule in force, with what it has done."""
+
+    __slots__ = ("counts", "number", "peeks", "rank", "rule")
+
+    def __init__(self, number: int, rule: LinkRule) -> None:
+        self.number = number
+        self.rule = rule
+        self.rank = RANK[rule.action]
+        self.peeks = bool(rule.kinds or rule.match)
+        self.counts = Counts()
+
+    def acts(self, fields: Mapping[str, Any], rng: random.Random) -> bool:
+        """Whether the rule acts on this message; counts the match. One draw at most."""
+        rule = self.rule
+        if rule.limit is not None and self.counts.acted >= rule.limit:
+            return False
+        if self.peeks and not rule.fits(fields):
+            return False
+        self.counts.matched += 1
+        return rule.percent >= 100 or rng.random() * 100 < rule.percent
+
+    def delay_us(self, rng: random.Random) -> int:
+        """How long this message waits, in microseconds."""
+        jitter = self.rule.jitter_ms
+        spread = (2 * rng.random() - 1) * jitter if jitter else 0.0
+        return max(0, round((self.rule.delay_ms + spread) * 1000))
+
+
+class LinkTable:
+    """The rules in force. Without any, and nothing under way, a link is transparent."""
+
+    def __init__(self) -> None:
+        self._armed: dict[int, _Armed] = {}
+        self._last_number = 0
+        self._of_link: dict[tuple[str, str], tuple[_Armed, ...]] = {}
+        # When the last message under way on a link arrives: later ones must not come before it.
+        self._floors: dict[tuple[str, str], int] = {}
+
+    def add(self, rule: LinkRule) -> int:
+        """Put a rule in force from the next message on; returns its number, never used again."""
+        self._last_number += 1
+        self._armed[self._last_number] = _Armed(self._last_number, rule)
+        self._of_link.clear()
+        return self._last_number
+
+    def remove(self, number: int) -> Counts | None:
+        """End a rule; returns what it did, None when there is no such rule.
+
+        Messages it delayed stay under way; those it held are the caller's to decide again.
+        """
+        armed = self._armed.pop(number, None)
+        self._of_link.clear()
+        return None if armed is None else armed.counts
+
+    def counts(self) -> dict[int, Counts]:
+        """What each rule in force has done so far, by number."""
+        return {number: armed.counts for number, armed in self._armed.items()}
+
+    def is_idle(self, now_us: int) -> bool:
+        """Whether every message would arrive at once: no rule, and nothing under way before it."""
+        if self._armed:
+            return False
+        if self._floors:
+            self._floors = {link: at for link, at in self._floors.items() if at > now_us}
+        return not self._floors
+
+    def is_open(self, sender: str, receiver: str) -> bool:
+        """Whether a message on this link goes on at once: no rule is about it, and nothing is under
+        way before it."""
+        return not self._rules(sender, receiver) and (sender, receiver) not in self._floors
+
+    def needs_fields(self, sender: str, receiver: str) -> bool:
+        """Whether a rule of this link looks at header fields (reading them costs time)."""
+        return any(armed.peeks for armed in self._rules(sender, receiver))
+
+    def decide(
+        self, sender: str, receiver: str, fields: Mapping[str, Any], now_us: int, rng: random.Random
+    ) -> Decision:
+        """What becomes of a message that is sent now. `now_us` must never go back.
+
+        `fields` are its header fields (`node.core.wire.peek`), `rng` draws percentages and jitter.
+        Of
+        equal arrival times the message decided first arrives first.
+        """
+        link = (sender, receiver)
+        wait_us, copies, reorder = 0, [], False
+        for armed in self._rules(sender, receiver):
+            if not armed.acts(fields, rng):
+                continue
+            match armed.rule.action:
+                case "drop":
+                    armed.counts.dropped += 1
+                    return _DROPPED
+                case "hold":
+                    armed.counts.held += 1
+                    return Decision((), armed.number)
+                case "delay":
+                    armed.counts.delayed += 1
+                    wait_us += armed.delay_us(rng)
+                    reorder = reorder or armed.rule.reorder
+                case "duplicate":
+                    armed.counts.duplicated += 1
+                    # A late copy binds nobody: if all behind it waited for it, and the next copy
+                    # for those, a link would be busy long after the rule has gone.
+                    more_us = armed.delay_us(rng)
+                    copies.append((more_us, armed.rule.reorder or more_us > 0))
+        first = self._arrival(link, now_us + wait_us, now_us, reorder)
+        if not copies:
+            return Decision((first,))
+        later = (self._arrival(link, first + more, now_us, out) for more, out in copies)
+        return Decision((first, *later))
+
+    def _arrival(self, link: tuple[str, str], time_us: int, now_us: int, reorder: bool) -> int:
+        """The arrival time in the order of the link, which it then binds."""
+        if reorder:
+            return time_us
+        floor = self._floors.get(link, 0)
+        time_us = max(time_us, floor)
+        if time_us > now_us:
+            self._floors[link] = time_us
+        elif floor:
+            del self._floors[link]
+        return time_us
+
+    def _rules(self, sender: str, receiver: str) -> tuple[_Armed, ...]:
+        """The rules about one link in the order in which they are asked."""
+        link = (sender, receiver)
+        rules = self._of_link.get(link)
+        if rules is None:
+            # Names come off the wire: whatever they are, this must not grow without end.
+            if len(self._of_link) >= MAX_CACHED_LINKS:
+                self._of_link.clear()
+            found = [a for a in self._armed.values() if a.rule.covers(sender, receiver)]
+            rules = tuple(sorted(found, key=lambda armed: (armed.rank, armed.number)))
+            self._of_link[link] = rules
+        return rules

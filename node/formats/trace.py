@@ -1,0 +1,276 @@
+"""Names and fields of the broker's trace events (a leaf: every package may import it).
+
+A trace event is one JSON object a line in `trace/<node>.jsonl`. Every event carries `t_us` (the
+host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
+`event`; events about a partition carry `partition`. The remaining fields depend on the event and
+are listed in `FIELDS`. Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained
+prefix hash as 16 hexadecimal digits, "" where a log is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+STARTED: Final = "started"
+STOPPED: Final = "stopped"
+REGISTERED: Final = "registered"
+ROLE: Final = "role"
+ISR: Final = "isr"
+APPEND: Final = "append"
+TRUNCATED: Final = "truncated"
+DIVERGING: Final = "diverging"
+HW: Final = "hw"
+ACK: Final = "ack"
+REFUSED: Final = "refused"
+VOTE: Final = "vote"
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
+PARTITION: Final = "partition"
+PROPOSED: Final = "proposed"
+BREAK: Final = "break"
+REPORTED: Final = "reported"
+WITNESSED: Final = "witnessed"
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    # a process began; bugs are the historical bugs turned on
+    STARTED: ("protocol", "bugs", "clean"),
+    # a process ended by request, everything flushed
+    STOPPED: (),
+    # the controller gave this process its broker epoch
+    REGISTERED: ("broker_epoch",),
+    # a replica took a role: "leader" | "follower" | "candidate" | "none"
+    ROLE: ("role", "leader", "leader_epoch", "partition_epoch", "leo", "hw"),
+    # the leader's view of its in-sync set changed
+    ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
+    # the leader asked the controller for another in-sync set
+    PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
+    # a follower told the controller that its leader does not answer
+    REPORTED: ("leader", "leader_epoch", "partition_epoch"),
+    # the controller counted such a report; `witnesses` are all that count now
+    WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),
+    # batches were added; `hash` covers everything below `leo`; `role` is "leader" or "follower"
+    APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
+    # the tail was cut from `from_leo` down to `leo`
+    TRUNCATED: ("from_leo", "leo", "hw", "reason", "hash"),
+    # a leader answered a fetch with a diverging epoch
+    DIVERGING: ("follower", "fetch_offset", "last_fetched_epoch", "epoch", "end_offset"),
+    # a replica's high watermark moved; `batch_end` is the last batch end <= hw, `hash` its prefix
+    HW: ("hw", "leo", "leader_epoch", "role", "batch_end", "hash"),
+    # a produce request was answered "ok" by its leader
+    ACK: ("base_offset", "leo", "acks", "hw", "isr", "client"),
+    # a request or response was refused: `reason` is an error name of node.core.messages
+    REFUSED: ("kind", "source", "reason"),
+    # a voter granted its vote; `pre` marks a pre-vote
+    VOTE: ("candidate", "term", "pre"),
+    # this voter began ("active") or ceased ("resigned") to be the controller in `term`
+    CONTROLLER: ("state", "term"),
+    # the controller committed a change of a broker: "unfenced" | "fenced" | "stopping"
+    BROKER: ("broker", "broker_epoch", "state"),
+    # the controller committed a change of a partition; `unclean`: its leader was elected from
+    # outside ISR and ELR and has not confirmed yet; `adding`, `removing`: a move is under way
+    PARTITION: (
+        "leader",
+        "leader_epoch",
+        "partition_epoch",
+        "isr",
+        "elr",
+        "last_known_elr",
+        "replicas",
+        "unclean",
+        "adding",
+        "removing",
+        "min_isr",
+    ),
+    # the process stops here, `before` the "send" or "commit" of the turn that emitted `at`, until
+    # it is released; `number` names the breakpoint
+    BREAK: ("number", "before", "at"),
+}
+
+MESSAGE_KINDS: Final = (
+    "admin-response",
+    "alter-partition",
+    "alter-partition-response",
+    "begin-epoch",
+    "create-topic",
+    "elect-leader",
+    "fetch",
+    "fetch-response",
+    "heartbeat",
+    "heartbeat-response",
+    "log-info",
+    "log-info-response",
+    "metadata",
+    "metadata-response",
+    "offset-for-leader-epoch",
+    "offset-for-leader-epoch-response",
+    "partition-notification",
+    "produce",
+    "produce-response",
+    "reassign",
+    "register",
+    "register-response",
+    "report-leader",
+    "set-min-isr",
+    "vote",
+    "vote-response",
+)
+"""Kinds of messages on the wire, for faults that strike only some of them."""
+
+MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "admin-response": ("corr", "detail", "error", "leader"),
+    "alter-partition": (
+        "broker",
+        "broker_epoch",
+        "corr",
+        "isr",
+        "leader_epoch",
+        "partition",
+        "partition_epoch",
+    ),
+    "alter-partition-response": (
+        "corr",
+        "error",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "partition",
+        "partition_epoch",
+        "request_epoch",
+    ),
+    "begin-epoch": ("corr", "partition", "term"),
+    "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
+    "elect-leader": ("corr", "first", "partition", "unclean"),
+    "fetch": (
+        "broker_epoch",
+        "corr",
+        "last_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "max_wait_ms",
+        "offset",
+        "partition",
+        "replica",
+    ),
+    "fetch-response": (
+        "corr",
+        "diverging",
+        "error",
+        "hw",
+        "last_epoch",
+        "leader",
+        "leader_epoch",
+        "log_end",
+        "log_start",
+        "offset",
+        "partition",
+        "request_epoch",
+    ),
+    "heartbeat": (
+        "broker",
+        "broker_epoch",
+        "corr",
+        "metadata_offset",
+        "want_fence",
+        "want_shutdown",
+    ),
+    "heartbeat-response": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
+    "log-info": ("corr", "partition", "partition_epoch"),
+    "log-info-response": (
+        "broker_epoch",
+        "corr",
+        "end_offset",
+        "last_epoch",
+        "partition",
+        "partition_epoch",
+    ),
+    "metadata": ("corr",),
+    "metadata-response": ("corr", "leaders"),
+    "offset-for-leader-epoch": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
+    "offset-for-leader-epoch-response": (
+        "asked",
+        "corr",
+        "end_offset",
+        "epoch",
+        "error",
+        "leader",
+        "partition",
+        "request_epoch",
+        "version",
+    ),
+    "partition-notification": ("corr", "partition"),
+    "produce": ("acks", "corr", "partition", "timeout_ms"),
+    "produce-response": (
+        "appended",
+        "base_offset",
+        "corr",
+        "error",
+        "leader",
+        "leader_epoch",
+        "partition",
+    ),
+    "reassign": ("corr", "partition", "replicas"),
+    "register": ("broker", "corr", "incarnation", "intact_since"),
+    "register-response": ("broker_epoch", "corr", "error", "incarnation", "leader"),
+    "report-leader": ("corr", "leader", "leader_epoch", "partition", "partition_epoch", "replica"),
+    "set-min-isr": ("corr", "min_isr", "topic"),
+    "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
+    "vote-response": ("corr", "granted", "partition", "pre", "request_term", "term"),
+}
+"""Header fields of each kind beside `kind` and `body_bytes`, for rules about single messages; those
+that open the body of a fetch response too (see `node.core.wire.peek`)."""
+
+METADATA_PARTITION: Final = "__cluster_metadata-0"
+
+TraceEvent = dict[str, Any]
+
+BOUNDS: Final = frozenset({"at_least", "at_most"})
+GIVEN: Final = "given"
+_MISSING: Final = object()
+
+
+def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
+    """Make one trace event; asserts that its fields are those of the vocabulary."""
+    assert tuple(fields) == FIELDS[name], (name, tuple(fields), FIELDS[name])
+    made: TraceEvent = {"event": name}
+    if partition is not None:
+        made["partition"] = partition
+    made.update(fields)
+    return made
+
+
+def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    """Does a record of fields (a trace event, the header of a message) fit a pattern?
+
+    A pattern is a dict of field name to a plain value, which must be equal, or to {"at_least": n}
+    or {"at_most": n}, which compare numbers; both bounds may be given together. {"given": true}
+    fits whatever is there and not null, {"given": false} the rest. Else a field that is not there
+    fits nothing; an empty pattern fits all.
+    """
+    return all(_fits(fields.get(name, _MISSING), wanted) for name, wanted in pattern.items())
+
+
+def is_bound(wanted: object) -> bool:
+    """Whether `wanted` compares numbers instead of asking for one value."""
+    return isinstance(wanted, dict) and bool(wanted) and wanted.keys() <= BOUNDS
+
+
+def is_given(wanted: object) -> bool:
+    """Whether `wanted` asks only for a field to be there, or not to be."""
+    return isinstance(wanted, dict) and wanted.keys() == {GIVEN} and wanted[GIVEN] in (True, False)
+
+
+def _fits(value: object, wanted: object) -> bool:
+    if is_given(wanted):
+        assert isinstance(wanted, dict)
+        return (value is not None and value is not _MISSING) == bool(wanted[GIVEN])
+    if not is_bound(wanted):
+        # Fields that were tuples in a process are lists in a file.
+        return (list(value) if isinstance(value, tuple) else value) == (
+            list(wanted) if isinstance(wanted, tuple) else wanted
+        )
+    assert isinstance(wanted, dict)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    at_least, at_most = wanted.get("at_least"), wanted.get("at_most")
+    return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)

@@ -1,0 +1,85 @@
+"""What a stopped node has on disk, log by log, for the harness to write to `logs/<node>.jsonl`.
+
+Changes nothing: the journal is replayed in memory only. Damage is reported and passed over, never
+an exception: after a run this is the evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from node.core.batch import EMPTY_CHAIN, HEADER
+from node.core.log_dump import BatchDump, LogDump, batch_dump, log_dump
+from node.formats.errors import StorageError
+from node.runtime import journal
+from node.runtime.datadir import DataDir
+from node.runtime.overlay import Overlay
+from node.runtime.store import stored
+from node.runtime.tables import CHAIN_BYTES, Tables
+
+
+def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
+    """All logs of the stopped node that has `data_dir`, sorted by partition.
+
+    Raises StorageError if there is no store, if it cannot be opened at all, or if a process has it
+    open.
+    """
+    with DataDir(data_dir, create=False) as dir_:
+        tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
+        with closing(tables):
+            overlay = _replayed(dir_.journal, tables)
+            names = set(tables.ids)
+            for name, log in overlay.logs.items():
+                if log.present is not None:
+                    (names.add if log.present else names.discard)(name)
+            for name in sorted(names):
+                yield _log(tables, overlay, name)
+
+
+def _replayed(path: Path, tables: Tables) -> Overlay:
+    overlay = Overlay()
+    replay = journal.read(path)
+    if replay.generation == tables.number("generation"):
+        for turn in replay.turns:
+            for op in turn:
+                overlay.apply(op)
+    return overlay
+
+
+def _log(tables: Tables, overlay: Overlay, name: str) -> LogDump:
+    start, leo, problem = -1, 0, ""
+    try:
+        for base, head, _ in stored(tables, (overlay,), name, whole=False):
+            start = base if start < 0 else start
+            if len(head) >= CHAIN_BYTES + HEADER.size:
+                leo = base + int(HEADER.unpack_from(head, CHAIN_BYTES)[5])
+    except StorageError as error:
+        problem = str(error)
+
+    def value(key: str) -> bytes | None:
+        found = overlay.values.get(key)
+        return tables.value(key) if found is None else found
+
+    batches = _batches(tables, overlay, name)
+    return log_dump(name, start, leo, value, batches, problem)
+
+
+def _batches(tables: Tables, overlay: Overlay, name: str) -> Iterator[BatchDump]:
+    chain = EMPTY_CHAIN
+    try:
+        for base, both, _ in stored(tables, (overlay,), name, whole=True):
+            one = batch_dump(base, both[:CHAIN_BYTES], both[CHAIN_BYTES:], chain)
+            chain = one.chain
+            yield one
+    except StorageError as error:
+        yield BatchDump(
+            base_offset=-1,
+            count=0,
+            epoch=-1,
+            stored_chain=chain,
+            chain=chain,
+            payload=b"",
+            problem=f"the rest cannot be read: {error}",
+        )

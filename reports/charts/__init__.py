@@ -1,0 +1,1 @@
+"""Drawing: SVG primitives and charts."""

@@ -1,0 +1,216 @@
+"""Latency by outcome, acknowledgements per second, and the longest gaps without any."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup, escape
+
+from reports import wording
+from reports.charts import svg
+from reports.run_page.fault_lanes import Row, Section
+from reports.run_page.model import RunFolder
+from reports.run_page.operations import FAIL, INFO, OK
+
+LATENCY_HEIGHT: Final = 150
+RATE_HEIGHT: Final = 84
+MOST_DOTS: Final = 5_000
+QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The longest time without an acknowledged write; `partition` is "" for all together."""
+
+    partition: str
+    start_us: int
+    end_us: int
+
+    @property
+    def length_us(self) -> int:
+        """How long it lasted."""
+        return self.end_us - self.start_us
+
+
+def gaps(folder: RunFolder) -> dict[str, Gap]:
+    """The longest gap of each partition, and of all together under "".
+
+    Looked for from storm start to the moment the last producer stopped; the time before a
+    partition's first and after its last acknowledgement counts.
+    """
+    ops = folder.operations
+    acked = ops.acked
+    if not acked.any():
+        return {}
+    p = folder.info.phases
+    start = p.storm_us or int(ops.invoked_us.min())
+    stop = p.stop_writing_us or int(ops.completed_us[acked].max())
+    made = {"": _longest("", ops.completed_us[acked], start, stop)}
+    for code, name in enumerate(ops.partitions):
+        times = ops.completed_us[acked & (ops.partition == code)]
+        made[name] = _longest(name, times, start, stop)
+    return made
+
+
+def _longest(partition: str, times: Ints, start: int, stop: int) -> Gap:
+    inside = np.sort(times[(times > start) & (times < stop)])
+    edges = np.concatenate(([start], inside, [max(start, stop)]))
+    widest = int(np.argmax(np.diff(edges)))
+    return Gap(partition, int(edges[widest]), int(edges[widest + 1]))
+
+
+def latency(folder: RunFolder, axis: svg.Axis) -> Section:
+    """Every completed write as a dot over its completion time, log scale; lines for quantiles."""
+    ops = folder.operations
+    done = ops.writes & (ops.completed_us >= 0)
+    rows = np.flatnonzero(
+        done & (ops.completed_us >= axis.start_us) & (ops.completed_us <= axis.end_us)
+    )
+    if not len(rows):
+        return Section("Write latency", (), note="No write was completed in this window.")
+    took = np.maximum(ops.completed_us[rows] - ops.invoked_us[rows], 1)
+    low = math.floor(math.log10(float(took.min())))
+    high = max(low + 1, math.ceil(math.log10(float(took.max())) - 1e-9))
+    y = (LATENCY_HEIGHT - 4) * (1 - (np.log10(took) - low) / (high - low)) + 2
+    x, outcome = axis.units(ops.completed_us[rows]), ops.outcome[rows]
+    body = [svg.path("rule", _rules(low, high))]
+    for code, kind in ((OK, "dot-ok"), (FAIL, "dot-fail"), (INFO, "dot-info")):
+        body += _dots(x[outcome == code], y[outcome == code], kind, folder, len(rows))
+    for name, q in QUANTILES:
+        ok = outcome == OK
+        body.append(svg.path(f"quantile {name}", _quantile(x[ok], y[ok], q)))
+    scale = tuple(
+        (100 * _height(d, low, high) / LATENCY_HEIGHT, _decade(d)) for d in range(low, high + 1)
+    )
+    row = Row("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
+    return Section("Write latency, by outcome", (row,), _LATENCY_LEGEND)
+
+
+def _height(decade: int, low: int, high: int) -> float:
+    return (LATENCY_HEIGHT - 4) * (1 - (decade - low) / (high - low)) + 2
+
+
+def _decade(exponent: int) -> str:
+    """Ten to the `exponent` microseconds, as a short label."""
+    unit, power = (("µs", exponent), ("ms", exponent - 3), ("s", exponent - 6))[
+        min(2, max(0, exponent // 3))
+    ]
+    return f"{10**power:,} {unit}"
+
+
+def _rules(low: int, high: int) -> str:
+    return "".join(f"M0 {_height(d, low, high):.4g}H{svg.UNITS}" for d in range(low, high + 1))
+
+
+def _dots(
+    x: Ints, y: npt.NDArray[np.float64], kind: str, folder: RunFolder, total: int
+) -> list[Markup]:
+    """Dots of one outcome; many are snapped to a raster and each raster point drawn once."""
+    if total <= MOST_DOTS:
+        d = svg.dots(x, np.round(y, 1).tolist())
+    else:
+        folder.notes.add(
+            "Latency dots are snapped to a raster of one to two pixels and drawn once each."
+        )
+        d = _raster(x, np.round(y / 2).astype(np.int64))
+    under = [svg.path(kind, d)]
+    # A smaller dot in the colour of the page over each unknown one makes it a ring.
+    return [*under, svg.path("dot-hole", d)] if kind == "dot-info" else under
+
+
+def _raster(x: Ints, rows: Ints) -> str:
+    """Dots snapped to raster cells (rows are 2 px high); neighbours in a row become one line."""
+    coarse = svg.UNITS // svg.BINS
+    drawn = []
+    for row in np.unique(rows).tolist():
+        cells = np.unique(x[rows == row]) // coarse * coarse
+        low, high = svg.merge(cells, cells, coarse)
+        pairs = zip(low.tolist(), (high - low).tolist(), strict=True)
+        drawn += [f"M{a} {row * 2}h{w}" for a, w in pairs]
+    return "".join(drawn)
+
+
+def _quantile(x: Ints, y: npt.NDArray[np.float64], q: float) -> str:
+    """A quantile of the dots' heights by time bin, as a line that skips thin bins."""
+    if len(x) < 40:
+        return ""
+    bins = min(120, max(10, len(x) // 20))
+    where = x * bins // (svg.UNITS + 1)
+    points: list[str] = []
+    begun = False
+    if np.count_nonzero(np.bincount(where, minlength=bins) >= 4) < 8:
+        return ""
+    for b in range(bins):
+        inside = y[where == b]
+        if len(inside) < 4:
+            begun = False
+            continue
+        at = (b + 0.5) * svg.UNITS / bins
+        points.append(f"{'L' if begun else 'M'}{at:.0f} {np.quantile(inside, 1 - q):.4g}")
+        begun = True
+    return "".join(points)
+
+
+def rate(folder: RunFolder, axis: svg.Axis) -> Section:
+    """Acknowledged writes per second, and where the longest gap was."""
+    ops = folder.operations
+    times = ops.completed_us[ops.acked]
+    times = times[(times >= axis.start_us) & (times <= axis.end_us)]
+    if not len(times):
+        return Section(
+            "Acknowledged writes per second", (), note="No write was acknowledged in this window."
+        )
+    width = max(int(svg.nice_step(axis.length_us / 1e6 / 300) * 1e6), 100_000)
+    width = max(width, 1_000_000) if axis.length_us > 10_000_000 else width
+    # Bins start at storm start, so that the same second is the same bin in every view.
+    first = (axis.start_us - axis.zero_us) // width
+    bins = np.bincount((times - axis.zero_us) // width - first)
+    per_second = bins * (1e6 / width)
+    top = svg.nice_step(float(per_second.max()))
+    points = [
+        (
+            int(axis.units(np.array([axis.zero_us + (first + i) * width]))[0]),
+            RATE_HEIGHT - 2 - (RATE_HEIGHT - 6) * value / top,
+        )
+        for i, value in enumerate([*per_second.tolist(), 0.0])
+    ]
+    outline = svg.steps(points)
+    floor = RATE_HEIGHT - 2
+    body = [
+        svg.path("rule", f"M0 4H{svg.UNITS}M0 {floor}H{svg.UNITS}"),
+        svg.path("area", f"{outline}V{floor}H{points[0][0]}Z"),
+        svg.path("outline", outline),
+    ]
+    drawn = svg.drawing(body, RATE_HEIGHT) + _gap_mark(folder, axis)
+    scale = ((100 * 4 / RATE_HEIGHT, f"{top:,.0f}/s"), (100 * floor / RATE_HEIGHT, "0"))
+    row = Row("", drawn, RATE_HEIGHT, "chart", scale=scale)
+    note = "" if width == 1_000_000 else f"counted in steps of {wording.span(width)}"
+    return Section("Acknowledged writes per second", (row,), note=note)
+
+
+def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:
+    """A bracket over the longest time in which no partition acknowledged anything."""
+    gap = gaps(folder).get("")
+    if gap is None or gap.length_us < 250_000 or not axis.covers(gap.start_us, gap.end_us):
+        return Markup("")
+    text = f"no ack for {wording.span(gap.length_us)}"
+    side = " left" if axis.fraction(gap.start_us) > 0.45 else ""
+    return Markup(
+        f'<span class="gap{side}" style="{axis.place(gap.start_us, gap.end_us)}" '
+        f'title="{escape(f"{text} from {axis.label(gap.start_us)}")}">'
+        f"<em>{escape(text)}</em></span>"
+    )
+
+
+_LATENCY_LEGEND: Final = Markup(
+    '<li><i class="key dot ok"></i>ok</li><li><i class="key dot fail"></i>fail</li>'
+    '<li><i class="key dot info"></i>info</li>'
+    '<li><i class="key line p50"></i>median of ok</li>'
+    '<li><i class="key line p99"></i>99th percentile of ok</li>'
+)

@@ -1,0 +1,1 @@
+"""The message diagram: which message each event is the effect of."""

@@ -1,0 +1,137 @@
+"""The message diagram as inline SVG: a lifeline for each who spoke, time going down, by rows.
+
+Rows stand at equal distances, for what matters is their order; each says its time. An arrow that
+never arrived is crossed out. The drawing has a fixed size and scrolls in its frame on a phone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from reports import wording
+from reports.messages.message_events import Row
+from reports.messages.messages import Exchange
+from reports.run_page.model import RunFolder
+
+ROW: Final = 30
+HEAD: Final = 34
+TIMES: Final = 74
+GAP: Final = 172
+SIDE: Final = 70
+CHARACTER: Final = 6.7
+LONGEST: Final = 64
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """The drawing, what it is about in words, and what it leaves out."""
+
+    drawing: Markup
+    about: str
+    left_out: int
+    recorded: bool
+
+
+def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
+    """Draw an exchange."""
+    at = {name: TIMES + 60 + i * GAP for i, name in enumerate(shown.lifelines)}
+    width = _width(shown, at)
+    height = HEAD + ROW * len(shown.rows) + 12
+    body = [*_lives(shown, at, height)]
+    for i, row in enumerate(shown.rows):
+        y = HEAD + ROW * i + ROW // 2 + 4
+        when = f"{folder.seconds(row.t_us):.3f}"
+        body.append(_text(TIMES - 8, y + 4, when, "when", "end"))
+        body.append(_row(row, at, y, width))
+    label = f"Messages about {shown.about}: the story, as a diagram"
+    drawing = Markup(
+        f'<svg class="sequence" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{escape(label)}">{Markup("").join(body)}</svg>'
+    )
+    return Diagram(drawing, shown.about, shown.left_out, shown.recorded)
+
+
+def _width(shown: Exchange, at: dict[str, int]) -> int:
+    """So wide that every remark beside its lifeline fits."""
+    last = list(at)[-1]
+    ends = [
+        at[row.sender] + 16 + round(len(wording.clip(row.text, LONGEST)) * CHARACTER)
+        for row in shown.rows
+        if row.sender in at and row.receiver not in at and (row.sender != last or len(at) <= 2)
+    ]
+    return max([at[last] + SIDE, *ends])
+
+
+def _lives(shown: Exchange, at: dict[str, int], height: int) -> list[Markup]:
+    """Names, and the line of each life: whole while its process lives, dotted while it is down."""
+    made = []
+    for name, x in at.items():
+        made.append(Markup(f'<rect class="who" x="{x - 30}" y="4" width="60" height="22" rx="4"/>'))
+        made.append(_text(x, 19, wording.clip(name, 9), "who", "middle"))
+        alive, since = name not in shown.down_at_first, 26.0
+        for i, row in enumerate(shown.rows):
+            y = HEAD + ROW * i + ROW / 2 + 4
+            if (row.down == name and alive) or (row.up == name and not alive):
+                made.append(_line(x, since, x, y, "life" if alive else "dead"))
+                alive, since = not alive, y
+        made.append(_line(x, since, x, height - 6, "life" if alive else "dead"))
+    return made
+
+
+def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
+    """An arrow, a remark, or a fault; its tooltip names the line it comes from."""
+    tone = f"{row.tone}{' breaks' if row.breaks else ''}"
+    if row.sender not in at:
+        inside = Markup(
+            f'<rect class="band" x="{TIMES}" y="{y - 10}" width="{width - TIMES - 8}" height="20"/>'
+        ) + _said(TIMES + 8, y + 4, row.text, "start")
+    elif row.receiver not in at or row.receiver == row.sender:
+        x, last = at[row.sender], row.sender == list(at)[-1] and len(at) > 2
+        # There is no room to the right of the last one.
+        said = (
+            _said(x - 9, y + 4, row.text, "end") if last else _said(x + 9, y + 4, row.text, "start")
+        )
+        inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + said
+    else:
+        inside = _arrow(at[row.sender], at[row.receiver], y, row)
+    title = f"{row.text}{f' ({row.raw})' if row.raw else ''}"
+    return Markup(f'<g class="{tone}"><title>{escape(title)}</title>{inside}</g>')
+
+
+def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
+    """From `a` to `b`, its text above it in the middle; crossed out where it never arrived."""
+    way = 1 if b > a else -1
+    end = (a + b) // 2 if row.tone == "lost" else b - way * 2
+    head = Markup("")
+    if row.tone == "lost":
+        head = Markup(
+            f'<path class="cross" d="M{end - 5} {y - 5}l10 10M{end + 5} {y - 5}l-10 10"/>'
+        )
+    else:
+        head = Markup(f'<path class="tip" d="M{end} {y}l{-way * 8} -4v8z"/>')
+    text = _said((a + b) / 2, y - 4, row.text, "middle")
+    return _line(a, y, end, y, "arrow") + head + text
+
+
+def _said(x: float, y: float, text: str, anchor: str) -> Markup:
+    """Text on a ground of its own, so that no lifeline runs through it."""
+    shown = wording.clip(text, LONGEST)
+    wide = len(shown) * CHARACTER
+    left = x - 2 - wide * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+    ground = (
+        f'<rect class="ground" x="{left:.0f}" y="{y - 10:.0f}" width="{wide:.0f}" height="13"/>'
+    )
+    return Markup(ground) + _text(x, y, shown, "said", anchor)
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str) -> Markup:
+    return Markup(
+        f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return Markup(f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>')

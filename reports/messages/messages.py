@@ -1,0 +1,255 @@
+"""Who told whom what about one place in a log: the rows of the message diagram.
+
+Brokers do not record their messages; what a message *did* stands in its receiver's trace. So an
+arrow is drawn from both ends' events, at the moment at which it took effect: a follower's append is
+the answer to its fetch, an acknowledgement the answer to a produce. Messages that met a link rule
+are recorded (`messages.jsonl`), and those that never arrived are crossed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from harness.formats.history import show_value
+from node.formats import trace
+from reports import wording
+from reports.messages.message_events import EXIT, Known, Row, Tone, rows
+from reports.run_page.events import Event
+from reports.run_page.files import Notes, numbered_lines
+from reports.run_page.model import RunFolder
+
+MOST_ROWS: Final = 64
+MOST_TOUCHED: Final = 24
+MARGIN_US: Final = 250_000
+AROUND_US: Final = 1_500_000
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """A line of `messages.jsonl`: a message that met a link rule, and its fate."""
+
+    t_us: int
+    sender: str
+    receiver: str
+    fate: str
+    kind: str = "?"
+    partition: str = ""
+    offset: int = -1
+    hw: int = -1
+    leader_epoch: int = -1
+    term: int = -1
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All rows of one place, oldest first, and whose lifelines they join; `about` says which."""
+
+    partition: str
+    about: str
+    lifelines: tuple[str, ...]
+    rows: tuple[Row, ...]
+    down_at_first: frozenset[str]
+    left_out: int = 0
+    recorded: bool = False
+
+
+class _Place(NamedTuple):
+    partition: str
+    low: int
+    high: int
+    start_us: int
+    end_us: int
+
+
+def exchange(folder: RunFolder) -> Exchange | None:
+    """The diagram of the first finding: of its offset where it names one, else of its time.
+
+    None where nothing was found, or no trace tells of the partition.
+    """
+    place = _place(folder)
+    if place is None:
+        return None
+    # What a client saw in the end belongs to the story, however late it was.
+    heard = [r for r in _heard(folder, place) if r.t_us <= place.end_us or r.tone == "client"]
+    inside = [row for row in heard if row.t_us >= place.start_us]
+    if not any(row.tone in ("data", "client", "control") for row in inside):
+        return None
+    touched = list(_touched(folder, place))
+    inside += [*_faults(folder, place, counted=not touched), *_spread(touched)]
+    inside.sort(key=lambda row: (row.t_us, bool(row.sender)))
+    kept = _kept(inside, _centre(folder, place))
+    where = wording.clip(place.partition, 120)
+    about = f"{where} around the first finding"
+    if place.high > place.low:
+        about = f"offset {place.low:,} of {where}"
+    return Exchange(
+        partition=place.partition,
+        about=about,
+        rows=tuple(kept),
+        lifelines=_lifelines(folder, kept, place.partition),
+        down_at_first=_down(heard, kept[0].t_us),
+        left_out=len(inside) - len(kept),
+        recorded=bool(touched),
+    )
+
+
+def _place(folder: RunFolder) -> _Place | None:
+    """The story's offset and time, else the finding's."""
+    story, told = folder.story, folder.told
+    if story is not None and told:
+        first, last = told[0].t_us, told[-1].t_us
+        return _Place(
+            story.partition, story.offset, story.offset + 1, first - MARGIN_US, last + MARGIN_US
+        )
+    found = next((a for a in folder.anomalies if a.partition and a.t_us >= 0), None)
+    if found is None:
+        return None
+    low, high = (found.offset, found.offset + 1) if found.offset >= 0 else (0, 0)
+    start, end = found.t_us - AROUND_US, found.t_us + AROUND_US
+    return _Place(found.partition, low, high, start, end)
+
+
+def _centre(folder: RunFolder, place: _Place) -> int:
+    """The moment that must be seen."""
+    broke = [s.t_us for s in folder.told if s.breaks]
+    found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
+    return next(iter(broke), min(found, default=place.end_us))
+
+
+def _kept(found: list[Row], centre: int) -> list[Row]:
+    """At most MOST_ROWS: what broke something and what clients saw, then what was nearest."""
+    if len(found) <= MOST_ROWS:
+        return found
+
+    def rank(at: int) -> tuple[bool, int]:
+        row = found[at]
+        return (not (row.breaks or row.tone == "client"), abs(row.t_us - centre))
+
+    return [found[at] for at in sorted(sorted(range(len(found)), key=rank)[:MOST_ROWS])]
+
+
+def _down(heard: Iterable[Row], before_us: int) -> frozenset[str]:
+    """Whose process had ended before the first row."""
+    down: set[str] = set()
+    for row in heard:
+        if row.t_us < before_us:
+            down = (down | {row.down}) - {row.up, ""}
+    return frozenset(down)
+
+
+def _lifelines(folder: RunFolder, shown: Iterable[Row], partition: str) -> tuple[str, ...]:
+    """Clients first, then the replicas, then the controllers; only those that speak."""
+    named = {name for row in shown for name in (row.sender, row.receiver) if name}
+    replicas = folder.info.partitions.get(partition, ()) or folder.info.brokers
+    others = sorted(named - set(replicas), key=_natural)
+    nodes = {*folder.info.brokers, *folder.info.voters}
+    clients = [name for name in others if name not in nodes and name not in folder.info.voters]
+    return (*clients, *replicas, *(name for name in others if name not in clients))
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    digits = "".join(c for c in name if c.isdecimal())[:9]
+    return (name[:1], int(digits or 0), name)
+
+
+def _heard(folder: RunFolder, place: _Place) -> list[Row]:
+    """What traces, exits and clients say, by time."""
+    known = Known(place.low, place.high)
+    told = list(_sends(folder, place))
+    for e, raw in sorted(_events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)):
+        told += rows(known, e, raw)
+    return _addressed(sorted(told, key=lambda row: row.t_us))
+
+
+def _addressed(told: list[Row]) -> list[Row]:
+    """Each produce request goes to the leader that appended next: it was acknowledged, so it got
+    there."""
+    leader, made = "", []
+    for row in reversed(told):
+        if row.text.startswith("appends"):
+            leader = row.sender
+        if row.text.startswith("produce:") and leader:
+            row = replace(row, receiver=leader)
+        made.append(row)
+    return made[::-1]
+
+
+def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:
+    # What cannot be read of a trace is noted by the cluster's story already.
+    unheard = Notes()
+    needles = (partition.encode(), b'"started"', b'"controller"')
+    for file in sorted((folder.path / "trace").glob("*.jsonl")):
+        for number, e in numbered_lines(file, Event, unheard, needles=needles):
+            if e.partition == partition or e.event in (trace.STARTED, trace.CONTROLLER):
+                yield e, f"trace/{file.name}:{number}"
+    for ended in folder.exits:
+        yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by), "exits.jsonl"
+
+
+def _sends(folder: RunFolder, place: _Place) -> Iterator[Row]:
+    """What clients wrote to and read at the place: acknowledgements come from the traces."""
+    for focus in folder.foci:
+        if focus.partition != place.partition or not focus.low <= place.low < focus.high:
+            continue
+        for seen in focus.acked.get(place.low, ()):
+            invoked = folder.operations.invoked(seen.op)
+            if invoked >= 0:
+                text = f"produce: value {show_value(seen.value)}"
+                yield Row(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
+        for seen in [*focus.read.get(place.low, ()), *focus.final.get(place.low, ())]:
+            text = f"reads {show_value(seen.value)} at offset {place.low}"
+            yield Row(
+                seen.t_us,
+                seen.node or seen.client,
+                seen.client if seen.node else "",
+                text,
+                "client",
+                f"operation #{seen.op}",
+            )
+
+
+def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]:
+    """Faults that struck in the window; `counted` says how many messages each dropped."""
+    for fault in folder.faults:
+        if fault.status != "done" or not place.start_us <= fault.start_us <= place.end_us:
+            continue
+        text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
+        if counted and fault.dropped:
+            text += f" ({wording.count(fault.dropped, 'message')} dropped until it ends)"
+        yield Row(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")
+
+
+def _touched(folder: RunFolder, place: _Place) -> Iterator[Row]:
+    """Messages of the partition, or of none, that a link rule touched in the window."""
+    file = folder.path / "messages.jsonl"
+    for number, m in numbered_lines(file, Touched, folder.notes):
+        if m.partition not in ("", place.partition):
+            continue
+        if place.start_us <= m.t_us <= place.end_us:
+            facts = [
+                f"{name} {value}"
+                for name, value in (
+                    ("offset", m.offset),
+                    ("HW", m.hw),
+                    ("epoch", m.leader_epoch),
+                    ("term", m.term),
+                )
+                if value >= 0
+            ]
+            text = f"{m.kind}: {', '.join(facts) or m.fate}"
+            tone: Tone = "lost" if m.fate == "dropped" else "fault"
+            said = text if m.fate == "dropped" else f"{text} ({m.fate})"
+            yield Row(m.t_us, m.sender, m.receiver, said, tone, f"messages.jsonl:{number}")
+
+
+def _spread(found: list[Row]) -> list[Row]:
+    """Of very many alike, the first of each kind and link, and then evenly over all."""
+    first = {(row.sender, row.receiver, row.text.split(":")[0]): row for row in reversed(found)}
+    kept = {id(row) for row in first.values()}
+    rest = [row for row in found if id(row) not in kept]
+    room = max(0, MOST_TOUCHED - len(first))
+    step = max(1, -(-len(rest) // room)) if room else len(rest) + 1
+    return [*first.values(), *rest[::step]]

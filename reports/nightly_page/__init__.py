@@ -1,0 +1,1 @@
+"""The pages of a store: its nightly runs and its list of runs."""

@@ -1,0 +1,101 @@
+"""Curves that the checker counted: what was acknowledged and not yet read, and replication lag.
+
+They come from the tables `unseen` and `lag` (docs/file-formats.md): a row holds until the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from reports.charts import svg
+from reports.run_page.curve_data import Curve
+from reports.run_page.fault_lanes import Row, Section
+from reports.run_page.model import RunFolder
+
+HEIGHT: Final = 46
+MOST_POINTS: Final = 600
+MOST_LINES: Final = 4
+MOST_PARTITIONS: Final = 3
+_AGAIN: Final = "Not counted in this run folder: judge it again."
+
+
+def sections(folder: RunFolder, axis: svg.Axis, first: Iterable[str]) -> list[Section]:
+    """The two sections of the time view; partitions named in `first` come first."""
+    return [_unseen(folder, axis), _lag(folder, axis, list(dict.fromkeys(first)))]
+
+
+def _unseen(folder: RunFolder, axis: svg.Axis) -> Section:
+    title = "Acknowledged and not yet read by anybody"
+    if folder.curves.unseen is None:
+        return Section(title, (), note=_AGAIN)
+    whole = [curve for curve in folder.curves.unseen if curve.name == ""]
+    if not whole:
+        return Section(title, (), note="No write was acknowledged.")
+    last = int(whole[0].values[-1]) if len(whole[0].values) else 0
+    end = "all had been read by the end" if last == 0 else f"{last:,} never read"
+    row = _row("", whole, {"": 0}, axis, f"records; {end}")
+    return Section(title, (row,), note=f"records; {end}")
+
+
+def _lag(folder: RunFolder, axis: svg.Axis, first: list[str]) -> Section:
+    title = "Replication lag"
+    lag = folder.curves.lag
+    if lag is None:
+        return Section(title, (), note=_AGAIN)
+    order = [*(name for name in first if name in lag), *(n for n in sorted(lag) if n not in first)]
+    shown = order[:MOST_PARTITIONS]
+    if len(order) > len(shown):
+        folder.notes.add(
+            f"Replication lag is drawn for {len(shown)} of {len(order):,} partitions: those with "
+            "findings first."
+        )
+    nodes = sorted({curve.name for name in shown for curve in lag[name]})
+    styles = {node: i % MOST_LINES for i, node in enumerate(nodes)}
+    rows = tuple(
+        _row(name, lag[name], styles, axis, f"{name}: records behind the leader") for name in shown
+    )
+    legend = Markup("").join(
+        Markup(f'<li><i class="key line lag{style}"></i>{escape(node)}</li>')
+        for node, style in styles.items()
+    )
+    return Section(title, rows, legend, "records behind the leader")
+
+
+def _row(
+    label: str, curves: Iterable[Curve], styles: dict[str, int], axis: svg.Axis, hint: str
+) -> Row:
+    """Curves over one scale from 0; a line's dashes tell it from the others, not colour alone."""
+    drawn = list(curves)[:MOST_LINES]
+    top = max([1, *(c.highest(axis.start_us, axis.end_us) for c in drawn)])
+    body = [svg.path("rule", f"M0 {HEIGHT - 2}H{svg.UNITS}")]
+    body += [
+        svg.path(f"lag lag{styles[curve.name]}", _staircase(curve, axis, top)) for curve in drawn
+    ]
+    scale = ((16.0, f"{top:,}"),)
+    return Row(label, svg.drawing(body, HEIGHT), HEIGHT, "chart", hint, scale)
+
+
+def _staircase(curve: Curve, axis: svg.Axis, top: int) -> str:
+    """The curve inside the window, with the value that was in force at its start."""
+    before = np.flatnonzero(curve.t_us < axis.start_us)
+    inside = np.flatnonzero((curve.t_us >= axis.start_us) & (curve.t_us <= axis.end_us))
+    rows = np.concatenate((before[-1:], inside))
+    if not len(rows):
+        return ""
+    if len(rows) > MOST_POINTS:
+        rows = _peaks(curve, rows)
+    xs = axis.units(curve.t_us[rows]).tolist()
+    ys = (HEIGHT - 2 - (HEIGHT - 8) * curve.values[rows] / top).tolist()
+    return svg.steps([*zip(xs, ys, strict=True), (svg.UNITS, ys[-1])])
+
+
+def _peaks(curve: Curve, rows: svg.Ints) -> svg.Ints:
+    """Of too many points the highest and the last of each stretch: no peak is lost."""
+    kept: list[int] = []
+    for part in np.array_split(rows, MOST_POINTS // 2):
+        kept += [int(part[int(np.argmax(curve.values[part]))]), int(part[-1])]
+    return np.array(sorted(set(kept)), dtype=np.int64)

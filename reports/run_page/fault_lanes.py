@@ -1,0 +1,204 @@
+"""The upper part of the time view: phases, findings, and the faults as executed, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from checker.formats.verdict import Verdict
+from reports import wording
+from reports.charts import svg
+from reports.run_page.cluster import Up
+from reports.run_page.faults import Executed
+from reports.run_page.model import RunFolder
+
+MOST_BARS: Final = 400
+MOST_SHADES: Final = 200
+LANE_HEIGHT: Final = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the time view: a label in the gutter, a drawing in the track (CSS px high)."""
+
+    label: str
+    body: Markup
+    height: int
+    kind: str = ""
+    hint: str = ""
+    scale: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled group of rows; `legend` names its shapes and colours."""
+
+    title: str
+    rows: tuple[Row, ...]
+    legend: Markup = field(default_factory=Markup)
+    note: str = ""
+
+
+def phases(folder: RunFolder, axis: svg.Axis) -> Row:
+    """The phases of the run as a band: start, storm, recovery, final reads."""
+    p = folder.info.phases
+    marks = [
+        (p.start_us, "start-up", ""),
+        (p.storm_us, "storm", "storm"),
+        (p.heal_us, "healed", "heal"),
+        (p.recovered_us, "recovered", "heal"),
+        (p.final_us, "final reads", "final"),
+    ]
+    known = sorted((m for m in marks if m[0]), key=lambda mark: mark[0])
+    body = []
+    for i, (start, name, kind) in enumerate(known):
+        end = known[i + 1][0] if i + 1 < len(known) else max(folder.last_us, start)
+        if axis.covers(start, end):
+            title = f"{name} from {axis.label(start)}, {wording.span(end - start)}"
+            # A name that would be cut is left to the tooltip.
+            fits = axis.fraction(end) - axis.fraction(start) > 0.008 * len(name)
+            body.append(_box(f"phase {kind}", axis, start, end, name if fits else "", title))
+    return Row("phase", Markup("").join(body), LANE_HEIGHT, "phases")
+
+
+def findings(folder: RunFolder, axis: svg.Axis) -> Row | None:
+    """A numbered flag for every anomaly with a known time, linked to its text."""
+    flags = [
+        (number, anomaly)
+        for number, anomaly in enumerate(folder.anomalies[:60], 1)
+        if anomaly.t_us >= 0 and axis.covers(anomaly.t_us)
+    ]
+    if not flags:
+        return None
+    room = axis.length_us // 16
+    lanes = svg.pack(flags, lambda flag: (flag[1].t_us, flag[1].t_us), room)
+    body = []
+    for level, lane in enumerate(lanes[:6]):
+        for number, anomaly in lane:
+            kind = "flag" if anomaly.verdict is Verdict.INVALID else "flag allowed"
+            title = f"{anomaly.name} {anomaly.partition} at {axis.label(anomaly.t_us)}"
+            body.append(
+                Markup(
+                    f'<a class="{kind}" href="#anomaly-{number}" title="{escape(title)}" '
+                    f'style="{axis.place(anomaly.t_us)};top:{level * LANE_HEIGHT + 2}px">'
+                    f"{number}</a>"
+                )
+            )
+    return Row("finding", Markup("").join(body), LANE_HEIGHT * min(6, len(lanes)), "findings")
+
+
+def fault_section(folder: RunFolder, axis: svg.Axis) -> Section:
+    """Lanes of the nodes (processes and what hit them), then lanes of the faults on links."""
+    done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
+    rows: list[Row] = []
+    nodes = (*folder.info.brokers, *folder.info.voters) or tuple(
+        sorted({up.node for up in folder.cluster.processes})
+    )
+    drawn = 0
+    for node in nodes[:24]:
+        own = [f for f in done if f.on_process and node in f.nodes]
+        rows.append(_node_row(folder, axis, node, own[: MOST_BARS - drawn]))
+        drawn += min(len(own), MOST_BARS - drawn)
+    known = set(nodes[:24])
+    links = [f for f in done if not f.on_process or not known & set(f.nodes)]
+    rows += _link_rows(axis, links[: max(0, MOST_BARS - drawn)])
+    drawn += min(len(links), max(0, MOST_BARS - drawn))
+    total = sum(len(f.nodes) if f.on_process else 1 for f in done)
+    if total > drawn:
+        folder.notes.add(
+            f"The lanes show {drawn:,} of {total:,} fault bars; the shading shows all of them."
+        )
+    note = "" if done else "No fault was active in this window."
+    return Section("Faults as executed", tuple(rows), _legend(done), note)
+
+
+def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> Row:
+    """One node: a thin line while its process lives, a box for each fault on it."""
+    lanes = svg.pack(own, lambda f: (f.start_us, f.end_us)) or [[]]
+    height = LANE_HEIGHT * len(lanes)
+    ups = [up for up in folder.cluster.processes if up.node == node and up.end_us > up.start_us]
+    body = [svg.drawing([_life(ups, axis)], height)]
+    for level, lane in enumerate(lanes):
+        body += [_bar(fault, axis, level) for fault in lane]
+    for up in ups:
+        if up.exit and not up.exit.expected and axis.covers(up.end_us):
+            title = f"{node} ended by itself at {axis.label(up.end_us)}, code {up.exit.code}"
+            body.append(
+                Markup(
+                    f'<i class="crash" style="{axis.place(up.end_us)}" title="{escape(title)}">'
+                    "✗</i>"
+                )
+            )
+    return Row(node, Markup("").join(body), height, "lane")
+
+
+def _life(ups: list[Up], axis: svg.Axis) -> Markup:
+    """The thin line that says: this process was alive."""
+    shown = [up for up in ups if axis.covers(up.start_us, up.end_us)]
+    start = axis.units(np.array([up.start_us for up in shown], dtype=np.int64))
+    end = axis.units(np.array([up.end_us for up in shown], dtype=np.int64))
+    return svg.path("life", svg.bars(start, end, LANE_HEIGHT / 2))
+
+
+def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[Row]:
+    """Faults on links, packed into as few rows as need be."""
+    rows = []
+    for i, lane in enumerate(svg.pack(faults, lambda f: (f.start_us, f.end_us), 1)):
+        body = Markup("").join(_bar(fault, axis, 0) for fault in lane)
+        rows.append(Row("" if i else "links", body, LANE_HEIGHT, "lane"))
+    return rows
+
+
+def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
+    """A fault's box from injection to undoing: letter, kind, victim."""
+    text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
+    start, end = fault.start_us, fault.end_us
+    kind = f"fault f-{fault.what}" + (" instant" if fault.what in wording.INSTANT else "")
+    return Markup(
+        f'<a class="{escape(kind)}" href="#fault-{fault.index}" '
+        f'title="{escape(wording.clip(fault.title(axis.zero_us), 300))}" '
+        f'style="{axis.place(start, end)};top:{level * LANE_HEIGHT + 2}px">'
+        f"<b>{fault.letter}</b> {escape(wording.clip(text, 80))}</a>"
+    )
+
+
+def _box(kind: str, axis: svg.Axis, start: int, end: int, text: str, title: str) -> Markup:
+    return Markup(
+        f'<span class="{kind}" style="{axis.place(start, end)}" title="{escape(title)}">'
+        f"{escape(text)}</span>"
+    )
+
+
+def _legend(faults: Iterable[Executed]) -> Markup:
+    kinds = {f.what: f.letter for f in faults}
+    items = [
+        Markup(f'<li><i class="key f-{escape(what)}">{letter}</i>{escape(what)}</li>')
+        for what, letter in kinds.items()
+    ]
+    if items:
+        items.append(Markup('<li><i class="key line life"></i>process alive</li>'))
+    return Markup("").join(items)
+
+
+def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
+    """Bands behind the whole view, one for each fault; merged by kind when there are many."""
+    done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
+    made = []
+    for kind, own in (
+        ("process", [f for f in done if f.on_process and f.what not in wording.INSTANT]),
+        ("link", [f for f in done if not f.on_process]),
+    ):
+        spans = [(f.start_us, f.end_us) for f in own]
+        if len(spans) > MOST_SHADES:
+            starts = np.array([a for a, _ in sorted(spans)], dtype=np.int64)
+            ends = np.array([b for _, b in sorted(spans)], dtype=np.int64)
+            low, high = svg.merge(starts, ends, axis.length_us // MOST_SHADES)
+            spans = list(zip(low.tolist(), high.tolist(), strict=True))
+        made += [
+            Markup(f'<i class="shade {kind}" style="{axis.place(a, b)}"></i>') for a, b in spans
+        ]
+    return Markup("").join(made)

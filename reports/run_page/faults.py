@@ -1,0 +1,273 @@
+"""The faults of a run as executed: the lines of `faults.jsonl` joined into one value a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from nemesis.formats.schedule import Fault
+from reports import wording
+
+Status = Literal["done", "skipped", "missed", "waiting"]
+
+# One letter a kind, drawn on its bar: colour alone never carries the meaning.
+LETTERS: Final = {
+    "kill": "K",
+    "restart": "S",
+    "pause": "P",
+    "resume": "U",
+    "cut": "C",
+    "isolate": "I",
+    "bridge": "B",
+    "ring": "R",
+    "delay": "D",
+    "loss": "L",
+    "link": "M",
+    "power-cut": "X",
+    "break": "T",
+    "release": "E",
+    "stop": "H",
+    "upgrade": "V",
+    "elect-preferred": "F",
+    "elect-unclean": "N",
+    "reassign": "A",
+    "set-min-isr": "Q",
+}
+ON_PROCESSES: Final = frozenset(
+    {"kill", "power-cut", "stop", "restart", "upgrade", "pause", "resume"}
+)
+
+
+class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `faults.jsonl`; docs/file-formats.md says what each field means."""
+
+    fault: int
+    action: str = ""
+    what: str = ""
+    t_us: int = 0
+    done_us: int = 0
+    on: str = ""
+    nodes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    detail: str = ""
+    dropped: int = 0
+    delayed: int = 0
+    duplicated: int = 0
+    stopped: int = 0
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One fault of the run. Times are monotonic microseconds; `end_us` is when it was undone.
+
+    `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
+    not reached before the run ended. `touched` is False when a link fault met no message, None
+    where nobody counted. `asked` is the schedule's fault, None when the schedule is unreadable.
+    """
+
+    index: int
+    what: str
+    status: Status
+    on: str = ""
+    start_us: int = 0
+    end_us: int = 0
+    nodes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    detail: str = ""
+    dropped: int = 0
+    delayed: int = 0
+    duplicated: int = 0
+    stopped: int = 0
+    touched: bool | None = None
+    healed: bool = False
+    asked: Fault | None = field(default=None, repr=False)
+
+    @property
+    def letter(self) -> str:
+        """The one letter that stands for its kind on the time view."""
+        return LETTERS.get(self.what, "?")
+
+    @property
+    def on_process(self) -> bool:
+        """Whether it hits processes; otherwise it hits links."""
+        return self.what in ON_PROCESSES
+
+    @property
+    def took_effect(self) -> bool:
+        """Injected, and for a link fault not known to have met no message at all."""
+        return self.status == "done" and self.touched is not False
+
+    @property
+    def victims(self) -> str:
+        """Whom it hit: the nodes, or the links with arrows (`n1 ⇄ n2`)."""
+        if self.on_process or not self.links:
+            return wording.listing(self.nodes) or wording.target(self.on)
+        return wording.listing(_arrows(self.links))
+
+    @property
+    def short_victims(self) -> str:
+        """Whom it hit, as it fits a bar: an isolated node alone, without its links."""
+        return wording.listing(self.nodes) if self.what == "isolate" else self.victims
+
+    def title(self, zero_us: int) -> str:
+        """One line for a tooltip."""
+        return f"{self.what} {self.victims}: {self.times(zero_us)}"
+
+    def times(self, zero_us: int) -> str:
+        """When it really acted, in seconds since storm start."""
+        start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
+        if self.what in wording.INSTANT:
+            return start
+        end = f"{(self.end_us - zero_us) / 1e6:.3f} s"
+        left = "" if self.healed else ", never undone"
+        return f"{start} to {end} ({wording.span(self.end_us - self.start_us)}{left})"
+
+    def effect(self) -> str:
+        """What came of it, in words."""
+        if self.status == "skipped":
+            return f"Skipped: {self.detail or 'it found no target'}."
+        if self.status == "missed":
+            return f"Missed: {self.detail or 'its trigger never came'}."
+        if self.status == "waiting":
+            return "Not reached before the run ended."
+        if self.on_process:
+            return f"Took effect{f': {self.detail}' if self.detail else ''}."
+        if self.touched is None and not self.links:
+            return f"Took effect{f': {self.detail}' if self.detail else ''}."
+        if self.touched is None:
+            return f"Links changed{f': {self.detail}' if self.detail else ''}."
+        if self.stopped:
+            return f"{wording.count(self.stopped, 'process', 'processes')} stopped there."
+        if not self.touched:
+            return "No message was affected." if self.links else "No process came to it."
+        parts = []
+        if self.dropped:
+            parts.append(f"{wording.count(self.dropped, 'message')} dropped")
+        if self.delayed:
+            parts.append(f"{wording.count(self.delayed, 'message')} delayed")
+        if self.duplicated:
+            parts.append(f"{wording.count(self.duplicated, 'message')} duplicated")
+        return f"{' and '.join(parts)}."
+
+
+def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
+    """Directed links as text; a pair that exists in both directions becomes one `a ⇄ b`."""
+    pairs = list(dict.fromkeys(links))
+    both = set(pairs)
+    if len(pairs) > 2 and all((b, a) in both for a, b in pairs):
+        shared = set.intersection(*({a, b} for a, b in pairs))
+        if len(shared) == 1:
+            hub = shared.pop()
+            others = sorted({node for pair in pairs for node in pair} - {hub}, key=_by_number)
+            more = f" and {len(others) - 7} more" if len(others) > 8 else ""
+            return [f"{hub} ⇄ {', '.join(others[:7] if more else others)}{more}"]
+    made: list[str] = []
+    for a, b in pairs:
+        if (b, a) not in both:
+            made.append(f"{a} → {b}")
+        elif f"{b} ⇄ {a}" not in made:
+            made.append(f"{a} ⇄ {b}")
+    return made
+
+
+def _by_number(node: str) -> tuple[str, int, str]:
+    """The order of node names: brokers, clients and voters apart, c2 before c10."""
+    digits = "".join(c for c in node if c.isdecimal())[:9]
+    return (node[:1].replace("c", "~"), int(digits or 0), node)
+
+
+def join(
+    lines: Iterable[FaultLine],
+    asked: tuple[Fault, ...],
+    restarts: Mapping[str, list[int]],
+    last_us: int,
+) -> tuple[Executed, ...]:
+    """Join the lines of each fault, in schedule order.
+
+    `asked` are the schedule's faults, `restarts` when each node's processes began (a kill ends
+    when its victim is up again, whoever restarted it), `last_us` the end of the run.
+    """
+    by_fault: dict[int, list[FaultLine]] = {}
+    for line in lines:
+        by_fault.setdefault(line.fault, []).append(line)
+    everything_healed = [x.done_us or x.t_us for x in by_fault.pop(-1, ()) if x.action == "heal"]
+    made = []
+    for index in sorted(by_fault.keys() | set(range(len(asked)))):
+        wanted = asked[index] if index < len(asked) else None
+        made.append(
+            _join_one(index, by_fault.get(index, []), wanted, restarts, everything_healed, last_us)
+        )
+    return tuple(made)
+
+
+def _join_one(
+    index: int,
+    lines: list[FaultLine],
+    asked: Fault | None,
+    restarts: Mapping[str, list[int]],
+    all_healed: list[int],
+    last_us: int,
+) -> Executed:
+    what = next((x.what for x in lines if x.what), "")
+    if not what and asked is not None:
+        what = str(asked.__struct_config__.tag)
+    on = next((x.on for x in lines if x.on), "") or getattr(asked, "on", "")
+    inject = next((x for x in lines if x.action == "inject"), None)
+    refused = next((x for x in lines if x.action in ("skipped", "missed")), None)
+    if inject is None:
+        status: Status = "waiting"
+        if refused is not None:
+            status = "skipped" if refused.action == "skipped" else "missed"
+        at = refused.t_us if refused else 0
+        return Executed(
+            index=index,
+            what=what or "?",
+            status=status,
+            on=on,
+            start_us=at,
+            end_us=at,
+            detail=refused.detail if refused else "",
+            asked=asked,
+        )
+    effects = [x for x in lines if x.action == "effect"]
+    dropped, delayed = sum(x.dropped for x in effects), sum(x.delayed for x in effects)
+    duplicated, stopped = sum(x.duplicated for x in effects), sum(x.stopped for x in effects)
+    start = inject.t_us
+    ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
+    ends += [t for t in all_healed if t >= start]
+    if what in ("kill", "power-cut", "stop"):
+        # Whoever restarted them: a kill is over when all its victims are up again.
+        ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
+        ends = [max(ups)] if ups and all(ups) else ends
+    if what in wording.INSTANT:
+        ends = [inject.done_us or start]
+    return Executed(
+        index=index,
+        what=what or "?",
+        status="done",
+        on=on,
+        start_us=start,
+        end_us=max(start, min(ends, default=max(last_us, start))),
+        nodes=inject.nodes,
+        links=inject.links,
+        detail=inject.detail,
+        dropped=dropped,
+        delayed=delayed,
+        duplicated=duplicated,
+        stopped=stopped,
+        healed=bool(ends),
+        asked=asked,
+        touched=(dropped + delayed + duplicated + stopped > 0) if effects else None,
+    )
+
+
+def sentence(fault: Executed, zero_us: int) -> str:
+    """One fault as a sentence: what was asked, whom it hit, when, and what came of it."""
+    head = wording.intent(fault.asked) if fault.asked else f"{fault.what.capitalize()} {fault.on}"
+    wanted = f" {wording.asked(fault.asked)}" if fault.asked else ""
+    if fault.status != "done":
+        return f"{head}{wanted}. {fault.effect()}"
+    return f"{head}{wanted}: hit {fault.victims}, {fault.times(zero_us)}. {fault.effect()}"

@@ -1,0 +1,334 @@
+"""What stands above everything else: verdict, sentence, trust badges, facts, commands.
+
+Shared by the page and by the terminal summary, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+from checker.formats.verdict import PropertyResult, Verdict
+from reports import wording
+from reports.charts.charts import gaps
+from reports.run_page.model import SEVERITY, RunFolder
+from reports.run_page.operations import FAIL, INFO, OK
+
+Mood = Literal["good", "bad", "unsure", "plain"]
+
+
+@dataclass(frozen=True)
+class Badge:
+    """One sign of trust (or of none): a name, a short value, a sentence."""
+
+    name: str
+    value: str
+    detail: str
+    mood: Mood
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line to copy, and what it does."""
+
+    does: str
+    line: str
+
+
+def sentence(folder: RunFolder) -> str:
+    """The verdict in one sentence: the checker's, or why there is none."""
+    if folder.result is not None:
+        return wording.clip(folder.result.sentence) or _bare(folder.verdict)
+    recorded = len(folder.operations)
+    what = wording.count(recorded, "operation") if recorded else "no operation"
+    what = "a history in tables" if folder.in_tables else what
+    last = f" up to {folder.seconds(folder.operations.last_us()):.1f} s" if recorded else ""
+    unreadable = (folder.path / "results.json").exists()
+    if unreadable:
+        return "No verdict: results.json cannot be read; judge the run again."
+    match folder.info.state:
+        case "running":
+            return (
+                "No verdict: the harness ended while the run was going on (killed, or still "
+                f"running); {what} was recorded{last}."
+            ).replace("operations was", "operations were")
+        case "interrupted":
+            return f"No verdict yet: the run was interrupted; it left {what}{last}."
+        case "finished":
+            return f"No verdict yet: the run finished with {what}, and nobody has judged it."
+    return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
+
+
+def cause(folder: RunFolder) -> str:
+    """The steps of the story that broke something, else those that cut the record away; "" where
+    there is no such story."""
+    broke = [s for s in folder.told if s.breaks]
+    # Of what was only read nobody promised more; where it went is told all the same.
+    broke = broke or [s for s in folder.told if s.kind == "truncated"]
+    said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
+    return "; then ".join(said) + "." if said else ""
+
+
+def _bare(verdict: Verdict) -> str:
+    """A sentence for a result that came without one."""
+    return {
+        Verdict.VALID: "Every property that was checked held.",
+        Verdict.INVALID: "At least one property was broken.",
+        Verdict.UNKNOWN: "The run could not be judged.",
+        Verdict.NOT_EXERCISED: "The run proves nothing: its faults or its clients did too little.",
+    }[verdict]
+
+
+def badges(folder: RunFolder) -> list[Badge]:
+    """Harness clean, faults took effect, exercised, acknowledged operations."""
+    return [
+        _harness(folder),
+        *_crashes(folder),
+        _faults(folder),
+        _exercised(folder),
+        _acked(folder),
+        _gap(folder),
+        *_control(folder),
+        *_again(folder),
+    ]
+
+
+def _harness(folder: RunFolder) -> Badge:
+    problems = [*folder.info.problems, *(folder.result.problems if folder.result else ())]
+    if problems:
+        return Badge("Harness", wording.count(len(problems), "problem"), problems[0], "bad")
+    if folder.info.state != "finished":
+        state = folder.info.state or "unknown"
+        return Badge("Harness", "not finished", f"The run's state is '{state}'.", "unsure")
+    return Badge("Harness", "clean", "The run finished, without a problem of the harness.", "good")
+
+
+def _crashes(folder: RunFolder) -> list[Badge]:
+    """A badge for processes that ended unasked; none when every end is explained."""
+    crashed = [x for x in folder.exits if not x.expected]
+    if not crashed:
+        return []
+    names = wording.listing(sorted({x.node for x in crashed}))
+    return [
+        Badge("Processes", f"{len(crashed)} ended unasked", f"Nobody asked {names} to end.", "bad")
+    ]
+
+
+def _faults(folder: RunFolder) -> Badge:
+    faults = folder.faults
+    if not faults:
+        return Badge("Faults", "none", "The schedule holds no fault.", "plain")
+    took = sum(f.took_effect for f in faults)
+    left = {
+        "skipped": sum(f.status == "skipped" for f in faults),
+        "missed": sum(f.status == "missed" for f in faults),
+        "not reached": sum(f.status == "waiting" for f in faults),
+        "met no message": sum(f.touched is False for f in faults),
+    }
+    rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
+    drawn = folder.schedule is not None and folder.schedule.drawn
+    enough = took == len(faults) or (drawn and took * 2 >= len(faults))
+    return Badge(
+        "Faults took effect",
+        f"{took} of {len(faults)}",
+        f"The others: {rest}." if rest else "All of them.",
+        "good" if enough else "unsure",
+    )
+
+
+def _exercised(folder: RunFolder) -> Badge:
+    if folder.result is None:
+        return Badge("Exercised", "not judged", "No verdict was written.", "unsure")
+    found = next((p for p in folder.result.properties if "exercise" in p.property), None)
+    if found is None:
+        poor = folder.verdict is Verdict.NOT_EXERCISED
+        return Badge(
+            "Exercised",
+            "no" if poor else "not stated",
+            "The checker does not say more.",
+            "unsure" if poor else "plain",
+        )
+    good = found.verdict is Verdict.VALID
+    return Badge(
+        "Exercised",
+        "yes" if good else "no",
+        wording.clip(found.reason, 240) or "Faults and clients did enough.",
+        "good" if good else "unsure",
+    )
+
+
+def _acked(folder: RunFolder) -> Badge:
+    if folder.in_tables:
+        return _acked_by_measures(folder)
+    ops = folder.operations
+    acked = ops.acked
+    records = int(ops.count[acked].sum())
+    by = [int((ops.outcome == code).sum()) for code in (OK, FAIL, INFO)]
+    return Badge(
+        "Acknowledged writes",
+        f"{int(acked.sum()):,}",
+        f"{wording.count(records, 'record')}; of all {len(ops):,} operations "
+        f"{by[0]:,} ok, {by[1]:,} fail, {by[2]:,} info.",
+        "plain" if acked.any() else "unsure",
+    )
+
+
+def _acked_by_measures(folder: RunFolder) -> Badge:
+    """What the checker counted, where this page reads no operations."""
+    records = folder.result.measures.get("acked_records") if folder.result else None
+    value = wording.count(records, "record") if isinstance(records, int) else "not counted"
+    return Badge(
+        "Acknowledged writes",
+        value,
+        "As the checker counted; the history is kept as tables only.",
+        "plain",
+    )
+
+
+def _gap(folder: RunFolder) -> Badge:
+    if folder.in_tables:
+        return Badge("Longest gap", "not drawn", "The history is kept as tables only.", "plain")
+    found = gaps(folder)
+    if not found:
+        return Badge("Longest gap", "–", "No write was acknowledged.", "unsure")
+    worst = max(found.values(), key=lambda gap: gap.length_us)
+    alone = worst.partition == "" or len(found) == 2
+    together = (
+        "" if alone else (f"; all partitions together at most {wording.span(found[''].length_us)}")
+    )
+    return Badge(
+        "Longest gap",
+        wording.span(worst.length_us),
+        f"{worst.partition or 'The cluster'} acknowledged nothing from "
+        f"{folder.seconds(worst.start_us):.1f} s{together}.",
+        "plain",
+    )
+
+
+def _control(folder: RunFolder) -> list[Badge]:
+    """How the nearest correct protocol fares under the schedule of a failure."""
+    if folder.verdict is not Verdict.INVALID:
+        return []
+    pair = folder.control
+    if pair is None or pair.control is None or pair.as_it_is is None:
+        return [Badge("Control", "not run", "See 'What it takes'.", "plain")]
+    both = not pair.control.broken and pair.as_it_is.verdict == "invalid"
+    return [
+        Badge(
+            "Control",
+            f"{pair.control.name}: {pair.control.verdict}",
+            pair.says("invalid"),
+            "good" if both else "unsure",
+        )
+    ]
+
+
+def _again(folder: RunFolder) -> list[Badge]:
+    """Whether a simulated run came out the same when it was made again; only when that is known."""
+    if folder.control is None or folder.control.same_again is None:
+        return []
+    if folder.control.same_again:
+        return [
+            Badge(
+                "Deterministic",
+                "yes",
+                "Run again, it left the same operations, faults and traces, byte for byte.",
+                "good",
+            )
+        ]
+    return [
+        Badge(
+            "Deterministic",
+            "no",
+            "Run again, it left other operations, faults or traces: "
+            "other code, or a bug of the simulator.",
+            "bad",
+        )
+    ]
+
+
+def facts(folder: RunFolder) -> list[tuple[str, str]]:
+    """The run's identity: (name, value) pairs."""
+    info, schedule = folder.info, folder.schedule
+    bugs = info.bugs or (schedule.cluster.bugs if schedule else ())
+    cluster = schedule.cluster if schedule else None
+    digest = info.schedule_digest or (schedule.digest() if schedule else "")
+    made = [
+        ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
+        ("bugs", ", ".join(bugs) or "none"),
+        ("seed", "unknown" if info.seed is None else str(info.seed)),
+        ("schedule", digest or "unknown"),
+        ("duration", _duration(folder)),
+    ]
+    if cluster:
+        shape = (
+            f"{wording.count(cluster.brokers, 'broker')}, "
+            f"{wording.count(cluster.voters, 'voter')}, "
+            f"{wording.count(cluster.partitions, 'partition')}"
+        )
+        made.append(("cluster", shape))
+        made.append(
+            (
+                "replication",
+                f"factor {cluster.replication_factor}, min ISR {cluster.min_isr}, "
+                f"flush {cluster.flush}",
+            )
+        )
+    if info.epoch_us > 0 and info.phases.start_us:
+        # A number no calendar knows is left out.
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            started = info.epoch_us + (info.phases.start_us - info.monotonic_us)
+            when = datetime.datetime.fromtimestamp(started / 1e6, tz=datetime.UTC)
+            made.append(("started", when.strftime("%Y-%m-%d %H:%M:%S UTC")))
+    return made
+
+
+def _duration(folder: RunFolder) -> str:
+    p = folder.info.phases
+    start = p.start_us or folder.zero_us
+    end = p.end_us or folder.last_us
+    if end <= start:
+        return "nothing happened"
+    whole = wording.span(end - start)
+    if p.storm_us and p.heal_us:
+        return f"{whole} (storm {wording.span(p.heal_us - p.storm_us)})"
+    return whole
+
+
+def commands(folder: RunFolder) -> list[Command]:
+    """The lines that replay the run, judge it again and build this page again.
+
+    A history that another tool recorded has no schedule: only that tool can run it again.
+    """
+    where = shlex.quote(folder.folder)
+    alien = folder.info.world == "simulated" or bool(folder.info.source)
+    made = [] if alien else [_again_for_real(folder, where)]
+    if folder.schedule is not None:
+        how = "run it again, the same step by step" if not made else "the same simulated, in steps"
+        made.append(Command(how, f"floodmark replay {where} --trace"))
+    if folder.origin is not None:
+        shrunk = shlex.quote(f"{folder.folder}/finding")
+        if folder.info.world != "simulated":
+            made.append(Command("the shrunk schedule, simulated", f"floodmark replay {shrunk}"))
+        if folder.origin.for_real:
+            line = f"floodmark replay {shrunk} --world real --times 10"
+            made.append(Command("the shrunk schedule, real", line))
+    return [
+        *made,
+        Command("judge what was recorded again", f"floodmark check {where}"),
+        Command("build this page again", f"floodmark report {where}"),
+    ]
+
+
+def _again_for_real(folder: RunFolder, where: str) -> Command:
+    line = folder.info.replay or f"floodmark run --schedule {where}"
+    return Command("run the same storm again", line)
+
+
+def properties(folder: RunFolder) -> list[PropertyResult]:
+    """The checker's table, worst first and otherwise in its own order."""
+    found = folder.result.properties if folder.result else ()
+    return sorted(found, key=lambda p: SEVERITY.index(p.verdict))

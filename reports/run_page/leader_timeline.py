@@ -1,0 +1,153 @@
+"""The leader strip: for each partition, who led in which epoch, who was in sync, and the HW."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from checker.formats.verdict import Verdict
+from reports import wording
+from reports.charts import svg
+from reports.charts.charts import Gap, gaps
+from reports.run_page.cluster import PartitionStory, Reign
+from reports.run_page.fault_lanes import Row, Section
+from reports.run_page.model import RunFolder
+from reports.theme import EPOCH_COLOURS
+
+REPLICA_HEIGHT: Final = 14
+HW_HEIGHT: Final = 24
+MOST_PARTITIONS: Final = 6
+MOST_BOXES: Final = 120
+MOST_CUTS: Final = 40
+SHORTEST_GAP_US: Final = 1_000_000
+
+
+def sections(folder: RunFolder, axis: svg.Axis) -> list[Section]:
+    """A section for each partition shown: those with findings first, then the most contested."""
+    stories = folder.cluster.partitions
+    if not stories:
+        return []
+    found = [a.partition for a in folder.anomalies if a.partition in stories]
+    contested = sorted(stories, key=lambda name: (-stories[name].leader_changes, name))
+    chosen = list(dict.fromkeys([*found, *contested]))[:MOST_PARTITIONS]
+    if len(stories) > len(chosen):
+        folder.notes.add(
+            f"The leader strip shows {len(chosen)} of {len(stories):,} partitions: those with "
+            "findings, then those with most changes of leader."
+        )
+    longest = gaps(folder)
+    controllers = folder.cluster.controllers
+    made = []
+    if len(controllers) > 1:
+        made.append(_controller_section(axis, controllers))
+    broke = [a.partition for a in folder.anomalies if a.verdict is Verdict.INVALID]
+    shown = sorted(chosen, key=lambda name: (name not in broke, name))
+    made += [_partition(folder, axis, stories[name], longest.get(name)) for name in shown]
+    return made
+
+
+def _controller_section(axis: svg.Axis, controllers: tuple[Reign, ...]) -> Section:
+    body = Markup("").join(
+        _box(axis, r, f"{r.node} t{r.epoch}", f"{r.node} is controller in term {r.epoch}")
+        for r in controllers[:MOST_BOXES]
+        if axis.covers(r.start_us, r.end_us)
+    )
+    return Section("Controller", (Row("active", body, REPLICA_HEIGHT, "replica"),))
+
+
+def _partition(
+    folder: RunFolder, axis: svg.Axis, story: PartitionStory, gap: Gap | None
+) -> Section:
+    nodes = folder.info.partitions.get(story.name, ()) or tuple(
+        sorted({reign.node for reign in story.reigns})
+    )
+    rows = [_replica(folder, axis, story, node) for node in nodes[:9]]
+    rows.append(_hw(axis, story, gap))
+    changes = wording.count(story.leader_changes, "change of leader", "changes of leader")
+    note = changes
+    if gap and gap.length_us >= SHORTEST_GAP_US:
+        note += f"; longest time without an acknowledged write {wording.span(gap.length_us)}"
+    return Section(story.name, tuple(rows), note=note)
+
+
+def _replica(folder: RunFolder, axis: svg.Axis, story: PartitionStory, node: str) -> Row:
+    """One replica: a box while it leads (its own belief), a line while it is in sync."""
+    inside = [x for x in story.in_sync if node in x.isr and axis.covers(x.start_us, x.end_us)]
+    start = axis.units(np.array([x.start_us for x in inside], dtype=np.int64))
+    end = axis.units(np.array([x.end_us for x in inside], dtype=np.int64))
+    low, high = svg.merge(start, end, svg.UNITS // svg.BINS // 2)
+    body = svg.drawing(
+        [svg.path("insync", svg.bars(low, high, REPLICA_HEIGHT / 2))], REPLICA_HEIGHT
+    )
+    leads = [
+        r
+        for r in story.reigns
+        if r.node == node and r.role == "leader" and axis.covers(r.start_us, r.end_us)
+    ]
+    if len(leads) > MOST_BOXES:
+        folder.notes.add(
+            f"{story.name}: {node} took leadership {len(leads):,} times; the {MOST_BOXES} longest "
+            "reigns are shown."
+        )
+        leads = sorted(leads, key=lambda r: r.start_us - r.end_us)[:MOST_BOXES]
+    for r in leads:
+        title = (
+            f"{node} leads {story.name} in epoch {r.epoch}, {axis.label(r.start_us)} to "
+            f"{axis.label(r.end_us)}"
+        )
+        body += _box(axis, r, f"e{r.epoch}", title)
+    cuts = [c for c in story.cuts if c.node == node and axis.covers(c.t_us)]
+    if len(cuts) > MOST_CUTS or story.more_cuts:
+        folder.notes.add(
+            f"{story.name}: only the {MOST_CUTS} longest truncations of a replica are marked."
+        )
+    for c in sorted(cuts, key=lambda c: c.leo - c.from_leo)[:MOST_CUTS]:
+        title = (
+            f"{node} cut its log of {story.name} from {c.from_leo} to {c.leo} at "
+            f"{axis.label(c.t_us)} ({c.reason or 'no reason given'}), HW {c.hw}"
+        )
+        body += Markup(f'<i class="cut" style="{axis.place(c.t_us)}" title="{escape(title)}">▼</i>')
+    return Row(node, body, REPLICA_HEIGHT, "replica")
+
+
+def _box(axis: svg.Axis, reign: Reign, text: str, title: str) -> Markup:
+    colour = max(0, reign.epoch) % EPOCH_COLOURS
+    return Markup(
+        f'<span class="lead ep{colour}" style="{axis.place(reign.start_us, reign.end_us)}" '
+        f'title="{escape(title)}">{escape(text)}</span>'
+    )
+
+
+def _hw(axis: svg.Axis, story: PartitionStory, gap: Gap | None) -> Row:
+    """How the leaders' high watermark rose; a fall would be drawn as one."""
+    inside = [(t, hw) for t, hw in story.hw if axis.start_us <= t <= axis.end_us]
+    if not inside:
+        return Row("HW", Markup(""), HW_HEIGHT, "hw")
+    low, high = min(hw for _, hw in inside), max(hw for _, hw in inside)
+    scale = (HW_HEIGHT - 6) / max(1, high - low)
+    every = max(1, len(inside) // 600)
+    kept = inside[::every] + inside[-1:]
+    xs = axis.units(np.array([t for t, _ in kept], dtype=np.int64)).tolist()
+    points = [(x, HW_HEIGHT - 3 - (hw - low) * scale) for x, (_, hw) in zip(xs, kept, strict=True)]
+    body = svg.drawing([svg.path("hwline", svg.steps(points))], HW_HEIGHT)
+    if gap and gap.length_us >= SHORTEST_GAP_US and axis.covers(gap.start_us, gap.end_us):
+        title = (
+            f"{story.name} acknowledged nothing for {wording.span(gap.length_us)} from "
+            f"{axis.label(gap.start_us)}"
+        )
+        body += Markup(
+            f'<i class="hole" style="{axis.place(gap.start_us, gap.end_us)}" '
+            f'title="{escape(title)}"></i>'
+        )
+    return Row("HW", body, HW_HEIGHT, "hw", f"high watermark from {low:,} to {high:,}")
+
+
+LEGEND: Final = Markup(
+    '<li><i class="key lead ep1">e1</i>leads in epoch 1 (by its own belief)</li>'
+    '<li><i class="key line insync"></i>in sync</li>'
+    '<li><i class="key plain">▼</i>truncated its log</li>'
+    '<li><i class="key line hwline"></i>high watermark</li>'
+    '<li><i class="key hole"></i>longest time without an acknowledged write</li>'
+)

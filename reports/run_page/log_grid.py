@@ -1,0 +1,287 @@
+"""The offset grid: what clients were promised, what each replica holds, what consumers saw.
+
+Rows are the acknowledgements, the replicas and the reads; columns are offsets. The reference of a
+column is the acknowledged value, else what most replicas hold; a replica that holds anything else
+there is outlined. Equal neighbouring columns are not folded: the window is small by construction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from checker.formats.verdict import Verdict
+from harness.formats.history import show_value
+from reports import wording
+from reports.run_page.model import RunFolder
+from reports.run_page.operations import Focus, Seen
+from reports.run_page.replicas import Head, Held
+from reports.theme import EPOCH_COLOURS
+
+LONGEST_VALUE: Final = 6
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: the value as shown, its epoch (-1 none), CSS classes and the tooltip."""
+
+    text: str = ""
+    epoch: int = -1
+    classes: str = "none"
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the grid; `hint` explains it, `kind` is acked, replica or read."""
+
+    label: str
+    kind: str
+    cells: tuple[Cell, ...]
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One replica's log in figures: where it starts and ends, its HW, its epochs."""
+
+    node: str
+    start: int
+    leo: int
+    hw: int
+    epochs: str
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One window of one partition, ready for the template."""
+
+    partition: str
+    title: str
+    story: str
+    offsets: tuple[int, ...]
+    marked: frozenset[int]
+    lines: tuple[Line, ...]
+    lineage: tuple[Lineage, ...]
+    epochs: tuple[int, ...]
+    window_low: int = 0
+    prefix: str = ""
+    has_reads: bool = field(default=True)
+
+
+def grids(folder: RunFolder) -> list[Grid]:
+    """A grid for each window that was chosen; none when there is no log and no history."""
+    return [made for focus in folder.foci if (made := _grid(folder, focus)) is not None]
+
+
+def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
+    heads = {head.node: head for head in folder.replicas.of(focus.partition)}
+    nodes = folder.info.partitions.get(focus.partition, ()) or tuple(heads)
+    held = {node: folder.held.get((focus.partition, node), {}) for node in nodes}
+    known = {o for cells in held.values() for o in cells} | focus.acked.keys()
+    known |= focus.read.keys() | focus.final.keys()
+    if not known:
+        return None
+    offsets = tuple(range(max(focus.low, min(known)), min(focus.high, max(known) + 1)))
+    prefix = _common_prefix(focus, held)
+    wanted = {o: _reference(focus, held, o) for o in offsets}
+    lines = [
+        _clients(
+            "acked",
+            "acked",
+            "acknowledged to a producer",
+            focus.acked,
+            offsets,
+            prefix,
+            {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
+            if any(held.values())
+            else None,
+        )
+    ]
+    epochs = {o: Counter(c.epoch for n in nodes if (c := held[n].get(o))) for o in offsets}
+    for node in nodes:
+        usual = {o: counts.most_common(1)[0][0] if counts else -1 for o, counts in epochs.items()}
+        lines.append(
+            _replica(node, heads.get(node), held[node], offsets, wanted, usual, prefix, focus.acked)
+        )
+    lines.append(
+        _clients(
+            "read",
+            "read",
+            "read by a consumer during the storm",
+            focus.read,
+            offsets,
+            prefix,
+            None,
+            wanted,
+        )
+    )
+    lines.append(
+        _clients(
+            "final",
+            "read",
+            "read by a fresh consumer after the last heal",
+            focus.final,
+            offsets,
+            prefix,
+            None,
+            wanted,
+        )
+    )
+    shown = {c.epoch for cells in held.values() for o, c in cells.items() if o in wanted}
+    marked = frozenset(
+        a.offset
+        for a in folder.anomalies
+        if a.partition == focus.partition and a.verdict is Verdict.INVALID
+    )
+    broken = [o for o in offsets if any("bad" in x.cells[o - offsets[0]].classes for x in lines)]
+    return Grid(
+        partition=focus.partition,
+        window_low=focus.low,
+        title=f"{focus.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
+        story=_story(offsets, broken),
+        offsets=offsets,
+        marked=marked,
+        lines=tuple(lines),
+        lineage=_lineage(list(heads.values())),
+        epochs=tuple(sorted(shown)),
+        prefix=prefix,
+    )
+
+
+def _story(offsets: tuple[int, ...], broken: list[int]) -> str:
+    """What is to be seen, in a sentence."""
+    if not broken:
+        return "All replicas agree in this window, with each other and with what clients saw."
+    where = f"at {wording.count(len(broken), 'offset')}, the first is {broken[0]:,}"
+    more = " and the last shown; the window ends there" if broken[-1] == offsets[-1] else ""
+    return f"The outlined cells disagree {where}{f', the last {broken[-1]:,}'}{more}."
+
+
+def _reference(focus: Focus, held: dict[str, dict[int, Held]], offset: int) -> int | None:
+    """The value that ought to be there: the acknowledged one, else that of most replicas."""
+    acked = focus.acked.get(offset, [])
+    if len(acked) == 1:
+        return acked[0].value
+    values = [c.value for cells in held.values() if (c := cells.get(offset)) is not None]
+    known = Counter(v for v in values if v is not None)
+    return known.most_common(1)[0][0] if known else None
+
+
+def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
+    """Leading digits that all values of the window share, when values are too long to show."""
+    stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
+    for seen in (focus.acked, focus.read, focus.final):
+        stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
+    values = [str(value) for value in stored if len(show_value(value)) > LONGEST_VALUE]
+    if not values or len(set(map(len, values))) > 1:
+        return ""
+    low, high = min(values), max(values)
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b), len(low))
+    return low[: min(same, len(low) - 3)]
+
+
+def _short(value: int | None, prefix: str) -> str:
+    """A value as it fits a cell: "6:215" if it fits, else without the window's common prefix, else
+    its last digits."""
+    if value is None or value < 0:
+        return "?"
+    named = show_value(value)
+    if len(named) <= LONGEST_VALUE:
+        return named
+    text = str(value).removeprefix(prefix)
+    return text if len(text) <= LONGEST_VALUE else "…" + text[1 - LONGEST_VALUE :]
+
+
+def _replica(
+    node: str,
+    head: Head | None,
+    cells: dict[int, Held],
+    offsets: tuple[int, ...],
+    wanted: dict[int, int | None],
+    usual: dict[int, int],
+    prefix: str,
+    acked: dict[int, list[Seen]],
+) -> Line:
+    """One replica's row; hatched above its HW, outlined where it differs."""
+    made = []
+    for offset in offsets:
+        cell = cells.get(offset)
+        if cell is None:
+            lacks = offset in acked and head is not None
+            title = f"{node} holds nothing at offset {offset}"
+            if lacks:
+                title += ", where a write was acknowledged"
+            made.append(Cell("–", -1, "lacks" if lacks else "none", title))
+            continue
+        value_differs = cell.value is not None and cell.value != wanted[offset]
+        epoch_differs = cell.epoch != usual[offset]
+        classes = [f"ep{max(0, cell.epoch) % EPOCH_COLOURS}"]
+        above = head is not None and 0 <= head.hw <= offset
+        if above:
+            classes.append("above")
+        if head is not None and head.hw == offset:
+            classes.append("hw")
+        if value_differs or epoch_differs:
+            classes.append("bad")
+        shown = "unreadable" if cell.value is None else show_value(cell.value)
+        title = (
+            f"{node}, offset {offset}: value {shown}, "
+            f"epoch {cell.epoch}{f', prefix hash {cell.hash}' if cell.hash else ''}"
+            f"{', above its high watermark' if above else ''}"
+        )
+        if value_differs:
+            title += f"; expected value {wanted[offset]}"
+        elif epoch_differs:
+            title += f"; most replicas have epoch {usual[offset]}"
+        made.append(Cell(_short(cell.value, prefix), cell.epoch, " ".join(classes), title))
+    hint = f"LEO {head.leo:,}, HW {head.hw:,}" if head else "no log was collected"
+    return Line(node, "replica", tuple(made), hint)
+
+
+def _clients(
+    label: str,
+    kind: str,
+    hint: str,
+    seen: dict[int, list[Seen]],
+    offsets: tuple[int, ...],
+    prefix: str,
+    must_be: dict[int, set[int | None]] | None,
+    wanted: dict[int, int | None] | None = None,
+) -> Line:
+    """A row of what clients saw; `must_be` is what any replica holds, `wanted` the reference."""
+    made = []
+    for offset in offsets:
+        cell = seen.get(offset, [])
+        if not cell:
+            made.append(Cell("", -1, "none", f"offset {offset}: not {hint}"))
+            continue
+        values = [s.value for s in cell]
+        bad = len(values) > 1 or values[0] < 0
+        if must_be is not None:
+            bad = bad or values[0] not in must_be[offset]
+        if wanted is not None:
+            bad = bad or values[0] != wanted[offset]
+        title = f"offset {offset}: " + "; ".join(
+            f"value {show_value(s.value)} {hint} ({s.client}, operation #{s.op})" for s in cell[:5]
+        )
+        text = " ".join(_short(value, prefix) for value in values[:2])
+        text += f" +{len(values) - 2}" if len(values) > 2 else ""
+        made.append(Cell(text, -1, f"{kind}{' bad' if bad else ''}", title))
+    return Line(label, kind, tuple(made), hint)
+
+
+def _lineage(heads: list[Head]) -> tuple[Lineage, ...]:
+    """Each replica's epochs (epoch → start offset); those unlike the others' are marked."""
+    usual = Counter(head.epochs for head in heads).most_common(1)
+    made = []
+    for head in heads:
+        pairs = [f"e{epoch} from {start:,}" for epoch, start in head.epochs]
+        text = ", ".join(pairs[-8:]) if len(pairs) > 8 else ", ".join(pairs)
+        if len(pairs) > 8:
+            text = f"{len(pairs) - 8} earlier, {text}"
+        differs = len(heads) > 1 and head.epochs != usual[0][0]
+        made.append(Lineage(head.node, head.start, head.leo, head.hw, text or "none", differs))
+    return tuple(made)

@@ -1,0 +1,167 @@
+"""A window of one partition's log through time: the steps by which its replicas came to hold what
+they hold. The page's script replays them; without it, the grid shows the end of the run.
+
+A step is small and flat, so that thousands of them stay a few dozen kilobytes: time, replica, what
+happened, two offsets, an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from checker.formats.verdict import Verdict
+from node.formats import trace
+from reports.run_page.events import Event
+from reports.run_page.files import Notes, json_lines
+from reports.run_page.model import RunFolder
+from reports.run_page.operations import Focus
+
+MOST_STEPS: Final = 3_000
+_WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "role"}
+"""What a step is called that shows a sentence of the story."""
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One change. `what`: append a..b of `epoch`, cut to a, hw a, role (lead 1 or not 0) in `epoch`
+    with high watermark a, up, down, ack a..b; `node` is an index. `said` is the step in words."""
+
+    at_s: float
+    node: int
+    what: str
+    a: int
+    b: int
+    epoch: int
+    said: str
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """All steps of one window, oldest first; `broke` is the index of the step to jump to, -1 when
+    nothing broke here."""
+
+    partition: str
+    low: int
+    high: int
+    nodes: tuple[str, ...]
+    steps: tuple[Step, ...]
+    broke: int
+
+
+@dataclass
+class _Seen:
+    """What is known of a replica while reading: HW moves above the window change nothing shown."""
+
+    hw: int = -1
+
+
+def replays(folder: RunFolder) -> dict[str, Replay]:
+    """A replay for each window that broke something, by partition and first offset."""
+    if folder.verdict is not Verdict.INVALID:
+        return {}
+    return {
+        f"{focus.partition}/{focus.low}": made
+        for focus in folder.foci
+        if (made := _replay(folder, focus)) is not None
+    }
+
+
+def _replay(folder: RunFolder, focus: Focus) -> Replay | None:
+    nodes = folder.info.partitions.get(focus.partition, ())
+    events = sorted(_events(folder, focus, nodes), key=lambda e: (e.t_us, e.node))
+    steps = list(_steps(folder, focus, nodes, events))
+    if not steps or not any(step.what == "append" for step in steps):
+        return None
+    if len(steps) > MOST_STEPS:
+        left_out = len(steps) - MOST_STEPS
+        folder.notes.add(f"{focus.partition}: the first {left_out:,} steps of its log's replay.")
+        steps = steps[left_out:]
+    return Replay(
+        focus.partition, focus.low, focus.high, nodes, tuple(steps), _broke(folder, focus, steps)
+    )
+
+
+def _events(folder: RunFolder, focus: Focus, nodes: Sequence[str]) -> Iterator[Event]:
+    """Events of the window's replicas, those about other partitions left out while reading."""
+    # What cannot be read of a trace is noted by the cluster's story already.
+    unheard = Notes()
+    for node in nodes:
+        file: Path = folder.path / "trace" / f"{node}.jsonl"
+        for e in json_lines(file, Event, unheard):
+            if e.partition == focus.partition or e.event in (trace.STARTED, trace.STOPPED):
+                yield e
+    for ended in folder.exits:
+        if ended.node in nodes:
+            yield Event(event="exit", t_us=ended.t_us, node=ended.node, reason=ended.by)
+
+
+def _steps(
+    folder: RunFolder, focus: Focus, nodes: Sequence[str], events: Sequence[Event]
+) -> Iterator[Step]:
+    seen = {node: _Seen() for node in nodes}
+    for e in events:
+        made = _step(focus, e, seen.get(e.node) or _Seen())
+        if made is not None:
+            what, a, b, said = made
+            at_s = round(folder.seconds(e.t_us), 6)
+            yield Step(at_s, nodes.index(e.node), what, a, b, e.leader_epoch, said)
+
+
+def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | None:
+    """What an event changes in the window: (what, a, b, in words), None if nothing."""
+    inside = e.base_offset < focus.high and e.leo > focus.low
+    last = e.leo - 1
+    span = f"offset {last}" if e.base_offset == last else f"offsets {e.base_offset}–{last}"
+    if e.event == trace.APPEND and inside:
+        verb = "appends" if e.role == "leader" else "copies"
+        return "append", e.base_offset, e.leo, f"{e.node} {verb} {span} (e{e.leader_epoch})"
+    if e.event == trace.ACK and inside:
+        return "ack", e.base_offset, e.leo, f"{e.node} acknowledges {span} to {e.client}"
+    if e.event == trace.TRUNCATED and e.leo < min(e.from_leo, focus.high):
+        seen.hw = min(seen.hw, e.leo)
+        said = f"{e.node} cuts its log from {e.from_leo} to {e.leo} ({e.reason})"
+        return "cut", e.leo, e.hw, said
+    if e.event == trace.HW:
+        before, seen.hw = seen.hw, e.hw
+        low, high = focus.low, focus.high
+        if max(low, min(high, before)) == max(low, min(high, e.hw)) and before >= 0:
+            return None
+        return "hw", e.hw, e.leo, f"{e.node}: high watermark {e.hw}"
+    if e.event == trace.ROLE:
+        seen.hw = e.hw
+        leads = e.role == "leader"
+        verb = "leads" if leads else f"is {e.role} in"
+        return "role", e.hw, int(leads), f"{e.node} {verb} epoch {e.leader_epoch} (log end {e.leo})"
+    if e.event == trace.STARTED:
+        return "up", -1, -1, f"{e.node} starts (process {e.incarnation})"
+    if e.event == "exit":
+        return "down", -1, -1, f"{e.node} ends" + (f" ({e.reason})" if e.reason else "")
+    return None
+
+
+def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:
+    """The step at which the story says something broke, else the time of the finding."""
+    story = folder.story
+    when_us, wanted, whose = -1, "", -1
+    if story is not None and story.partition == focus.partition:
+        first = next((s for s in story.sentences if s.breaks), None)
+        if first is not None:
+            when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
+            nodes = folder.info.partitions.get(focus.partition, ())
+            whose = nodes.index(first.node) if first.node in nodes else -1
+    if when_us < 0:
+        # The finding that this window was chosen for; another of the partition may be earlier.
+        here = [a for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
+        inside = [a for a in here if focus.low <= a.offset < focus.high]
+        when_us = next((a.t_us for a in inside or here), -1)
+    if when_us < 0:
+        return -1
+    at_s = folder.seconds(when_us) - 1e-6
+    later = [i for i, step in enumerate(steps) if step.at_s >= at_s]
+    of_that_kind = [
+        i for i in later if wanted in ("", steps[i].what) and whose in (-1, steps[i].node)
+    ]
+    return next(iter(of_that_kind or later), len(steps) - 1)

@@ -1,0 +1,310 @@
+"""A run folder read into values: the one place that knows which file holds what.
+
+`read` never fails on a damaged folder: whatever is missing, cut or corrupt becomes a note, and the
+page shows the rest. Only a folder that holds nothing of a run at all is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from checker.formats.verdict import Anomaly, RunResult, Sentence, Story, Verdict
+from nemesis.formats.schedule import Schedule
+from nemesis.formats.schedule import parse as parse_schedule
+from node.formats.errors import UsageError
+from reports import wording
+from reports.run_page import cluster, curve_data, faults, operations, replicas
+from reports.run_page.cluster import ClusterStory, Exit
+from reports.run_page.curve_data import Curves
+from reports.run_page.faults import Executed
+from reports.run_page.files import Notes, json_file, json_lines
+from reports.run_page.operations import Focus, Operations
+from reports.run_page.provenance import Control, Origin, read_control, read_origin
+from reports.run_page.replicas import Held, Replicas
+from reports.theme import ReportError
+
+FORMAT_VERSION: Final = 1
+GRID_COLUMNS: Final = 48
+GRID_BEFORE: Final = 6
+MOST_GRIDS: Final = 4
+MOST_CITED: Final = 5_000
+SEVERITY: Final = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
+_PARTS: Final = (
+    "run.json",
+    "schedule.json",
+    "results.json",
+    "history.jsonl",
+    "faults.jsonl",
+    "trace",
+    "logs",
+)
+
+
+class Phases(msgspec.Struct, frozen=True):
+    """When each phase of the run began, monotonic microseconds, 0 where it was not reached."""
+
+    start_us: int = 0
+    storm_us: int = 0
+    heal_us: int = 0
+    recovered_us: int = 0
+    in_sync_us: int = 0
+    stop_writing_us: int = 0
+    final_us: int = 0
+    end_us: int = 0
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """`run.json`; every field has a default so that half a file is still a page."""
+
+    run: str = ""
+    name: str = ""
+    seed: int | None = None
+    schedule_digest: str = ""
+    replay: str = ""
+    command: tuple[str, ...] = ()
+    protocol: str = ""
+    bugs: tuple[str, ...] = ()
+    world: str = ""
+    capabilities: tuple[str, ...] = ()
+    promise: dict[str, Any] = {}
+    partitions: dict[str, tuple[str, ...]] = {}
+    brokers: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()
+    clients: dict[str, str] = {}
+    phases: Phases = Phases()
+    epoch_us: int = 0
+    monotonic_us: int = 0
+    state: str = ""
+    recovery_limit_ms: int = 0
+    versions: dict[str, Any] = {}
+    host: dict[str, Any] = {}
+    problems: tuple[str, ...] = ()
+    # the form of a history that another tool recorded
+    source: str = ""
+    format: int = FORMAT_VERSION
+
+
+class _ExitLine(msgspec.Struct, frozen=True):
+    node: str
+    t_us: int
+    code: int | None = None
+    by: str = ""
+    expected: bool = True
+    incarnation: int = 0
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file of the run folder: its path inside the folder and its size in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Everything the page draws, and the notes about what could not be read.
+
+    `lines_of` has the lines of `history.jsonl`, begin and end (0: none), of operations cited.
+    """
+
+    path: Path
+    info: RunInfo
+    schedule: Schedule | None
+    result: RunResult | None
+    operations: Operations
+    faults: tuple[Executed, ...]
+    exits: tuple[Exit, ...]
+    cluster: ClusterStory
+    replicas: Replicas
+    foci: tuple[Focus, ...]
+    held: dict[tuple[str, str], dict[int, Held]]
+    files: tuple[RawFile, ...]
+    notes: Notes = field(compare=False)
+    lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
+    story: Story | None = None
+    origin: Origin | None = None
+    control: Control | None = None
+    curves: Curves = field(default_factory=Curves)
+    zero_us: int = 0
+    last_us: int = 0
+    in_tables: bool = False
+    """The history is there as tables alone, which the checker reads and this page does not."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The checker's verdict; unknown where there is none."""
+        return self.result.verdict if self.result else Verdict.UNKNOWN
+
+    @property
+    def anomalies(self) -> tuple[Anomaly, ...]:
+        """All anomalies: those that broke the run first, otherwise in the checker's order."""
+        return _ranked(self.result)
+
+    @property
+    def told(self) -> tuple[Sentence, ...]:
+        """The story's sentences, without what only tells how the cluster was stopped in the end."""
+        sentences = self.story.sentences if self.story is not None else ()
+        final_us = self.info.phases.final_us or self.last_us
+        return tuple(s for s in sentences if s.breaks or s.t_us <= final_us)
+
+    @property
+    def name(self) -> str:
+        """`<name>/<time>`, from run.json or from where the folder lies."""
+        return self.info.run or f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def folder(self) -> str:
+        """The run folder as its user names it on a command line."""
+        if self.info.source:
+            return str(self.path)
+        if not self.info.replay and self.info.world == "simulated":
+            return wording.place_of(self.path.absolute())
+        return wording.folder_of(self.info.replay, self.name)
+
+    def seconds(self, t_us: int) -> float:
+        """Seconds since the storm began."""
+        return (t_us - self.zero_us) / 1e6
+
+
+def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
+    """The anomalies by severity; the checker's own order, by importance, decides among equals."""
+    found = result.anomalies if result else ()
+    return tuple(sorted(found, key=lambda a: SEVERITY.index(a.verdict)))
+
+
+def read(run_dir: Path) -> RunFolder:
+    """Read a run folder. Raises ReportError when `run_dir` holds nothing of a run."""
+    if not run_dir.is_dir():
+        raise ReportError(f"{run_dir}: no such run folder")
+    if not any((run_dir / part).exists() for part in _PARTS):
+        raise ReportError(f"{run_dir}: not a run folder (it holds none of {', '.join(_PARTS)})")
+    notes = Notes()
+    info = json_file(run_dir / "run.json", RunInfo, notes) or RunInfo()
+    if info.format != FORMAT_VERSION:
+        notes.add(f"run.json has format {info.format}, this page was made for {FORMAT_VERSION}.")
+    result = None
+    if (run_dir / "results.json").exists():
+        result = json_file(run_dir / "results.json", RunResult, notes)
+    told = None
+    if (run_dir / "story.json").exists():
+        told = json_file(run_dir / "story.json", Story, notes)
+    schedule = _schedule(run_dir, notes)
+    heads = replicas.read_heads(run_dir, notes)
+    foci = _foci(result, info, heads)
+    cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
+    lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
+    in_tables = _in_tables(run_dir)
+    if in_tables:
+        notes.add(
+            "The history is kept as tables only (no history.jsonl): verdict, findings and measures "
+            "rest on it, but its operations are not drawn here."
+        )
+        ops = operations.none()
+    else:
+        ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
+    windows = [(f.partition, f.low, f.high) for f in foci]
+    exits = [
+        Exit(x.node, x.t_us, x.code, x.by, x.expected, x.incarnation)
+        for x in json_lines(run_dir / "exits.jsonl", _ExitLine, notes)
+    ]
+    lines = list(json_lines(run_dir / "faults.jsonl", faults.FaultLine, notes))
+    seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
+    story = cluster.read(run_dir, exits, max(seen), notes)
+    executed = faults.join(
+        lines, schedule.faults if schedule else (), story.starts(), story.last_us
+    )
+    return RunFolder(
+        path=run_dir,
+        info=info,
+        schedule=schedule,
+        result=result,
+        operations=ops,
+        faults=executed,
+        exits=tuple(exits),
+        cluster=story,
+        replicas=heads,
+        foci=tuple(foci),
+        held=replicas.read_windows(run_dir, windows, notes),
+        files=_files(run_dir),
+        notes=notes,
+        lines_of=lines_of,
+        story=told,
+        origin=read_origin(run_dir, notes),
+        control=read_control(run_dir, notes),
+        curves=curve_data.read(run_dir, notes),
+        zero_us=_zero(info, ops, lines, story),
+        last_us=story.last_us,
+        in_tables=in_tables,
+    )
+
+
+def _in_tables(run_dir: Path) -> bool:
+    tables = run_dir / "tables"
+    kept = (tables / "ops.parquet").exists() or (tables / "ops").is_dir()
+    return kept and not (run_dir / "history.jsonl").exists()
+
+
+def _schedule(run_dir: Path, notes: Notes) -> Schedule | None:
+    """The schedule, None with a note when it is missing or not one this version reads."""
+    file = run_dir / "schedule.json"
+    try:
+        return parse_schedule(file.read_bytes(), source="schedule.json")
+    except FileNotFoundError:
+        notes.add("schedule.json is missing: what was asked of the nemesis is not shown.")
+    except OSError as error:
+        notes.add(f"schedule.json cannot be read: {error.strerror}.")
+    except UsageError as error:
+        notes.add(f"{error}.")
+    return None
+
+
+def _zero(
+    info: RunInfo, ops: Operations, lines: list[faults.FaultLine], story: ClusterStory
+) -> int:
+    """Where the page's clock starts: the storm, else the first thing that is known to happen."""
+    if info.phases.storm_us:
+        return info.phases.storm_us
+    first = [int(ops.invoked_us[0])] if len(ops) else []
+    first += [line.t_us for line in lines[:1]] + [up.start_us for up in story.processes]
+    return info.phases.start_us or min(first, default=0)
+
+
+def _foci(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[Focus]:
+    """The windows of logs to show as grids: around the anomalies, else at a log's end."""
+    found = _ranked(result)
+    made: list[Focus] = []
+    for anomaly in found:
+        offsets = [anomaly.offset, *(w.offset for w in anomaly.witnesses)]
+        known = [offset for offset in offsets if offset >= 0]
+        if not anomaly.partition or not known or len(made) == MOST_GRIDS:
+            continue
+        at = anomaly.offset if anomaly.offset >= 0 else min(known)
+        if any(f.partition == anomaly.partition and f.low <= at < f.high for f in made):
+            continue
+        low = max(0, at - GRID_BEFORE)
+        made.append(Focus(anomaly.partition, low, low + GRID_COLUMNS))
+    if made:
+        return made
+    named = next((a.partition for a in found if a.partition), "")
+    names = {name for name, _ in heads.heads} - {"__cluster_metadata-0"}
+    chosen = named or min(names or set(info.partitions), default="")
+    if not chosen:
+        return []
+    end = max((head.leo for head in heads.of(chosen)), default=-1)
+    if end <= 0:
+        return []
+    return [Focus(chosen, max(0, end - GRID_COLUMNS // 2), end)]
+
+
+def _files(run_dir: Path) -> tuple[RawFile, ...]:
+    """The raw files a reader may want to open, the page itself left out."""
+    made: list[RawFile] = []
+    for pattern in ("*.json", "*.jsonl", "trace/*", "logs/*", "output/*", "tables/*.parquet"):
+        found = (file for file in sorted(run_dir.glob(pattern)) if file.is_file())
+        made += [RawFile(x.relative_to(run_dir).as_posix(), x.stat().st_size) for x in found]
+    return tuple(made)

@@ -1,0 +1,105 @@
+"""What all pages share: the style sheet, the palette, the template environment, the writing.
+
+The palette lives in `templates/base.css` and nowhere else: pages include that file, still plots and
+tests read their colours out of it. A page is its `base.css` + its own style sheet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal
+
+import jinja2
+from markupsafe import Markup
+
+from checker.formats.verdict import Verdict
+from node.formats.errors import FloodmarkError
+from reports import wording
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+MOST_BYTES: Final = 5_000_000
+EPOCH_COLOURS: Final = 8
+"""Epochs take these in turn; each cell also says its epoch in text."""
+MARKS: Final = {
+    Verdict.VALID: "✓",
+    Verdict.INVALID: "✗",
+    Verdict.UNKNOWN: "?",
+    Verdict.NOT_EXERCISED: "○",
+}
+Scheme = Literal["light", "dark"]
+_VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{3,6})\s*;")
+
+
+class ReportError(FloodmarkError):
+    """A page could not be built from what is there; nothing was written."""
+
+
+@lru_cache(maxsize=16)
+def asset(name: str) -> str:
+    """A file of the templates' folder as text."""
+    return (TEMPLATES / name).read_text("utf-8")
+
+
+def stylesheet(*names: str) -> Markup:
+    """The style sheet of a page: what all share, then the named files (`page.css`)."""
+    return Markup("\n".join(asset(name) for name in ("base.css", *names)))
+
+
+def colours(scheme: Scheme = "light") -> dict[str, str]:
+    """The palette by name (`ink`, `good`, `ep3`), each `#rrggbb`."""
+    light, dark = asset("base.css").split("@media (prefers-color-scheme: dark)", 1)
+    found = dict(_VARIABLE.findall(light))
+    if scheme == "dark":
+        found |= dict(_VARIABLE.findall(dark.split("\n}", 1)[0]))
+    return {name: _six(colour) for name, colour in found.items()}
+
+
+def _six(colour: str) -> str:
+    """`#abc` as `#aabbcc`."""
+    return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
+
+
+@lru_cache(maxsize=4)
+def template(name: str) -> jinja2.Template:
+    """A template; everything is escaped, an unknown name is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["clip"] = wording.clip
+    environment.filters["size"] = wording.size
+    environment.globals["Verdict"] = Verdict
+    return environment.get_template(name)
+
+
+def write(target: Path, content: bytes) -> Path:
+    """Write beside the target, then rename: a reader sees the old page or the new one.
+
+    Raises ReportError when it is larger than a page may be, or the disk refuses.
+    """
+    if len(content) > MOST_BYTES:
+        raise ReportError(
+            f"{target}: the page would be {wording.size(len(content))}, "
+            f"more than {wording.size(MOST_BYTES)}"
+        )
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise ReportError(f"{target}: the page cannot be written: {error.strerror}") from None
+    return target

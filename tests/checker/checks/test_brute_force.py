@@ -1,0 +1,48 @@
+"""The kernels against slow definitions that follow docs/checks.md word by word.
+
+Hypothesis writes tiny runs that say anything. The definitions expand every record and compare every
+pair. Histories of a correct log, as they are and corrupted, are in `test_checker_model`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.support.checker import log_histories
+from tests.support.checker.agreed import agreed
+from tests.support.checker.histories import Around, Step, around, surrounded, wild
+from tests.support.checker.life_histories import Change, Life, changes, led, lives, tell
+
+slow_but_sure = settings(
+    max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@slow_but_sure
+@given(wild(transactions=False), around)
+def test_histories_of_single_steps(steps: list[Step], known: Around) -> None:
+    agreed(surrounded(steps, known))
+
+
+@slow_but_sure
+@given(wild(transactions=True), around)
+def test_histories_of_transactions(steps: list[Step], known: Around) -> None:
+    agreed(surrounded(steps, known))
+
+
+@slow_but_sure
+@given(log_histories.runs)
+def test_logs_and_traces(run: log_histories.Run) -> None:
+    agreed(log_histories.tell(*run))
+
+
+@slow_but_sure
+@given(lives)
+def test_phases_faults_and_exits(life: Life) -> None:
+    agreed(tell(life))
+
+
+@slow_but_sure
+@given(changes)
+def test_leadership(told: list[Change]) -> None:
+    agreed(led(told))

@@ -1,0 +1,92 @@
+"""A run is judged the same whether its files are in a folder or in memory, whole or damaged."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checker.engine.local import check_files, check_run
+from checker.formats.verdict import RunResult
+from harness.sim.run import simulate
+from tests.support.checker.goldens import GOLDENS
+from tests.support.sim_schedules import storm
+
+FOLDER = "in-memory"
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    """The files of a run folder that are judged."""
+    found = [*folder.glob("*.json*"), *folder.glob("trace/*"), *folder.glob("logs/*")]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in found
+        if path.name != "results.json"
+    }
+
+
+def write(files: dict[str, bytes], folder: Path) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text)
+    return folder
+
+
+def told(result: RunResult) -> RunResult:
+    """All but the measures, which are not taken in memory, and where the run was."""
+    anomalies = tuple(msgspec.structs.replace(each, run="") for each in result.anomalies)
+    return msgspec.structs.replace(result, run="", measures={}, anomalies=anomalies)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_every_anomaly_is_seen_in_memory_as_in_the_folder(name: str, tmp_path: Path) -> None:
+    for bad in (True, False):
+        folder = GOLDENS[name].story(bad).write(tmp_path / str(bad))
+        assert told(check_files(read(folder))) == told(check_run(folder))
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a storm in the simulated world."""
+    keep = tmp_path_factory.mktemp("kept") / "run"
+    simulate(storm(7, flush="async"), seed=7, watch=False, keep=keep)
+    return read(keep)
+
+
+def test_a_simulated_run_is_judged_as_the_folder_it_would_leave(
+    simulated: dict[str, bytes], tmp_path: Path
+) -> None:
+    kept = check_run(write(simulated, tmp_path / FOLDER))
+    assert told(check_files(simulated)) == told(kept)
+    assert told(simulate(storm(7, flush="async"), seed=7, watch=False).checked) == told(kept)
+    assert sum(each.examined for each in kept.properties) > 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_found_in_memory_as_in_the_folder(
+    seed: int, simulated: dict[str, bytes], tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    files = dict(simulated)
+    name = rng.choice(sorted(files))
+    files[name] = damaged(files[name], rng)
+    assert told(check_files(files)) == told(check_run(write(files, tmp_path / FOLDER)))
+
+
+def damaged(text: bytes, rng: random.Random) -> bytes:
+    """Cut short, one byte wrong, blank lines inside, a piece missing, or lines in any order."""
+    at = rng.randrange(len(text) + 1)
+    match rng.randrange(5):
+        case 0:
+            return text[:at]
+        case 1:
+            return text[:at] + bytes([rng.randrange(256)]) + text[at + 1 :]
+        case 2:
+            return text[:at] + b"\n\n" + text[at:]
+        case 3:
+            return text[:at] + text[at + rng.randrange(300) :]
+        case _:
+            lines = text.splitlines(keepends=True)
+            return b"".join(rng.sample(lines, len(lines)))

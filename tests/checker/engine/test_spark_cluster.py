@@ -1,0 +1,69 @@
+"""The checker on a cluster of several machines (here: processes) judges as it does in one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checker.engine.local import check_run
+from checker.engine.result_cache import own_name
+from checker.formats.verdict import RunResult
+from harness.bench.anomaly_injection import PLANTS
+from harness.bench.synthetic import Size, make_history
+from tests.support.checker.story import Story
+from tests.support.spark_cluster import ROOT, spark_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+TIMEOUT_S = 300.0
+
+
+def test_a_standalone_cluster_judges_as_one_process_does(tmp_path: Path) -> None:
+    runs = [tmp_path / "planted", tmp_path / "story"]
+    make_history(Size(ops=8_000, plants=tuple(PLANTS)), runs[0])
+    story = Story()
+    story.busy()
+    story.write(runs[1])
+    expected = [check_run(run) for run in runs]
+    (tmp_path / "cluster").mkdir()
+    with spark_cluster(tmp_path / "cluster", workers=2) as cluster:
+        words = [sys.executable, "-m", "harness.cli", "check", *map(str, runs), "--json", "--again"]
+        ours = subprocess.run(
+            [*words, "--master", cluster.url, "--out", str(tmp_path / "ours")],
+            env=cluster.environment,
+            cwd=ROOT,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert ours.returncode == 1, ours.stderr.decode()
+        assert cluster.executors() == 2
+        application = subprocess.run(
+            [
+                cluster.environment["SPARK_HOME"] + "/bin/spark-submit",
+                "--master",
+                cluster.url,
+                "--conf",
+                "spark.driver.host=127.0.0.1",
+                str(ROOT / "checker/engine/app.py"),
+                "--out",
+                str(tmp_path / "submitted"),
+                *map(str, runs),
+            ],
+            env=cluster.environment,
+            cwd=ROOT,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert application.returncode == 1, application.stderr.decode()
+        assert cluster.executors() == 4
+    assert [msgspec.convert(r, RunResult) for r in json.loads(ours.stdout)] == expected
+    for out in ("ours", "submitted"):
+        left = [tmp_path / out / own_name(run) / "results.json" for run in runs]
+        found = [msgspec.json.decode(path.read_bytes(), type=RunResult) for path in left]
+        assert found == expected

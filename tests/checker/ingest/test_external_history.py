@@ -1,0 +1,288 @@
+"""Histories of other tools: Jepsen's Kafka workload as EDN and as JSON lines, and our bare form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checker.engine.local import check_run
+from checker.formats.verdict import RunResult, Verdict
+from checker.ingest.edn import EdnError, parse
+from checker.ingest.external_history import foreign_history, form_of, run_folder_of, validate
+from harness.formats.history import Op, Send, encode
+from reports.run_page.head import commands
+from reports.run_page.model import read
+from reports.run_page.summary import summary
+from tests.support.checker.story import Story, against
+
+
+def edn(value: Any) -> str:
+    """A value as Clojure prints it: words as keywords."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{edn(k)} {edn(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + " ".join(map(edn, value)) + "]"
+    if isinstance(value, str):
+        return f":{value}"
+    return "nil" if value is None else str(value).lower()
+
+
+class Jepsen:
+    """A Jepsen history, told operation by operation, a millisecond each."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def op(self, process: Any, kind: str, f: str, value: Any, **more: Any) -> None:
+        n = len(self.lines)
+        common = {"index": n, "time": n * 1_000_000, "type": kind, "process": process}
+        self.lines.append({**common, "f": f, "value": value, **more})
+
+    def send(self, process: int, *sent: tuple[Any, int | None, int], kind: str = "ok") -> None:
+        """Sends of (key, offset, value)."""
+        self.op(process, "invoke", "send", [["send", k, v] for k, _, v in sent])
+        self.op(
+            process, kind, "send", [["send", k, v if o is None else [o, v]] for k, o, v in sent]
+        )
+
+    def poll(self, process: int, polled: dict[int, Any], kind: str = "ok", **how: Any) -> None:
+        self.op(process, "invoke", "poll", [["poll"]])
+        self.op(process, kind, "poll", [["poll", polled]], **how)
+
+    def moved(self, process: int, f: str, keys: list[Any], kind: str = "ok", **how: Any) -> None:
+        self.op(process, "invoke", f, keys, **how)
+        self.op(process, kind, f, keys, **how)
+
+    def check(self, folder: Path, form: str = "edn") -> RunResult:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / ("history.edn" if form == "edn" else "history.jsonl")
+        write = edn if form == "edn" else json.dumps
+        file.write_text("".join(f"{write(line)}\n" for line in self.lines))
+        found = foreign_history(folder)
+        assert found == file
+        return check_run(run_folder_of(found))
+
+
+def classes(result: RunResult) -> set[str]:
+    """Jepsen's names of what counts."""
+    return set(result.measures["jepsen"]["bad-error-types"])
+
+
+def sound() -> Jepsen:
+    """Twelve sends of two keys, all polled, then read again from the beginning."""
+    j = Jepsen()
+    j.moved(9, "assign", [1, 2])
+    for at in range(6):
+        j.send(0, (1, 2 * at, at), (2, at, 10 + at))
+        j.send(1, (1, 2 * at + 1, 100 + at))
+    ones = [[2 * at + odd, at + 100 * odd] for at in range(6) for odd in (0, 1)]
+    twos = [[at, 10 + at] for at in range(6)]
+    j.poll(9, {1: ones[:7], 2: []})
+    j.poll(9, {1: ones[7:], 2: twos})
+    j.op("nemesis", "info", "start-partition", "majority")
+    j.op(9, "invoke", "crash", None)
+    j.op(9, "info", "crash", None)
+    j.moved(19, "debug-topic-partitions", [1, 2])
+    j.moved(19, "assign", [1, 2], **{"seek-to-beginning?": True})
+    j.poll(19, {1: ones, 2: twos})
+    return j
+
+
+@pytest.mark.parametrize("form", ["edn", "jsonl"])
+def test_a_sound_history(tmp_path: Path, form: str) -> None:
+    result = sound().check(tmp_path, form)
+    assert result.verdict is Verdict.VALID, result.sentence
+    assert result.problems == ()
+    assert classes(result) == set()
+    assert "18 acknowledged records in 2 partitions" in result.sentence
+
+
+@pytest.mark.parametrize("form", ["edn", "jsonl"])
+def test_jepsens_classes_are_named(tmp_path: Path, form: str) -> None:
+    j = sound()
+    j.send(2, (1, 12, 50), kind="fail")
+    j.send(2, (1, 12, 51))
+    j.send(2, (1, 3, 52))
+    j.poll(19, {1: [[12, 51], [13, 50], [14, 51]]})
+    assert classes(j.check(tmp_path, form)) == {
+        "G1a",
+        "G0-realtime",
+        "duplicate",
+        "inconsistent-offsets",
+        "lost-write",
+        "nonmonotonic-send",
+    }
+
+
+def test_what_another_tool_recorded_cannot_be_run_again(tmp_path: Path) -> None:
+    sound().check(tmp_path)
+    folder = tmp_path / "history.edn.floodmark"
+    assert [command.does for command in commands(read(folder))] == [
+        "judge what was recorded again",
+        "build this page again",
+    ]
+    assert commands(read(folder))[0].line == f"floodmark check {folder}"
+    assert "replay" not in summary(folder)
+
+
+def test_what_is_never_polled_is_unseen(tmp_path: Path) -> None:
+    j = sound()
+    j.send(2, (2, None, 99))
+    j.send(2, (2, 7, 98), kind="info")
+    result = j.check(tmp_path)
+    assert classes(result) == {"unseen"}
+    assert against(result) == {"unseen": 1}
+
+
+def test_a_final_reader_that_misses_what_was_read_before(tmp_path: Path) -> None:
+    j = sound()
+    j.send(0, (2, 6, 16))
+    j.poll(9, {2: [[6, 16]]})
+    j.send(0, (2, 7, 17))
+    j.poll(19, {2: [[7, 17]]})
+    assert set(against(j.check(tmp_path))) == {"vanished", "poll-skip"}
+
+
+def test_one_visible_key_proves_the_whole_transaction(tmp_path: Path) -> None:
+    j = sound()
+    j.send(3, (1, None, 60), (2, 6, 61), kind="info")
+    j.send(1, (2, 7, 62))
+    j.poll(20, {2: [[7, 62]]})
+    assert classes(j.check(tmp_path / "unproved")) == set()
+    j.poll(20, {1: [[12, 60]]})
+    assert classes(j.check(tmp_path / "proved")) == {"lost-write"}
+
+
+def test_a_subscribed_consumer_may_skip_and_an_assigned_one_may_not(tmp_path: Path) -> None:
+    for f, bad in (("subscribe", set()), ("assign", {"poll-skip"})):
+        j = sound()
+        j.moved(21, f, [2])
+        j.poll(21, {2: [[0, 10]]})
+        j.poll(21, {2: [[2, 12]]})
+        result = j.check(tmp_path / f)
+        assert classes(result) == bad
+        assert "poll-skip" in result.measures["jepsen"]["error-types"]
+
+
+def test_a_rebalance_excuses_a_skip_inside_an_operation(tmp_path: Path) -> None:
+    for name, how, bad in (
+        ("settled", {}, {"int-poll-skip"}),
+        ("moved", {"rebalance-log": [{"keys": [2]}]}, set()),
+    ):
+        j = sound()
+        j.poll(22, {2: [[0, 10], [2, 12]]}, **how)
+        assert classes(j.check(tmp_path / name)) == bad
+
+
+def test_circular_information_flow(tmp_path: Path) -> None:
+    j = sound()
+    for process in (4, 5):
+        j.op(process, "invoke", "txn", [["send", process - 3, 70 + process], ["poll"]])
+    j.op(4, "ok", "txn", [["send", 1, [12, 74]], ["poll", {2: [[6, 75]]}]])
+    j.op(5, "ok", "txn", [["send", 2, [6, 75]], ["poll", {1: [[12, 74]]}]])
+    result = j.check(tmp_path)
+    assert classes(result) == {"G1c"}
+    assert "read offset 6 of 2, written by operation" in result.sentence
+
+
+def test_values_are_unique_in_their_key_only(tmp_path: Path) -> None:
+    j = sound()
+    j.send(2, (3, 0, 100))
+    j.poll(23, {3: [[0, 100], [1, 10]]})
+    assert set(against(j.check(tmp_path))) == {"phantom"}
+
+
+@pytest.mark.parametrize(
+    ("text", "forms"),
+    [
+        ('#jepsen.Op{:a 1, :b #{x "y\\n" \\z}} ; done', [{"a": 1, "b": ["x", "y\n", "\\z"]}]),
+        ("[1 -2N 3.5 1e3 nil true] #_skipped ok", [[1, -2, 3.5, 1000.0, None, True], "ok"]),
+        ("{[1 2] ()}", [{(1, 2): []}]),
+        ("[" * 100_000 + "]" * 100_000, None),
+    ],
+)
+def test_edn(text: str, forms: list[Any] | None) -> None:
+    found = parse(text)
+    assert forms is None or found == forms
+
+
+@pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "{{} 1}", "9" * 50, "[1)"])
+def test_what_is_not_edn(text: str) -> None:
+    with pytest.raises(EdnError):
+        parse(text)
+
+
+def test_a_whole_history_in_one_vector_over_several_lines(tmp_path: Path) -> None:
+    lines = [edn(line).replace(", :value", "\n   :value") for line in sound().lines]
+    (tmp_path / "history.edn").write_text("[" + "\n ".join(lines) + "]\n")
+    assert check_run(run_folder_of(tmp_path / "history.edn")).verdict is Verdict.VALID
+
+
+def test_a_form_that_never_ends_costs_only_itself(tmp_path: Path) -> None:
+    lines = [edn(line) for line in sound().lines]
+    lines[3] = lines[3][:-2]
+    (tmp_path / "history.edn").write_text("\n".join(lines) + "\n")
+    sentences = validate(tmp_path / "history.edn")
+    assert sentences == ["history.edn line 4 cannot be read: it ends inside a form."]
+    result = check_run(run_folder_of(tmp_path / "history.edn"))
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.problems == (*sentences,)
+
+
+INVOKE = "{:type :invoke, :f :send, :process 1, :time 0, :value"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{:type :ok, :f :send", "line 1 cannot be read: it ends inside a form."),
+        (":x", "line 1 is not an operation: it is a word, not a map."),
+        ("{:type :odd, :f :send, :process 1, :time 0}", 'not an operation: :type is "odd".'),
+        ("{:type :ok, :f :send, :process 1, :time 0}", "process 1 completes what it never"),
+        (f"{INVOKE} [[:send 1 :x]]}}", 'a value is "x", not a number.'),
+        (f"{INVOKE} [[:send 1 [{2**63} 1]]]}}", f"an offset is {2**63}, outside 0"),
+        (f"{INVOKE} [[:pull]]}}", '["pull"] is neither a send nor a poll.'),
+        ("", "has no operation in it: there is nothing to judge."),
+    ],
+)
+def test_what_is_wrong_with_a_line(tmp_path: Path, line: str, sentence: str) -> None:
+    (tmp_path / "history.edn").write_text(f"{line}\n")
+    (found,) = validate(tmp_path / "history.edn")
+    assert sentence in found
+    assert found.startswith("history.edn ")
+
+
+def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
+    s = Story()
+    s.busy()
+    bare = tmp_path / "their.jsonl"
+    bare.write_bytes(b"".join(encode(op) for op in s.history))
+    assert form_of(bare) == "own"
+    assert validate(bare) == []
+    result = check_run(run_folder_of(bare))
+    assert result.verdict is Verdict.VALID
+    assert result.run == "their.jsonl"
+    late = Op(
+        op=99,
+        t_us=9_000_000,
+        process=3,
+        client="c",
+        type="invoke",
+        f="send",
+        sends=(Send(partition="log-0", value=7),),
+    )
+    done = Op(
+        op=99,
+        t_us=9_000_001,
+        process=3,
+        client="c",
+        type="ok",
+        f="send",
+        sends=(Send(partition="log-0", value=7, offset=12),),
+    )
+    with bare.open("ab") as out:
+        out.write(encode(late) + encode(done))
+    assert against(check_run(run_folder_of(bare))) == {"unseen": 1}

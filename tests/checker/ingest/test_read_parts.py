@@ -1,0 +1,131 @@
+"""A large history.jsonl, read in parts, is what it is when read as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from checker.engine import large_history
+from checker.engine.local import check_run
+from checker.engine.result_cache import own_name
+from checker.engine.spark_job import check
+from checker.ingest import read_parts, run_meta
+from checker.ingest.lines import Problems
+from checker.ingest.read_parts import join, parts_of, read_part
+from checker.ingest.read_tables import HISTORY_TABLES
+from checker.ingest.source import Source
+from harness.bench.anomaly_injection import PLANTS
+from harness.bench.synthetic import Size, make_history
+from harness.bench.synthetic_lines import write_lines
+from tests.support.checker.story import P, Story
+
+
+def busy() -> Story:
+    """Overlapping operations of several clients, some of which never end."""
+    s = Story(P, "log-1")
+    for i in range(30):
+        late = i * 7 % 11
+        s.send(
+            1_000 + i,
+            at=i,
+            begin=i * 3,
+            end=i * 3 + 1 + late,
+            process=i % 4 + 10 * (i // 4),
+            outcome="info" if i % 9 == 8 else "ok",
+        )
+        s.poll((i, 1_000 + i), start=i, begin=i * 3 + 40, end=i * 3 + 41, process=99, hw=40)
+    s.send(2_000, outcome=None, begin=20, process=500, partition="log-1")
+    s.op("assign", "ok", process=99, partitions=("log-1",), begin=200, end=201)
+    s.poll((0, 3_000), begin=210, end=220, process=99, partition="log-1")
+    s.history.sort(key=lambda op: op.t_us)
+    begun = [op.op for op in s.history if op.type == "invoke"]
+    number = {op: begun.index(op) for op in begun}
+    s.history = [msgspec.structs.replace(op, op=number[op.op]) for op in s.history]
+    return s
+
+
+def in_parts(folder: Path, target: Path) -> bool:
+    """Read a history in parts; whether that was enough."""
+    source = Source(0, folder, "history", folder / "history.jsonl")
+    known = run_meta.load(folder, Problems())
+    parts = [
+        read_part(source, known, target, number, begin, end)
+        for number, (begin, end) in enumerate(parts_of(source.path))
+    ]
+    return join(parts[::-1], source, known, target)
+
+
+def rows(folder: Path, name: str) -> list[str]:
+    return sorted(map(str, pq.read_table(folder / f"{name}.parquet").to_pylist()))
+
+
+def test_the_tables_are_the_same_however_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = busy().write(tmp_path / "run")
+    check_run(folder, write=True)
+    for size in (70, 401, 1_999, 7_000, 1 << 20):
+        monkeypatch.setattr(read_parts, "PART_BYTES", size)
+        monkeypatch.setattr(read_parts, "_BLOCK_BYTES", size // 3 + 1)
+        assert in_parts(folder, tmp_path / str(size))
+        for name in HISTORY_TABLES:
+            assert rows(tmp_path / str(size), name) == rows(folder / "tables", name), name
+
+
+def test_a_made_history_can_be_had_as_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, lines = tmp_path / "made", tmp_path / "lines"
+    make_history(Size(ops=2_000, plants=tuple(PLANTS)), folder)
+    assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
+    monkeypatch.setattr(read_parts, "PART_BYTES", 50_000)
+    assert in_parts(lines, tmp_path / "parts" / "tables")
+    (tmp_path / "parts" / "run.json").write_bytes((folder / "run.json").read_bytes())
+    assert check_run(lines) == check_run(folder) == check_run(tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda lines: [*lines[:20], b"{\n", *lines[20:]],
+        lambda lines: lines[:40] + lines[3:4] + lines[40:],  # invoked twice
+        lambda lines: lines + lines[-1:],  # completed twice
+        lambda lines: lines[1:],  # ended and never begun
+        lambda lines: lines[30:] + lines[:30],  # time goes back
+        lambda lines: [*lines[:-1], lines[-1][:-5]],  # half a line
+    ],
+)
+def test_what_is_wrong_with_a_history_needs_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: object
+) -> None:
+    folder = busy().write(tmp_path / "run")
+    history = folder / "history.jsonl"
+    lines = history.read_bytes().splitlines(keepends=True)
+    history.write_bytes(b"".join(damage(lines)))  # type: ignore[operator]
+    monkeypatch.setattr(read_parts, "PART_BYTES", 2_000)
+    assert not in_parts(folder, tmp_path / "parts")
+
+
+@pytest.mark.xdist_group("spark")
+def test_spark_reads_a_large_history_in_parts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (large_history, read_parts):
+        monkeypatch.setattr(module, "PART_BYTES", 3_000)
+    good, bad = busy().write(tmp_path / "good"), busy().write(tmp_path / "bad")
+    with (bad / "history.jsonl").open("ab") as file:
+        file.write(b"{\n")
+    expected = [check_run(good, write=True), check_run(bad)]
+    out = tmp_path / "out"
+    for _ in range(2):
+        assert check([good, bad], session=spark, out=out) == expected
+        made = {run: out / own_name(run) / "tables/reads.parquet" for run in (good, bad)}
+        assert len(list(made[good].iterdir())) > 3
+        assert made[bad].is_file()
+    assert check([good], session=spark) == expected[:1]
+    assert check_run(good, write=True) == expected[0]
+    assert (good / "tables/reads.parquet").is_file()

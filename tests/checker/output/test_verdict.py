@@ -1,0 +1,115 @@
+"""The lattice, policy, and a check that fails without hiding anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.checks.findings import Finding, Kernel
+from checker.engine import judge
+from checker.evidence.group import Group, group_of
+from checker.formats.anomalies import CATALOGUE, PROPERTIES, Needs
+from checker.formats.verdict import Verdict
+from checker.ingest.run_meta import Promise
+from checker.output.policy import excuse
+from tests.support.checker.story import Story, against
+from tests.support.paths import ROOT
+
+
+def _fail(group: Group) -> Finding:
+    raise ZeroDivisionError("this check is broken")
+
+
+@pytest.mark.parametrize("broken", range(len(judge.PARTITION_KERNELS)))
+def test_a_check_that_fails_is_one_unknown_property(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    kernels = list(judge.PARTITION_KERNELS)
+    kernels[broken] = Kernel(kernels[broken].property, _fail)
+    monkeypatch.setattr(judge, "PARTITION_KERNELS", tuple(kernels))
+    s = Story()
+    s.agree(*s.busy())
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.UNKNOWN
+    unknown = [p.property for p in result.properties if p.verdict is Verdict.UNKNOWN]
+    assert unknown == [kernels[broken].property]
+    (problem,) = [p for p in result.problems if "log-0" in p]
+    assert problem == (
+        f"The check of {unknown[0]} on log-0 failed: ZeroDivisionError: this check is broken."
+    )
+
+
+def test_an_anomaly_outweighs_a_check_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = (*judge.PARTITION_KERNELS, Kernel("liveness", _fail))
+    monkeypatch.setattr(judge, "PARTITION_KERNELS", kernels)
+    s = Story()
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((1, 20))
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.INVALID
+    assert against(result) == {"lost": 1}
+
+
+@pytest.mark.parametrize("kernel", range(len(judge.PARTITION_KERNELS)))
+def test_no_check_minds_a_partition_nothing_is_known_of(kernel: int) -> None:
+    group = group_of("log-0", {})
+    assert judge.PARTITION_KERNELS[kernel].judge(group).anomalies == ()
+
+
+def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
+    result = Story().check(tmp_path)
+    assert tuple(p.property for p in result.properties) == PROPERTIES
+
+
+@pytest.mark.parametrize(
+    ("promise", "excused"),
+    [
+        (Promise(), set()),
+        (Promise(flush="async"), set()),
+        (Promise(contiguous_offsets=False), {Needs.CONTIGUOUS}),
+        (Promise(silence_deposes=False), {Needs.SILENCE_DEPOSES}),
+        (Promise(acks=1, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (
+            Promise(acks=1, durable_acks=False, committed_kept=False),
+            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS},
+        ),
+        (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
+        (
+            Promise(unclean_election=True, durable_acks=False),
+            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.CLEAN_ELECTION},
+        ),
+    ],
+)
+def test_what_a_promise_excuses(promise: Promise, excused: set[Needs]) -> None:
+    found = {needs for needs in Needs if excuse(needs, promise)}
+    assert found - {Needs.INFORMATION} == excused
+
+
+def test_the_document_names_every_anomaly_in_the_order_of_the_catalogue() -> None:
+    text = (ROOT / "docs" / "checks.md").read_text()
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+    assert [(name, of, needs) for name, of, _, _, _, needs in rows] == [
+        (kind.name, kind.property, kind.needs.name.lower().replace("_", " ")) for kind in CATALOGUE
+    ]
+    for (name, _, definition, example, source, _), kind in zip(rows, CATALOGUE, strict=True):
+        assert all((definition, example, source)), name
+        assert source.startswith("Jepsen") == bool(kind.jepsen) or kind.name == "tail-lost"
+    policy = text.partition("| needs |")[2].partition("A promise may add")[0]
+    told = {line.split("|")[1].strip() for line in policy.splitlines()[2:] if "|" in line}
+    assert told == {needs.name.lower().replace("_", " ") for needs in Needs}
+
+
+def test_others_may_append_between_the_sends_of_an_operation(tmp_path: Path) -> None:
+    s = Story()
+    s.txn((10, 0), (12, 2), begin=0, end=9)
+    s.send(11, at=1, process=2, begin=0, end=9)
+    assert {a.name: bool(a.allowed) for a in s.check(tmp_path).anomalies}["int-send-skip"]

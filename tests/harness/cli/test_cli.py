@@ -1,0 +1,228 @@
+"""The command line: what is wrong is said in one sentence, with the right exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.cli import main
+from harness.runs.options import Wishes, default_name, to_schedule
+from nemesis.formats.schedule import Cluster, Kill, Schedule, Workload
+from node.formats.errors import UsageError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def floodmark(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Run the command in an empty folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main.main(words)
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.out, said.err
+
+    return run
+
+
+WRONG = [
+    ("run --protocol paxos", "unknown protocol 'paxos' (known: "),
+    ("run --bug M99", "unknown bug 'M99' (known: "),
+    ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
+    ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
+    ("run --brokers 3 --replication-factor 5", "replication_factor 5 needs as many brokers"),
+    ("run --min-isr 4", "min_isr 4 must be 1..replication_factor"),
+    ("run --brokers 0", "brokers must be 1..99"),
+    ("run --voters 2", "voters must be 1, 3 or 5"),
+    ("run --partitions 0", "partitions must be 1..10000"),
+    ("run --batch 0", "batch must be 1..10000"),
+    ("run --rate -1", "rate must be >= 0"),
+    ("run --time-limit 0", "duration_ms must be positive"),
+    ("run --acks 2", "--acks is '2', but can only be 0, 1 or all"),
+    ("run --flush never", "--flush is 'never', but can only be sync, async or async:MILLISECONDS"),
+    ("run --flush async:soon", "--flush is 'async:soon'"),
+    ("run --flush async:0", "flush_interval_ms must be positive"),
+    ("run --name ../up", "run name '../up'"),
+    ("run --schedule missing.json", "missing.json: cannot be read: No such file"),
+    ("run --schedule broken.json", "broken.json: not JSON"),
+    ("run --schedule old.json", "old.json: floodmark_schedule is 99, this floodmark reads 1"),
+    ("run --schedule odd.json", "odd.json: fault 0: unknown fault 'meteor'"),
+    ("run --schedule extra.json", "extra.json: Object contains unknown field `colour`"),
+    ("run --schedule good.json --faults kill", "exclude each other"),
+    ("replay good.json --times 0", "--times is 0"),
+    ("replay good.json --times 3 --least 4", "--least is 4, but must be 1..3"),
+    ("replay good.json --expect perfect", "--expect is 'perfect'"),
+    ("run --no-hub --faults cut", "--no-hub: fault 0 (cut) is on links, which needs the hub"),
+    ("run --brokers three", "Invalid value for '--brokers'"),
+    ("run --frobnicate", "No such option: --frobnicate"),
+    ("frobnicate", "No such command 'frobnicate'"),
+    ("check", "Missing argument"),
+    ("check nowhere", "nowhere: no such run folder"),
+    ("check empty", "empty: not a run folder"),
+    ("bench --batch 0 --quiet", "batch must be 1..10000"),
+    ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
+    ("bench --seconds 0", "--seconds must be positive"),
+    ("bench failover --protocols paxos --quiet", "unknown protocol 'paxos' (known: "),
+    ("bench failover --kills 0 --quiet", "--kills and the time of listening must be positive"),
+    ("bench sim --protocol paxos --quiet", "unknown protocol 'paxos' (known: "),
+    ("bench sim --rate 0 --quiet", "--seconds and --rate must be positive"),
+    ("report nowhere", "nowhere: no such run folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), WRONG)
+def test_bad_input_is_one_sentence_and_exit_code_64(
+    floodmark: Run, tmp_path: Path, line: str, sentence: str
+) -> None:
+    files = {
+        "broken.json": "{",
+        "old.json": '{"floodmark_schedule": 99}',
+        "odd.json": '{"floodmark_schedule": 1, "faults": [{"what": "meteor"}]}',
+        "extra.json": '{"floodmark_schedule": 1, "colour": "red"}',
+        "good.json": '{"floodmark_schedule": 1}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "empty").mkdir()
+    code, out, err = floodmark(*line.split())
+    assert code == 64
+    assert sentence in err
+    assert err.startswith("floodmark: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert "Traceback" not in err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_full_disk_before_the_run_is_an_error_of_the_harness(
+    floodmark: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "store").write_text("not a folder")
+    code, _, err = floodmark("run")
+    assert code == 70
+    assert err == "floodmark: store/kafka: cannot be written: Not a directory\n"
+
+
+def test_an_unexpected_error_shows_its_traceback_only_on_demand(
+    floodmark: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(wishes: Wishes) -> Schedule:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("harness.cli.run.to_schedule", broken)
+    code, _, err = floodmark("run")
+    assert (code, err) == (
+        70,
+        "floodmark: unexpected ZeroDivisionError: a bug (--debug shows where)\n",
+    )
+    with pytest.raises(ZeroDivisionError):
+        main.main(["run", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [("faults", "isolate"), ("protocols", "kafka: "), ("bugs", "ack-before-isr (M18)")],
+)
+def test_lists_name_what_can_be_chosen(floodmark: Run, command: str, line: str) -> None:
+    code, out, _ = floodmark(command)
+    assert code == 0
+    assert line in out
+
+
+def test_help_says_what_each_option_is_for(floodmark: Run) -> None:
+    code, out, _ = floodmark("run", "--help")
+    assert code == 0
+    for option in ("--protocol", "--replication-factor", "--time-limit", "--schedule", "--bug"):
+        assert option in out
+
+
+# -- from options to a schedule
+
+
+def test_without_options_it_is_the_default_storm_with_a_fresh_seed() -> None:
+    one, other = to_schedule(Wishes()), to_schedule(Wishes())
+    assert one.drawn
+    assert one.faults
+    assert one.workload.seed != other.workload.seed
+    assert default_name(one) == "kafka"
+
+
+def test_a_seed_decides_the_whole_schedule() -> None:
+    assert to_schedule(Wishes(seed=7)).digest() == to_schedule(Wishes(seed=7)).digest()
+    assert to_schedule(Wishes(seed=7)).faults != to_schedule(Wishes(seed=8)).faults
+
+
+def test_options_reach_the_schedule() -> None:
+    made = to_schedule(
+        Wishes(
+            brokers=5,
+            partitions=2,
+            acks="1",
+            rate=0,
+            batch=9,
+            time_limit=4.5,
+            flush="async:20",
+            bugs=("M18",),
+            faults="none",
+            clients=3,
+            consumers=0,
+            seed=1,
+        )
+    )
+    cluster, workload = made.cluster, made.workload
+    assert (cluster.brokers, cluster.partitions, cluster.replication_factor) == (5, 2, 3)
+    assert (cluster.flush, cluster.flush_interval_ms) == ("async", 20)
+    assert cluster.bugs == ("ack-before-isr",)
+    assert (workload.acks, workload.rate, workload.batch) == (1, 0, 9)
+    assert (workload.clients, workload.consumers, workload.duration_ms) == (3, 0, 4500)
+    assert made.faults == ()
+    assert default_name(made) == "kafka-ack-before-isr"
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_small_cluster_gets_as_many_replicas_as_it_can_hold(brokers: int) -> None:
+    cluster = to_schedule(Wishes(brokers=brokers, faults="kill")).cluster
+    assert (cluster.replication_factor, cluster.min_isr) == (brokers, brokers)
+
+
+def test_a_schedule_file_is_run_as_it_stands(tmp_path: Path) -> None:
+    written = Schedule(
+        name="mine",
+        cluster=Cluster(min_isr=1),
+        workload=Workload(seed=5),
+        faults=(Kill(on="n1", at_ms=100),),
+    )
+    (tmp_path / "schedule.json").write_bytes(written.to_json())
+    for where in (tmp_path, tmp_path / "schedule.json"):
+        assert to_schedule(Wishes(schedule=where)) == written
+    assert default_name(written) == "mine"
+
+
+def test_what_is_given_besides_a_schedule_file_changes_only_that(tmp_path: Path) -> None:
+    written = Schedule(faults=(Kill(on="n3", at_ms=100),))
+    file = tmp_path / "one.json"
+    file.write_bytes(written.to_json())
+    made = to_schedule(Wishes(schedule=file, bugs=("M22",), seed=3))
+    expected = msgspec.structs.replace(
+        written, cluster=Cluster(bugs=("elect-any-replica",)), workload=Workload(seed=3)
+    )
+    assert made == expected
+    with pytest.raises(UsageError, match="no node 'n3' in this cluster"):
+        to_schedule(Wishes(schedule=file, brokers=2, replication_factor=2))
+
+
+def test_check_prints_json_on_demand(floodmark: Run, tmp_path: Path) -> None:
+    (tmp_path / "run" / "x").mkdir(parents=True)
+    (tmp_path / "run" / "x" / "history.jsonl").write_bytes(b"")
+    code, out, _ = floodmark("check", "--no-spark", "--json", "run/x")
+    (result,) = json.loads(out)
+    assert (code, result["verdict"]) == (2, "unknown")

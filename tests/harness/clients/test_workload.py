@@ -1,0 +1,91 @@
+"""What clients write: payloads survive a round trip, damage shows, plans are fair."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.clients import workload
+from harness.formats.history import Run
+from node.core import batch
+
+sizes = st.integers(min_value=16, max_value=200)
+counts = st.integers(min_value=1, max_value=40)
+values = st.integers(min_value=0, max_value=2**62)
+
+
+def stored(partition: str, value: int, count: int, size: int, offset: int = 7) -> batch.BatchView:
+    made = workload.encode_batch(partition, value, count, size)
+    return batch.view(batch.stamp(made, offset, 3))
+
+
+@given(value=values, count=counts, size=sizes)
+def test_a_batch_is_read_as_the_one_run_that_was_written(value: int, count: int, size: int) -> None:
+    runs = workload.decode_batch(stored("log-0", value, count, size))
+    assert runs == (Run(7, value, count, 3),)
+
+
+@given(count=counts, size=sizes, data=st.data())
+def test_a_flipped_bit_in_a_record_makes_that_record_unreadable(
+    count: int, size: int, data: st.DataObject
+) -> None:
+    good = stored("log-0", 100, count, size)
+    record = data.draw(st.integers(0, count - 1))
+    bit = data.draw(st.integers(0, 16 * 8 - 1))
+    payload = bytearray(good.payload)
+    payload[4 + record * size + bit // 8] ^= 1 << bit % 8
+    damaged = batch.build(count, bytes(payload))
+    read = [
+        run.value + step
+        for run in workload.decode_batch(batch.view(damaged))
+        for step in range(run.count)
+    ]
+    expected = [100 + number for number in range(count)]
+    expected[record] = workload.UNREADABLE
+    assert read == expected
+
+
+@given(count=counts, payload=st.binary(max_size=300))
+def test_foreign_payloads_never_raise_and_never_lose_a_record(count: int, payload: bytes) -> None:
+    runs = workload.decode_batch(batch.view(batch.build(count, payload)))
+    assert sum(run.count for run in runs) == count
+
+
+def test_a_control_batch_holds_no_records() -> None:
+    control = batch.build(1, b"whatever the protocol needs", control=True)
+    assert workload.decode_batch(batch.view(control)) == ()
+
+
+def test_a_record_in_a_foreign_partition_keeps_its_value_and_is_told_apart() -> None:
+    written = stored("log-0", 42, 3, 64)
+    assert workload.decode_batch(written) == (Run(7, 42, 3, 3),)
+    assert workload.misrouted(written.payload, "log-0") == 0
+    assert workload.misrouted(written.payload, "log-1") == 3
+
+
+@given(process=st.integers(0, 2**30), number=st.integers(0, 2**32 - 1))
+def test_a_value_tells_who_wrote_it(process: int, number: int) -> None:
+    assert workload.process_of(workload.first_value(process) + number) == process
+
+
+def test_every_partition_is_sent_to_equally_often_and_equal_seeds_send_alike() -> None:
+    partitions = [f"log-{n}" for n in range(5)]
+    one = workload.SendPlan(partitions, 100_000, random.Random("x"))
+    other = workload.SendPlan(partitions, 100_000, random.Random("x"))
+    sent = [one.partition() for _ in range(50)]
+    assert sent == [other.partition() for _ in range(50)]
+    assert set(Counter(sent).values()) == {10}
+    pauses = [one.pause_us() for _ in range(1000)]
+    assert all(50_000 <= pause <= 150_000 for pause in pauses)
+    assert 95_000 < sum(pauses) / 1000 < 105_000
+
+
+@given(partitions=st.integers(1, 40), consumers=st.integers(1, 12))
+def test_consumers_together_read_every_partition(partitions: int, consumers: int) -> None:
+    names = [f"log-{n}" for n in range(partitions)]
+    read = [workload.polled_partitions(names, i, consumers) for i in range(consumers)]
+    assert set().union(*read) == set(names)
+    assert all(len(set(each)) == len(each) for each in read)

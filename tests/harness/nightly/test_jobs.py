@@ -1,0 +1,199 @@
+"""The pieces of a night as they really are: searches, replays, processes, strikes of faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.formats.nightly_journal import Replayed, Searched
+from harness.formats.nightly_run import nights
+from harness.nightly import corpus
+from harness.nightly.jobs import Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared, do
+from harness.nightly.workers import side_by_side
+from harness.search.campaign import INNER, Budget, Finding
+from harness.search.fault_coverage import strikes
+from harness.search.findings import REAL
+from harness.search.real_schedule import slow_motion
+from nemesis.formats.schedule import load
+from tests.harness.search.test_attempt import LOST, bitten
+from tests.support.paths import ROOT
+
+SEARCH = SearchJob(
+    key="search/0",
+    protocol="high-watermark",
+    engine="random",
+    seed=0,
+    budget=Budget(until_failure=True),
+    shrink_tries=30,
+    store="",
+    pages=1,
+)
+
+
+def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
+    search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
+    row = do(search)
+    assert isinstance(row, Searched)
+    assert row.strikes
+    (bucket,) = row.kept
+    assert row.buckets[bucket.name] >= 1
+    assert row.failures == sum(row.buckets.values())
+    assert (tmp_path / bucket.page).is_file()
+
+    (saved,) = (s for s in corpus.simulated(tmp_path) if s.file.startswith(str(tmp_path)))
+    assert saved.schedule == load(tmp_path / bucket.schedule)
+    again = do(ReplayJob(key="replay/0", file=saved.file))
+    assert isinstance(again, Replayed)
+    assert again.met
+    assert again.verdict == "invalid"
+
+    # The next night knows it: counted, and not shrunk again.
+    same = Budget(schedules=row.schedules)
+    second = do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
+    assert isinstance(second, Searched)
+    assert (second.buckets, second.kept) == (row.buckets, [])
+
+
+@pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INNER, 0)])
+def test_what_clients_can_see_gets_a_form_for_real_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, forms: int
+) -> None:
+    def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
+        (folder / REAL).write_bytes(slow_motion(finding.smallest).to_pretty_json())
+
+    monkeypatch.setattr(corpus, "save_real", slow_form)
+    schedule, bucket = bitten()[0]
+    finding = Finding(
+        bucket=bucket,
+        property=broken,
+        sentence="lost",
+        schedule=schedule,
+        smallest=schedule,
+        schedules_before=1,
+        seconds_before=1.0,
+        shrink_tries=1,
+    )
+    corpus.keep(finding, tmp_path, print, with_page=False)
+    made = [s.schedule for s in corpus.real(tmp_path) if s.file.startswith(str(tmp_path))]
+    assert made == [slow_motion(schedule)] * forms
+
+
+def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) -> None:
+    """Each job has a process of its own, and its own way to end."""
+    jobs = [
+        HuntJob(key="museum/0", code="no such exhibit", seed=1, seconds=1.0),
+        TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1),
+        TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1),
+    ]
+    done = list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: False))
+    (failed,) = (one for one in done if one.result is None)
+    assert failed.job.key == "museum/0"
+    assert failed.sentence.startswith("StopIteration")
+    first, second = (one.result for one in done if isinstance(one.result, Digests))
+    assert compared(jobs[1], first, second).differing == []
+    (late,) = side_by_side(jobs[:1], tmp_path / "out.txt", -1.0, lambda: False)
+    assert late.result is None
+    assert late.sentence.startswith("its process ended with ")
+    assert list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: True)) == []
+
+
+def test_two_processes_that_disagree_are_told_apart_by_schedule() -> None:
+    job = TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1)
+    seen = do(job)
+    assert isinstance(seen, Digests)
+    other = msgspec.structs.replace(seen, digests=("another",))
+    assert compared(job, seen, other).differing == list(seen.schedules)
+
+
+def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
+    def role(t_us: int, node: str, name: str, epoch: int) -> dict[str, object]:
+        return {
+            "t_us": t_us,
+            "node": node,
+            "event": "role",
+            "partition": "log-0",
+            "role": name,
+            "leader_epoch": epoch,
+            "leo": 0,
+            "hw": 0,
+        }
+
+    def partition(t_us: int, leader: str, epoch: int, isr: list[str]) -> dict[str, object]:
+        return {
+            "t_us": t_us,
+            "node": "v1",
+            "event": "partition",
+            "partition": "log-0",
+            "leader": leader,
+            "leader_epoch": epoch,
+            "partition_epoch": epoch,
+            "isr": isr,
+            "elr": [],
+            "replicas": ["n1", "n2", "n3"],
+        }
+
+    def fault(t_us: int, what: str, *nodes: str, action: str = "inject") -> dict[str, object]:
+        return {"t_us": t_us, "fault": 0, "what": what, "action": action, "nodes": list(nodes)}
+
+    trace = [
+        {"t_us": 1, "node": "v1", "event": "controller", "state": "active", "term": 1},
+        partition(2, "n1", 1, ["n1", "n2", "n3"]),
+        role(3, "n1", "leader", 1),
+        role(3, "n2", "follower", 1),
+        role(3, "n3", "follower", 1),
+        partition(30, "n1", 2, ["n1", "n2"]),
+        partition(60, "n2", 3, ["n2"]),
+        role(61, "n2", "leader", 3),
+    ]
+    faults = [
+        fault(10, "pause", "n3"),
+        fault(20, "pause", "n3", action="heal"),
+        fault(40, "cut", "n1", "n3"),
+        fault(50, "kill", "n1"),
+        fault(55, "delay", "v1"),
+        fault(70, "reassign"),
+    ]
+    assert strikes(trace, faults) == {
+        "pause/follower/in-sync": 1,
+        "cut/leader/isr-short": 1,
+        "cut/lagging/isr-short": 1,
+        "kill/leader/isr-short": 1,
+        "delay/controller/leaderless": 1,
+        "reassign/none/isr-short": 1,
+    }
+
+
+@pytest.mark.slow
+def test_a_small_night_on_real_processes(tmp_path: Path) -> None:
+    """Nothing stands in for anything: workers, brokers, Spark, pages, and the exit code."""
+    store = tmp_path / "store"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from harness.cli import main; main()",
+            "nightly",
+            "--store",
+            str(store),
+            "--budget",
+            "150s",
+            "--quiet",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ((night,), unread) = nights(store)
+    assert unread == []
+    assert done.returncode == (1 if night.red else 0), done.stderr
+    assert night.state == "finished"
+    assert night.canary.result == "failed"
+    assert night.totals.schedules > 0
+    assert night.differing == []
+    assert done.stdout.startswith(("✓ GREEN", "✗ RED"))
+    assert (store / "index.html").read_text().count("<section") == 5

@@ -1,0 +1,260 @@
+"""The whole command on real processes: a storm and its verdict, Ctrl-C, and a killed harness."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.formats.history import Op, decode, pairs
+from nemesis.formats.schedule import Cluster, Delay, Kill, Pause, Schedule, Timings, Workload
+from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S, until
+
+FAST = Timings(heartbeat_ms=100, session_ms=700, lag_ms=500)
+SMALL = Cluster(partitions=2, timings=FAST)
+CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=5_000)
+
+
+def start(folder: Path, schedule: Schedule, *more: str) -> subprocess.Popen[str]:
+    """Start `floodmark run` on a schedule, with its store in `folder`."""
+    file = folder / "schedule.json"
+    file.write_bytes(schedule.to_json())
+    words = ["run", "--schedule", str(file), "--name", "test", "--no-spark", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *words],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def run_folder(folder: Path) -> Path:
+    return (folder / "store" / "test" / "latest").resolve()
+
+
+def history(folder: Path) -> list[Op]:
+    return [decode(line) for line in (folder / "history.jsonl").read_bytes().splitlines()]
+
+
+def wait_until(is_so: Callable[[], bool], harness: subprocess.Popen[str]) -> None:
+    """Wait for something to be seen; `harness` must go on running until then."""
+
+    def seen() -> bool:
+        assert harness.poll() is None, harness.communicate()
+        return is_so()
+
+    until(seen)
+
+
+def acknowledged(folder: Path) -> int:
+    """How many sends the running harness has on record as acknowledged."""
+    try:
+        lines = (run_folder(folder) / "history.jsonl").read_bytes()
+    except OSError:
+        return 0
+    return lines.count(b'"type":"ok","f":"send"')
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that `pid` started, and theirs."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; a zombie that nobody has buried yet does not."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def storm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one short storm that was judged valid."""
+    faults = (
+        Kill(on="leader:log-0", at_ms=2000, for_ms=600),
+        Delay(on="n1", to="v1", delay_ms=20, at_ms=3200, for_ms=900),
+        Pause(on="n3", at_ms=3300, for_ms=300),
+    )
+    folder = tmp_path_factory.mktemp("storm")
+    harness = start(folder, Schedule(cluster=SMALL, workload=CALM, faults=faults), "--json")
+    out, err = harness.communicate(timeout=PATIENCE_S)
+    assert harness.returncode == 0, (out, err)
+    assert json.loads(out)["result"]["verdict"] == "valid", out
+    return run_folder(folder)
+
+
+@pytest.mark.xdist_group("storm")
+def test_a_storm_over_correct_brokers_is_valid_and_leaves_everything(storm: Path) -> None:
+    folder = storm
+    info = json.loads((folder / "run.json").read_text())
+    assert info["state"] == "finished"
+    assert info["problems"] == []
+    phases = info["phases"]
+    assert 0 not in phases.values()
+    assert phases["heal_us"] <= phases.pop("in_sync_us") <= phases["stop_writing_us"]
+    assert list(phases.values()) == sorted(phases.values())
+    actions = [json.loads(line)["action"] for line in (folder / "faults.jsonl").open()]
+    assert actions.count("inject") == 3
+    exits = [json.loads(line) for line in (folder / "exits.jsonl").open()]
+    assert all(each["expected"] for each in exits)
+    assert sum(each["by"] == "kill" for each in exits) == 1
+    for node in ("n1", "n2", "n3"):
+        last = (folder / "logs" / f"{node}.jsonl").read_text().splitlines()[-1]
+        assert json.loads(last)["partition"] == ""
+    assert (folder / "report.html").stat().st_size > 0
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.xdist_group("storm")
+def test_the_history_of_a_run_keeps_the_discipline_of_clients(storm: Path) -> None:
+    ops = history(storm)
+    assert [op.t_us for op in ops] == sorted(op.t_us for op in ops)
+    invoked = [op.op for op in ops if op.type == "invoke"]
+    assert sorted(invoked) == list(range(len(invoked)))
+    retired: set[int] = set()
+    for op in ops:
+        assert op.process not in retired, f"operation {op.op} of a retired process"
+        if op.type == "info":
+            retired.add(op.process)
+    values = [op.sends[0].value for op in ops if op.f == "send" and op.type == "invoke"]
+    assert len(set(values)) == len(values)
+    seen: dict[str, int] = {}
+    acked: dict[str, int] = {}
+    for invocation, completion in pairs(ops):
+        assert completion is not None, f"operation {invocation.op} never ended"
+        if completion.type == "ok" and completion.f == "send":
+            send = completion.sends[0]
+            acked[send.partition] = max(acked.get(send.partition, 0), send.offset + send.count)
+        if completion.final:
+            for read in completion.reads:
+                for records in read.records:
+                    end = records.offset + records.count
+                    seen[read.partition] = max(seen.get(read.partition, 0), end)
+    assert set(acked) == {"log-0", "log-1"}
+    assert all(seen[partition] >= end for partition, end in acked.items())
+
+
+def test_ctrl_c_heals_collects_and_judges_what_is_there(tmp_path: Path) -> None:
+    workload = Workload(seed=3, clients=4, consumers=2, rate=20, duration_ms=600_000)
+    faults = (Pause(on="n1", at_ms=200),)
+    schedule = Schedule(cluster=SMALL, workload=workload, faults=faults)
+    harness = start(tmp_path, schedule, "--no-report")
+    wait_until(lambda: acknowledged(tmp_path) > 60, harness)
+    harness.send_signal(signal.SIGINT)
+    out, err = harness.communicate(timeout=PATIENCE_S)
+    assert harness.returncode in (0, 1, 2), (out, err)
+    assert "Traceback" not in out + err
+    folder = run_folder(tmp_path)
+    assert json.loads((folder / "run.json").read_text())["state"] == "interrupted"
+    result = json.loads((folder / "results.json").read_text())
+    assert result["verdict"] != "invalid", result
+    assert any(op.final and op.type == "ok" and op.f == "poll" for op in history(folder))
+
+
+def test_nothing_outlives_a_killed_harness_and_what_it_wrote_can_be_judged(tmp_path: Path) -> None:
+    workload = Workload(seed=3, clients=2, consumers=1, rate=20, duration_ms=600_000)
+    faults = (Pause(on="n1", at_ms=100),)
+    harness = start(tmp_path, Schedule(cluster=SMALL, workload=workload, faults=faults))
+    wait_until(lambda: acknowledged(tmp_path) > 20, harness)
+    faults_file = run_folder(tmp_path) / "faults.jsonl"
+    wait_until(lambda: b'"inject"' in faults_file.read_bytes(), harness)
+    children = descendants(harness.pid)
+    # Three brokers, a voter, the hub, the clients.
+    assert len(children) >= 6
+    harness.kill()
+    harness.communicate()
+    until(lambda: not any(map(lives, children)))
+    folder = run_folder(tmp_path)
+    assert json.loads((folder / "run.json").read_text())["state"] == "running"
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "check", "--no-spark", str(folder)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2, done
+    assert "UNKNOWN" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        ("ack-before-isr", "no-lost-acknowledged-write"),
+        ("read-beyond-hw", "reads-below-hw"),
+        ("elect-any-replica", "log-and-metadata"),
+    ],
+)
+def test_a_historical_bug_is_found_and_its_property_named(
+    tmp_path: Path, bug: str, broken: str
+) -> None:
+    words = ["run", "--seed", "3", "--bug", bug, "--no-spark", "--no-report", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    result = json.loads(done.stdout)["result"]
+    verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
+    assert verdicts[broken] == "invalid", result["sentence"]
+    assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_bench_reports_every_figure(tmp_path: Path) -> None:
+    words = ["bench", "--seconds", "0.5", "--judged", "6", "--json", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    figures = json.loads(done.stdout)
+    measured = {(load["flush"], load["clients"]) for load in figures["loads"]}
+    assert measured == {(flush, n) for flush in ("sync", "async") for n in (1, 8, 64)}
+    assert all(load["batches_s"] > 0 for load in figures["loads"])
+    assert figures["start_ms"] > 0
+    assert figures["judging"]["operations"] > 0
+
+
+@pytest.mark.slow
+def test_bench_compares_failover_and_idle_traffic(tmp_path: Path) -> None:
+    """Only what must hold on any machine: how the protocols stand to each other in one run."""
+    words = ["bench", "failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words, "--json", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    figures = json.loads(done.stdout)
+    idle = {each["protocol"]: each["messages_s"] for each in figures["idle"]}
+    assert 0 < idle["liftbridge"] < idle["kafka"], "a sleep is longer than a long poll"
+    failovers = {each["protocol"]: each for each in figures["failovers"]}
+    assert all(len(each["all_ms"]) == 2 for each in failovers.values())
+    assert all(0 < each["elected_ms"] < each["failover_ms"] for each in failovers.values())
+    assert failovers["quorum"]["failover_ms"] < failovers["kafka"]["failover_ms"]
+    assert 0 < figures["controller"]["active_ms"] < figures["controller"]["committed_ms"]

@@ -1,0 +1,177 @@
+"""Run folder, append-only files, ports: what must hold whenever and however the harness dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.formats.history import decode
+from harness.runs import run_folder
+from harness.runs.append_only_file import Appender
+from harness.runs.run_folder import RunInfo
+from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
+from nemesis.formats.schedule import Schedule, load
+from node.formats.errors import StorageError, UsageError
+from tests.support.paths import ROOT
+
+
+def info(folder: run_folder.RunDir, **fields: object) -> RunInfo:
+    return RunInfo(
+        run=folder.run, name="x", seed=1, schedule_digest="", replay="", protocol="kafka", **fields
+    )  # type: ignore[arg-type]
+
+
+def test_a_run_folder_is_complete_from_the_first_moment(tmp_path: Path) -> None:
+    folder = run_folder.create(tmp_path / "store", "first")
+    folder.write_info(info(folder))
+    folder.write_schedule(Schedule())
+    assert folder.run == f"first/{folder.path.name}"
+    assert json.loads((folder.path / "run.json").read_text())["state"] == "running"
+    assert load(folder.path) == Schedule()
+    assert (tmp_path / "store" / "first" / "latest").resolve() == folder.path.resolve()
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    made = [run_folder.create(tmp_path, "same").path for _ in range(3)]
+    assert len(set(made)) == 3
+    assert (tmp_path / "same" / "latest").resolve() == made[-1].resolve()
+
+
+@pytest.mark.parametrize("name", ["", "latest", "../up", "a/b", ".hidden", "x" * 101, "a b"])
+def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="run name"):
+        run_folder.create(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StorageError, match=r"file/x: cannot be written: Not a directory"):
+        run_folder.create(blocked, "x")
+
+
+def test_a_file_that_is_replaced_is_never_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder.create(tmp_path, "x")
+    folder.write_info(info(folder, state="running"))
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=r"run\.json: the disk is full"):
+        folder.write_info(info(folder, state="finished"))
+    assert json.loads((folder.path / "run.json").read_text())["state"] == "running"
+    assert [path.name for path in folder.path.iterdir() if path.name.startswith(".")] == []
+
+
+FILL = """
+import resource, signal, sys
+from pathlib import Path
+from harness.runs.append_only_file import Appender
+from harness.formats.history import Op, encode
+from node.formats.errors import StorageError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+out = Appender(Path(sys.argv[1]))
+op, refused = 0, []
+while len(refused) < 3:
+    try:
+        out.write(encode(Op(op=op, t_us=op, process=0, client="c1", type="invoke", f="poll")))
+        op += 1
+    except StorageError as error:
+        refused.append(str(error))
+print(op)
+print(refused[0])
+assert len(set(refused)) == 1
+"""
+
+
+def test_what_was_recorded_before_the_disk_was_full_stays_good(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    written, sentence = done.stdout.splitlines()
+    assert "history.jsonl: cannot be written: File too large" in sentence
+    *lines, rest = file.read_bytes().split(b"\n")
+    assert [decode(line).op for line in lines] == list(range(int(written)))
+    # Nothing may follow the half line, or two operations would become one.
+    assert len(file.read_bytes()) == 1000
+    assert rest != b""
+
+
+def test_appending_goes_on_at_the_end(tmp_path: Path) -> None:
+    for _ in range(2):
+        out = Appender(tmp_path / "x")
+        out.write(b"line\n")
+        out.close()
+    assert (tmp_path / "x").read_bytes() == b"line\nline\n"
+
+
+def test_leases_never_share_a_port_and_lie_below_the_ephemeral_range(tmp_path: Path) -> None:
+    with PortLease(20, tmp_path) as one, PortLease(20, tmp_path) as other:
+        assert len({*one.ports, *other.ports}) == 40
+        assert all(LOWEST <= port < HIGHEST for port in one.ports)
+    assert one.ports == []
+
+
+def test_a_port_that_somebody_listens_on_is_not_leased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PortLease(3, tmp_path) as lease:
+        taken, free, _ = lease.ports
+        monkeypatch.setattr("harness.systems.ports._candidates", lambda: iter([taken, free]))
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", taken))
+        listener.listen()
+        with PortLease(1, tmp_path) as lease:
+            assert lease.ports == [free]
+        with pytest.raises(NoFreePort, match="2 free ports are needed"):
+            PortLease(2, tmp_path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from harness.systems.ports import PortLease
+lease = PortLease(5, Path(sys.argv[1]))
+print(*lease.ports, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_ports_come_back_when_their_holder_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert holder.stdout is not None
+    held = [int(word) for word in holder.stdout.readline().split()]
+    monkeypatch.setattr("harness.systems.ports._candidates", lambda: iter(held))
+    with pytest.raises(NoFreePort):
+        PortLease(1, tmp_path)
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    with PortLease(5, tmp_path) as lease:
+        assert lease.ports == held

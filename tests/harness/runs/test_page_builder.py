@@ -1,0 +1,160 @@
+"""What is made for a page before it is built: the control of a failure, a finding brought along."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import reports
+from harness.cli import main
+from harness.runs import judge, page_builder
+from harness.runs.baseline import Control, make_control, nearest_correct
+from harness.sim.run import simulate
+from nemesis import ready_made
+from node.core import protocol as protocols
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("high-watermark", "kip-279"),
+        ("kip-101", "kip-279"),
+        ("quorum-naive", "quorum"),
+        ("liftbridge", "kip-279"),
+        ("kafka", "kafka"),
+        ("quorum", "quorum"),
+    ],
+)
+def test_the_nearest_correct_protocol_shares_most_choices(given: str, nearest: str) -> None:
+    found = nearest_correct(given)
+    assert found.name == nearest
+    assert all(expected == "holds" for _, expected in protocols.REGISTRY[nearest].expected)
+
+
+def test_a_schedule_with_lying_disks_gets_a_protocol_that_promises_to_live_with_them() -> None:
+    assert nearest_correct("high-watermark", clean=False).name == "kafka"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated run of KIP-101's first scenario under the protocol that loses there."""
+    run = tmp_path_factory.mktemp("store") / "kip-101" / "simulated-1"
+    simulate(ready_made.load("kip-101-scenario-1"), seed=1, stop_at="never", keep=run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(failed: Path) -> Control:
+    return make_control(failed)
+
+
+class TestControl:
+    def test_the_schedule_fails_as_it_is_and_not_where_it_should_hold(self, made: Control) -> None:
+        assert made.as_it_is is not None
+        assert made.control is not None
+        assert (made.as_it_is.protocol, made.as_it_is.verdict) == ("high-watermark", "invalid")
+        assert (made.control.protocol, made.control.verdict) == ("kip-279", "valid")
+        assert made.control.broken == ()
+
+    def test_a_simulated_run_comes_out_the_same_again(self, made: Control) -> None:
+        assert made.same_again is True
+
+    def test_the_page_says_both(self, failed: Path, made: Control) -> None:
+        text = reports.build(failed).read_text("utf-8")
+        assert "what differs between the two is to blame" in text
+        assert "byte for byte" in text
+        assert f"floodmark replay {failed.parent.name}/{failed.name} --trace" in text
+
+    def test_a_changed_run_is_found_out(self, failed: Path, made: Control, tmp_path: Path) -> None:
+        for name in ("run.json", "schedule.json", "history.jsonl", "faults.jsonl"):
+            (tmp_path / name).write_bytes((failed / name).read_bytes())
+        (tmp_path / "trace").mkdir()
+        for file in (failed / "trace").iterdir():
+            (tmp_path / "trace" / file.name).write_bytes(file.read_bytes() + b"{}\n")
+        assert make_control(tmp_path).same_again is False
+
+
+@pytest.fixture
+def judged(failed: Path, tmp_path: Path) -> Path:
+    """The same run as it is when its verdict has just been told."""
+    run = tmp_path / "kip-101" / "simulated-1"
+    shutil.copytree(failed, run, ignore=shutil.ignore_patterns("control.json", "report.html"))
+    return run
+
+
+class TestAfterTheVerdict:
+    def test_a_failure_has_stills_and_control_at_once(
+        self, judged: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main.main(["check", "--no-spark", str(judged)])
+        assert ended.value.code == 1
+        assert capsys.readouterr().out.endswith(f"  page        {judged / 'report.html'}\n")
+        text = (judged / "report.html").read_text("utf-8")
+        assert "what differs between the two is to blame" in text
+        assert "data:image/png;base64" in text
+
+    def test_the_control_may_be_left_out(self, judged: Path) -> None:
+        assert page_builder.page_after(judged, pytest.fail, control=False) == judged / "report.html"
+        assert not (judged / "control.json").exists()
+        assert "not run" in (judged / "report.html").read_text("utf-8")
+
+    @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), KeyboardInterrupt()])
+    def test_whatever_happens_to_the_control_there_is_a_page(
+        self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    ) -> None:
+        def broken(folder: Path) -> Control:
+            raise error
+
+        monkeypatch.setattr(page_builder, "make_control", broken)
+        monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
+        told: list[str] = []
+        assert page_builder.page_after(judged, told.append) is not None
+        assert told[-1].startswith(("The control of", "The control is left out"))
+
+    def test_a_control_that_takes_too_long_is_left_out(
+        self, judged: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def endless(folder: Path) -> Control:
+            while True:
+                pass
+
+        monkeypatch.setattr(page_builder, "make_control", endless)
+        monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
+        monkeypatch.setattr(page_builder, "CONTROL_LIMIT_S", 0.01)
+        told: list[str] = []
+        assert page_builder.page_after(judged, told.append) is not None
+        assert told[-1] == f"The control is left out; to make it: floodmark report {judged}"
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+class TestFinding:
+    def test_its_files_come_along(self, tmp_path: Path) -> None:
+        finding, run = tmp_path / "finding-1", tmp_path / "run"
+        for folder in (finding, run):
+            folder.mkdir()
+        (finding / "explain.json").write_text(json.dumps({"bucket": "b"}))
+        (finding / "drawn.json").write_text("{}")
+        page_builder.bring_finding(finding, run, pytest.fail)
+        assert sorted(f.name for f in (run / "finding").iterdir()) == ["drawn.json", "explain.json"]
+
+    def test_a_schedule_of_another_origin_brings_nothing(self, tmp_path: Path) -> None:
+        page_builder.bring_finding(tmp_path / "kip-101-scenario-1", tmp_path, pytest.fail)
+        page_builder.bring_finding(None, tmp_path, pytest.fail)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_fails_to_build_costs_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: Path) -> Path:
+        raise ZeroDivisionError("a bug of the page")
+
+    monkeypatch.setattr(reports, "build", broken)
+    told: list[str] = []
+    assert judge.build_page(tmp_path, told.append) is None
+    assert told == ["The page could not be built: a bug of the page"]

@@ -1,0 +1,241 @@
+"""The course of a run over a cluster made of nothing: phases, faults, and what goes wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.runs import storm
+from harness.runs.interrupts import Interrupts, StopNow
+from harness.runs.progress import Moment, Progress, leaders_in_words
+from harness.runs.run import Run, RunSettings, recovery_limit_ms
+from harness.runs.run_folder import RunDir
+from nemesis.formats.schedule import After, Cluster, Kill, Schedule, Send, Timings, Workload
+from node.formats.errors import FloodmarkError
+from tests.support.harness_fakes import FakeCluster
+
+ALL_PHASES = ["go", "healed", "stop_writing", "read_everything", "close"]
+BRIEF = Workload(clients=1, consumers=1, duration_ms=60)
+TIMINGS = Timings(heartbeat_ms=1, session_ms=20, lag_ms=1)
+PLAIN = Schedule(cluster=Cluster(timings=TIMINGS), workload=BRIEF)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+        monkeypatch.setattr(storm, name, 0.0)
+
+
+def execute(
+    tmp_path: Path,
+    schedule: Schedule = PLAIN,
+    prepare: Callable[[FakeCluster], None] = lambda cluster: None,
+    interrupts: Interrupts | None = None,
+) -> tuple[FakeCluster, dict[str, Any], list[dict[str, Any]]]:
+    """Run a schedule; gives the cluster, run.json and the lines of faults.jsonl."""
+    made: list[FakeCluster] = []
+
+    def make(schedule: Schedule, folder: RunDir) -> FakeCluster:
+        made.append(FakeCluster(schedule, folder))
+        prepare(made[0])
+        return made[0]
+
+    settings = RunSettings(name="x", seed=1, store=tmp_path)
+    run = Run(
+        schedule,
+        settings,
+        make,
+        progress=Progress(quiet=True),
+        interrupts=interrupts or Interrupts(),
+    )
+    try:
+        run.execute()
+    except (FloodmarkError, StopNow) as error:
+        made[0].problems.append(f"raised {error!r}")
+    info = json.loads((run.folder.path / "run.json").read_text())
+    faults = [json.loads(line) for line in (run.folder.path / "faults.jsonl").open()]
+    assert made[0].closed
+    return made[0], info, faults
+
+
+def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
+    cluster, info, _ = execute(tmp_path)
+    assert cluster.made.calls == ALL_PHASES
+    assert cluster.stopped
+    phases = info["phases"]
+    assert list(phases) == [
+        "start_us",
+        "storm_us",
+        "heal_us",
+        "recovered_us",
+        "in_sync_us",
+        "stop_writing_us",
+        "final_us",
+        "end_us",
+    ]
+    assert phases.pop("in_sync_us") >= phases["heal_us"]
+    assert list(phases.values()) == sorted(phases.values())
+    assert phases["start_us"] > 0
+    assert phases["heal_us"] - phases["storm_us"] >= 60_000
+    assert (info["state"], info["problems"]) == ("finished", [])
+    assert info["partitions"]["log-0"] == ["n1", "n2", "n3"]
+    assert info["clients"]["c1"] == "producer"
+    assert info["schedule_digest"] == PLAIN.digest()
+    assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
+    assert info["recovery_limit_ms"] == recovery_limit_ms(TIMINGS) == 2061
+
+
+def test_faults_happen_are_recorded_and_healed(tmp_path: Path) -> None:
+    faults = (Kill(on="n2", at_ms=10), Kill(on="n3", at_ms=9_000))
+    schedule = Schedule(cluster=PLAIN.cluster, workload=BRIEF, faults=faults)
+    cluster, _, lines = execute(tmp_path, schedule)
+    assert cluster.world.done == ["kill n2", "start n2"]
+    assert [(line["fault"], line["action"]) for line in lines] == [
+        (0, "inject"),
+        (1, "missed"),
+        (0, "heal"),
+        (-1, "heal"),
+    ]
+
+
+def test_the_storm_waits_until_the_clients_can_speak(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.looks_until_ready = 20
+        cluster.made.go = lambda: seen.append(  # type: ignore[method-assign]
+            cluster.made.looks_until_ready
+        )
+
+    execute(tmp_path, PLAIN, prepare)
+    assert seen[0] < 0
+
+
+def test_an_event_triggers_a_fault(tmp_path: Path) -> None:
+    fault = Kill(on="n2", after=After(event="truncated", match={"node": "n1"}))
+    schedule = Schedule(cluster=PLAIN.cluster, workload=BRIEF, faults=(fault,))
+    event = {"event": "truncated", "node": "n1", "incarnation": 1, "t_us": 5, "partition": "log-0"}
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.events = [{**event, "node": "n3"}, event]
+
+    cluster, _, _ = execute(tmp_path, schedule, prepare)
+    assert cluster.world.done[0] == "kill n2"
+
+
+def test_without_recovery_the_run_goes_on_after_the_limit(tmp_path: Path) -> None:
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.recovers = False
+
+    cluster, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert cluster.made.calls == ALL_PHASES
+    assert info["phases"]["recovered_us"] == 0
+    assert info["phases"]["stop_writing_us"] - info["phases"]["heal_us"] >= 2_061_000
+
+
+def test_a_cluster_that_does_not_start_is_an_error_and_on_record(tmp_path: Path) -> None:
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.fail_start = "port 1 is taken"
+
+    cluster, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert cluster.problems == ["raised FloodmarkError('port 1 is taken')"]
+    assert info["problems"] == ["port 1 is taken"]
+    assert cluster.made.calls == []
+
+
+def test_a_full_disk_under_the_clients_ends_the_storm_and_all_is_collected(tmp_path: Path) -> None:
+    workload = Workload(clients=1, consumers=1, duration_ms=600_000)
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.problem = "history.jsonl: the disk is full"
+
+    schedule = Schedule(cluster=PLAIN.cluster, workload=workload)
+    cluster, info, _ = execute(tmp_path, schedule, prepare)
+    assert cluster.made.calls == ALL_PHASES
+    assert cluster.stopped
+    assert info["problems"] == ["history.jsonl: the disk is full"]
+
+
+def test_what_breaks_during_the_storm_is_a_problem_and_the_rest_is_tried(tmp_path: Path) -> None:
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.fail_poll = "the link hub ended by itself"
+
+    cluster, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert cluster.made.calls == ALL_PHASES
+    assert info["problems"] == ["the link hub ended by itself"]
+    assert info["state"] == "finished"
+
+
+def test_the_first_ctrl_c_ends_the_storm_and_skips_the_recovery(tmp_path: Path) -> None:
+    workload = Workload(clients=1, consumers=1, duration_ms=600_000)
+
+    with Interrupts() as interrupts:
+
+        def prepare(cluster: FakeCluster) -> None:
+            cluster.made.recovers = False
+            cluster.made.go = lambda: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[method-assign]
+
+        schedule = Schedule(cluster=PLAIN.cluster, workload=workload)
+        cluster, info, lines = execute(tmp_path, schedule, prepare, interrupts)
+    assert cluster.made.calls == ALL_PHASES[1:]
+    assert info["state"] == "interrupted"
+    assert lines[-1]["action"] == "heal"
+    assert cluster.stopped
+
+
+def test_the_second_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    with Interrupts() as interrupts:
+
+        def prepare(cluster: FakeCluster) -> None:
+            def twice() -> None:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            cluster.made.go = twice  # type: ignore[method-assign]
+
+        cluster, info, _ = execute(tmp_path, PLAIN, prepare, interrupts)
+    assert cluster.problems == ["raised StopNow()"]
+    assert cluster.made.calls == ["close"]
+    assert not cluster.stopped
+    assert info["state"] == "interrupted"
+
+
+def test_progress_in_a_log_is_plain_lines_and_quiet_is_silent() -> None:
+    said, nothing = io.StringIO(), io.StringIO()
+    with Progress(stream=said) as loud, Progress(stream=nothing, quiet=True) as quiet:
+        for progress in (loud, quiet):
+            progress.phase("storm", 30)
+            progress.show(Moment(acked=5, leaders=("n1", "")))
+            progress.note("a [bracketed] note")
+    assert said.getvalue() == "storm ...\na [bracketed] note\n"
+    assert nothing.getvalue() == ""
+
+
+def test_many_leaders_are_counted() -> None:
+    assert leaders_in_words(("n1", "", "n2")) == "n1 - n2"
+    assert leaders_in_words(("n1",) * 6 + ("",) + ("n2",) * 4) == "-×1 n1×6 n2×4"
+
+
+def test_a_scripted_storm_is_over_when_all_of_it_is_done(tmp_path: Path) -> None:
+    hour = 3_600_000
+    script = Workload(
+        clients=0,
+        consumers=0,
+        duration_ms=hour,
+        operations=(Send(client="c1", at_ms=5), Send(client="c1", at_ms=15)),
+    )
+    faults = (Kill(at_ms=10, on="n1", for_ms=10),)
+    schedule = Schedule(cluster=Cluster(timings=TIMINGS), workload=script, faults=faults)
+    cluster, info, _ = execute(tmp_path, schedule)
+    assert cluster.world.done == ["operate 0", "kill n1", "operate 1", "start n1"]
+    phases = info["phases"]
+    assert phases["heal_us"] - phases["storm_us"] < hour * 1000
+    assert phases["recovered_us"] == 0
+    assert phases["in_sync_us"] > 0

@@ -1,0 +1,66 @@
+"""The metadata partition with three and five voters: killed, paused, cut, without power (slow)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from node.formats.trace import FIELDS, PARTITION
+from tests.support.real_run import ROOT, Event, lines, run, trace
+
+SCHEDULE = ROOT / "nemesis" / "schedules" / "voters-in-turn.json"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("voters", [3, 5])
+def test_the_controller_fails_over_five_times_and_no_metadata_is_lost(
+    tmp_path: Path, voters: int
+) -> None:
+    schedule = json.loads(SCHEDULE.read_text())
+    schedule["cluster"]["voters"] = voters
+    if voters == 5:
+        # Two of five may be away at any time, so this one always is.
+        schedule["faults"].append({"what": "kill", "at_ms": 200, "on": "v5"})
+    (tmp_path / "schedule.json").write_text(json.dumps(schedule))
+    folder = run(tmp_path, "--schedule", "schedule.json")
+    struck = [f["what"] for f in lines(folder / "faults.jsonl") if f["on"] == "controller"]
+    assert {"kill", "pause", "isolate", "power-cut"} <= set(struck)
+
+    events = trace(folder)
+    active = [e for e in events if e["event"] == "controller" and e["state"] == "active"]
+    terms = [e["term"] for e in active]
+    assert terms == sorted(set(terms))
+    assert len(terms) >= 6
+
+    changes = [e for e in events if e["event"] == PARTITION]
+    for partition in ("log-0", "log-1"):
+        history = records([e for e in changes if e["partition"] == partition])
+        decided = [first["t_us"] for first in history]
+        ends = [e["t_us"] for e in active[1:]] + [events[-1]["t_us"] + 1]
+        busy = [
+            sum(begin["t_us"] <= at < end for at in decided)
+            for begin, end in zip(active, ends, strict=True)
+        ]
+        assert sum(map(bool, busy)) >= 4, f"changes of {partition} by each controller: {busy}"
+
+
+def records(told: list[Event]) -> list[Event]:
+    """The history of one partition: each record continues the one before, whoever committed it;
+    none is missing, and no leader epoch falls.
+
+    A voter that leads after it lost the hint of what is committed tells all of it again: it must
+    be what was told before.
+    """
+    history: dict[int, Event] = {}
+    for event in told:
+        known = history.setdefault(event["partition_epoch"], event)
+        assert [known[name] for name in FIELDS[PARTITION]] == [
+            event[name] for name in FIELDS[PARTITION]
+        ]
+    first = min(history)
+    assert list(history) == list(range(first, first + len(history)))
+    leader_epochs = [event["leader_epoch"] for event in history.values()]
+    assert leader_epochs == sorted(leader_epochs)
+    return list(history.values())

@@ -1,0 +1,235 @@
+"""Searches as a whole: from nothing to a shrunk schedule that fails again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from harness.cli import bugs
+from harness.cli.bugs import BugSearchRequest, RealRow, find_bugs_command
+from harness.cli.replay import Outcome, Replay
+from harness.search import campaign, known_bugs, known_bugs_table
+from harness.search.attempt import attempt
+from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
+from harness.search.engines import ENGINES, Subject
+from harness.search.findings import save
+from harness.search.known_bugs import Target
+from harness.search.real_schedule import RealForm
+from nemesis.formats.schedule import Schedule, load
+from node.formats.errors import FloodmarkError, UsageError
+
+READS_AHEAD = Subject("kafka", ("read-beyond-hw",))
+"""A bug that any follower that lags a little shows."""
+
+
+def looking(**changes: object) -> Campaign:
+    made = Campaign(subject=READS_AHEAD, budget=Budget(until_failure=True), shrink_tries=60)
+    return replace(made, **changes)
+
+
+def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> None:
+    (finding,) = search_alone(looking()).findings
+    assert finding.property == "reads-below-hw"
+    assert len(finding.smallest.faults) <= 1
+
+    kept = save(finding, tmp_path)
+    schedule = load(kept.folder)
+    assert schedule == finding.smallest
+    assert load(kept.folder / "drawn.json") == finding.schedule
+    assert schedule.expectation.property == "reads-below-hw"
+    outcome = attempt(schedule)
+    assert (outcome.bucket, outcome.property) == (finding.bucket, finding.property)
+
+
+def test_a_search_in_workers_finds_what_one_of_them_finds_alone() -> None:
+    tally = campaign.run(looking(cores=2))
+    alone = [
+        finding.smallest
+        for share in looking(cores=2).shares(2)
+        for finding in search_alone(share).findings
+    ]
+    assert tally.findings
+    assert all(finding.smallest in alone for finding in tally.findings)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_keeps_to_its_budget_and_repeats_itself(engine: str) -> None:
+    wanted = Campaign(subject=Subject("kafka"), engine=engine, seed=5, budget=Budget(schedules=3))
+    first, second = search_alone(wanted), search_alone(wanted)
+    assert first.schedules == 3
+    assert first.coverage > 5
+    assert not first.problems
+    assert (first.events, first.virtual_us) == (second.events, second.virtual_us)
+
+
+def test_schedules_are_shared_out_and_tallies_put_together() -> None:
+    shares = looking(budget=Budget(schedules=5)).shares(3)
+    assert [share.budget.schedules for share in shares] == [2, 2, 1]
+    assert len({share.seed for share in shares}) == 3
+    assert len(looking(budget=Budget(schedules=2)).shares(3)) == 2
+
+    (finding,) = search_alone(looking()).findings
+    other = replace(finding, bucket="another")
+    parts = [Tally(schedules=3, findings=[finding]), Tally(schedules=4, findings=[finding, other])]
+    whole = merge(parts)
+    assert whole.schedules == 7
+    assert [found.bucket for found in whole.findings] == [finding.bucket, "another"]
+
+
+def test_a_campaign_without_an_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs an end"):
+        looking(budget=Budget()).check()
+
+
+def test_real_replays_of_the_museum_go_on_where_they_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (exhibit,) = [e for e in known_bugs.exhibits() if e.code == "M19"]
+    shrunk = known_bugs.drawn(exhibit, 0, 0)
+    forms, seeds = [], []
+
+    def form(schedule: Schedule, breaks: str) -> RealForm:
+        forms.append(breaks)
+        return RealForm(replace(schedule, name="slow"), 28)
+
+    def fails_every_other_time(wish: Replay) -> Iterator[Outcome]:
+        assert wish.world == "real"
+        assert load(wish.file).name == "slow"
+        seeds.append(wish.seed)
+        if len(seeds) == 3:
+            raise FloodmarkError("a process could not be started")
+        yield Outcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
+
+    monkeypatch.setattr(bugs, "real_form", form)
+    monkeypatch.setattr(bugs, "outcomes_of", fails_every_other_time)
+    wish = BugSearchRequest(real=4, store=tmp_path)
+    row = RealRow(tmp_path, exhibit, 0, shrunk)
+    with pytest.raises(FloodmarkError, match="could not be started"):
+        list(row.replays(wish))
+    again = RealRow(tmp_path, exhibit, 0, shrunk)
+    assert again.done.cell == "1 of 2"
+    list(again.replays(wish))
+    assert again.done.cell == "2 of 4"
+    first = shrunk.workload.seed
+    assert seeds == [first, first + 1, first + 2, first + 2, first + 3]
+    assert forms == [exhibit.breaks]
+    # Enough is enough; and what was found better since has a row of its own.
+    assert not list(RealRow(tmp_path, exhibit, 0, shrunk).replays(wish))
+    assert RealRow(tmp_path, exhibit, 0, known_bugs.drawn(exhibit, 0, 1)).done.of == 0
+
+
+def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None:
+    (exhibit,) = [e for e in known_bugs.exhibits() if e.code == "M19"]
+    small, larger = (
+        known_bugs.Entry(
+            exhibit=exhibit,
+            seed=seed,
+            found=True,
+            schedules=1,
+            seconds=1.0,
+            faults=faults,
+            schedule=known_bugs.drawn(exhibit, 0, seed),
+            bucket=f"of {faults}",
+        )
+        for seed, faults in ((0, 3), (1, 2))
+    )
+    missing = known_bugs_table.Replayed(code="M19", seed=1, failed=0, of=0)
+    replayed = known_bugs_table.Replayed(code="M19", seed=0, failed=2, of=3, surely=20)
+    (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing, replayed])
+    assert (row.faults, row.bucket, row.real) == (2, "of 2", "2 of 3")
+    (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing])
+    assert row.real == "no form"
+
+
+def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
+    wish = BugSearchRequest(
+        only=("M19", "LB1"),
+        seeds=1,
+        seconds=0.0,
+        store=tmp_path,
+        quiet=True,
+        page=tmp_path / "museum.md",
+    )
+    # Without time nothing is found, and nothing is left out of the table.
+    assert find_bugs_command(wish) == 1
+    assert (tmp_path / "museum.md").read_text().count("| open |") == 2
+
+    # With time the open ones are searched for again; LB1 is not asked for any more.
+    assert find_bugs_command(replace(wish, only=("M19",), seconds=60.0, cores=2)) == 0
+    page = (tmp_path / "museum.md").read_text()
+    assert "1 of 2 exhibits found by blind search; open: LB1." in page
+
+    schedule = load(tmp_path / "museum" / "m19-0.schedule.json")
+    assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
+    explained = tmp_path / "museum" / "m19-0.explain.json"
+    assert json.loads(explained.read_text())["schedule"] == schedule.digest()
+    explained.unlink()
+    kept = (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns
+    assert find_bugs_command(replace(wish, only=("M19",), seconds=60.0)) == 0
+    assert (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns == kept
+    assert explained.is_file(), "what is not explained yet is explained later"
+
+
+def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    hard = next(e for e in known_bugs.exhibits() if e.code == "LB3")
+    tried: list[int] = []
+
+    def noted(exhibit: Target, seed: int, number: int) -> Schedule:
+        tried.append(number)
+        return museum_drawn(exhibit, seed, number)
+
+    museum_drawn = known_bugs.drawn
+    monkeypatch.setattr(known_bugs, "drawn", noted)
+    first = known_bugs.hunt(hard, 0, math.inf, schedules=2)
+    second = known_bugs.hunt(hard, 0, math.inf, schedules=3, before=first)
+    assert tried == [0, 1, 2]
+    assert (second.schedules, second.seconds >= first.seconds) == (3, True)
+    # What was drawn in another way says nothing about what would be drawn now.
+    known_bugs.hunt(hard, 0, math.inf, schedules=1, before=replace(second, drawing=0))
+    assert tried == [0, 1, 2, 0]
+
+
+def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:
+    made = list(known_bugs.exhibits())
+    assert len({exhibit.code for exhibit in made}) == len(made)
+    assert {e.breaks for e in made if e.protocol == "kip-101" and not e.bug} == {
+        "committed-prefix-agreement",
+        "log-and-metadata",
+        "liveness",
+    }
+    assert known_bugs.correct_protocols() == ["kip-279", "kafka", "quorum"]
+
+
+def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
+    """Where the protocol itself loses the write, the bug that is on beside it shows nothing."""
+    at_fault = Target(
+        code="x",
+        name="x",
+        source="",
+        protocol="high-watermark",
+        bug="keep-elr-at-min-isr",
+        breaks="no-lost-acknowledged-write",
+    )
+    by_itself = replace(at_fault, bug="")
+    shown = 0
+    for number in range(80):
+        if (
+            shown < 2
+            and known_bugs.shows(by_itself, known_bugs.drawn(by_itself, 0, number)) is not None
+        ):
+            shown += 1
+            assert known_bugs.shows(at_fault, known_bugs.drawn(at_fault, 0, number)) is None
+    assert shown
+
+
+def test_a_correct_protocol_is_watched_by_the_stretch() -> None:
+    guarded = known_bugs.guard("kafka", seed=0, first=3, schedules=2)
+    assert not guarded.findings
+    assert guarded.virtual_s > 1
+    (line,) = known_bugs_table.guarded_lines([guarded, replace(guarded, first=5)])
+    assert line.startswith("kafka: 4 schedules, ")

@@ -1,0 +1,86 @@
+"""The names of mistakes: the same for the same mistake, another for another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checker.formats.verdict import Sentence
+from harness.search import cause
+
+PARTITION = "log-0"
+
+
+def decided(
+    t_us: int, leader: str, isr: str, elr: str = "", *, unclean: bool = False
+) -> dict[str, Any]:
+    """The controller's decision about log-0."""
+    return {
+        "t_us": t_us,
+        "node": "v1",
+        "event": "partition",
+        "partition": PARTITION,
+        "leader": leader,
+        "isr": isr.split(),
+        "elr": elr.split(),
+        "unclean": unclean,
+    }
+
+
+def cut(t_us: int, node: str, reason: str) -> dict[str, Any]:
+    return {
+        "t_us": t_us,
+        "node": node,
+        "event": "truncated",
+        "partition": PARTITION,
+        "reason": reason,
+    }
+
+
+def lacking(t_us: int, node: str = "n2") -> list[Sentence]:
+    """A story whose only wrong step is that `node` leads without the record."""
+    return [
+        Sentence(t_us=0, text="n1 appends", kind="append", node="n1"),
+        Sentence(t_us=t_us, text="n2 leads", kind="role", node=node, breaks="elected-without"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "right"),
+    [
+        (decided(1, "n1", "n1 n2"), decided(5, "n2", "n2"), "in-sync"),
+        (decided(1, "n1", "n1", "n2"), decided(5, "n2", "n2"), "eligible"),
+        (decided(1, "n1", "n1"), decided(5, "n2", "n2"), "outside"),
+        (decided(1, "n1", "n1"), decided(5, "n2", "n2", unclean=True), "unclean"),
+        (decided(1, "n1", "n1 n2"), decided(9, "n2", "n2"), "by-votes"),
+    ],
+)
+def test_a_leader_that_lacks_a_record_is_told_by_its_right_to_lead(
+    before: dict[str, Any], after: dict[str, Any], right: str
+) -> None:
+    name = cause.of_story(lacking(6), [after, before], PARTITION)
+    assert name == f"elected-without:{right}"
+
+
+def test_what_changes_after_its_election_does_not_change_its_right() -> None:
+    events = [decided(1, "n1", "n1 n2"), decided(5, "n2", "n2"), decided(6, "n2", "n2 n1")]
+    assert cause.of_story(lacking(7), events, PARTITION) == "elected-without:in-sync"
+
+
+def test_a_cut_is_told_by_its_rule_and_a_story_without_a_mistake_not_at_all() -> None:
+    wrong = Sentence(t_us=3, text="", kind="truncated", node="n2", breaks="cut:epoch-end")
+    assert cause.of_story([wrong, *lacking(6)], [], PARTITION) == "cut:epoch-end"
+    assert cause.of_story([], [], PARTITION) == ""
+
+
+def test_logs_that_differ_are_told_by_the_rule_that_should_have_made_them_equal() -> None:
+    events = [
+        cut(1, "n2", "own-high-watermark"),
+        cut(4, "n2", "offset-for-leader-epoch"),
+        cut(6, "n3", "other"),
+    ]
+    assert cause.of_divergence(events, PARTITION, "n2") == "kept:epoch-end"
+    assert cause.of_divergence(events, PARTITION, "n2", 3) == "kept:own-high-watermark"
+    assert cause.of_divergence(events, PARTITION) == "kept:other"
+    assert cause.of_divergence(events, PARTITION, "n1") == "kept:never-cut"

@@ -1,0 +1,73 @@
+"""Where data could be lost and nobody was harmed, the run is made again with what was missing."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from harness.search.attempt import attempt
+from harness.search.escalate import judged, pursued
+from harness.search.rerun import anew
+from harness.sim.run import simulate
+from nemesis.formats.schedule import After, Cut, Kill, Pause
+from tests.support.sim_schedules import plan
+
+LONELY = plan(
+    Cut(at_ms=1000, on="leader:log-0", to="all", for_ms=3000),
+    min_isr=2,
+    bugs=("hw-ignores-min-isr",),
+)
+"""The leader goes on alone, and commits what the eligible replicas lack (bug M6): then all heals
+and nothing comes of it."""
+
+
+def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
+    first, *follows = list(judged(LONELY, attempt))
+    assert (first[1].failed, first[1].precursor) == (False, "candidate-completeness")
+    harmed = [schedule for schedule, outcome in follows if outcome.failed]
+    assert harmed
+    assert all(len(schedule.faults) > len(LONELY.faults) for schedule in harmed)
+    # The same faults harm nobody where the bug is off.
+    for schedule in harmed:
+        correct = replace(schedule.cluster, bugs=())
+        assert not attempt(replace(schedule, cluster=correct)).failed
+
+
+def test_without_a_fault_the_end_is_looked_for_anew() -> None:
+    """What ends this run waits for a moment that never comes once another fault is left out."""
+    harmed = next(
+        schedule
+        for schedule, outcome in judged(LONELY, attempt)
+        if outcome.failed and isinstance(schedule.faults[-1], Kill)
+    )
+    cut, kill = harmed.faults
+    needless = Pause(on="n3", at_ms=50, for_ms=60)
+    assert kill.after is not None
+    never = replace(kill, after=replace(kill.after, nth=1000))
+    more = replace(harmed, faults=(needless, cut, never))
+    assert not attempt(more).failed
+
+    made = list(anew(more, gone=0))
+    assert all(needless not in s.faults and len(s.faults) < len(more.faults) for s in made)
+    assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
+
+
+def test_without_a_fault_the_others_strike_when_they_struck() -> None:
+    """The cut waits for what an earlier fault brings about."""
+    killed, fault = Kill(on="n3", at_ms=500, for_ms=300), LONELY.faults[0]
+    back = After(event="started", match={"node": "n3", "incarnation": {"at_least": 2}})
+    tied = replace(LONELY, faults=(killed, replace(fault, at_ms=None, after=back)))
+    strikes = simulate(tied, seed=tied.workload.seed)
+    (at_us,) = [f["t_us"] for f in strikes.faults if (f["fault"], f["action"]) == (1, "inject")]
+    timed = replace(fault, at_ms=(at_us - strikes.info.phases.storm_us) // 1000)
+    assert replace(tied, faults=(timed,)) in list(anew(tied, gone=0))
+
+
+def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:
+    correct = replace(LONELY, cluster=replace(LONELY.cluster, bugs=()))
+    assert list(pursued(correct)) == []
+
+
+def test_a_run_with_one_fault_more_is_the_same_run_until_that_strikes() -> None:
+    never = Kill(on="n1", after=After(event="role", match={"node": "n1"}, nth=1000))
+    more = replace(LONELY, faults=(*LONELY.faults, never))
+    assert simulate(LONELY, seed=3).trace == simulate(more, seed=3).trace

@@ -1,0 +1,253 @@
+"""The form of a finding for real processes: slower, tied to events, and sure in rough weather."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harness.search import evaluation as trials
+from harness.search import real_schedule as forms
+from harness.search.attempt import attempt
+from harness.search.evaluation import Trial, World
+from harness.search.generator import TIMINGS
+from harness.search.stabilise import jittered, steadiness
+from harness.search.to_script import own_clients, scripted
+from harness.search.trigger_candidates import before, following, moments, of_leaders, otherwise_told
+from harness.sim.latency_profile import ROUGH, STORMY
+from harness.sim.run import simulate
+from nemesis.formats.schedule import After, Kill, Link, Release, Schedule, check
+from tests.harness.search.test_attempt import LOST, bitten
+
+
+def told(*events: tuple[int, str, str, int]) -> list[dict[str, Any]]:
+    """Appends and cuts of log-0: (time in us, node, event, incarnation)."""
+    return [
+        {
+            "t_us": t_us,
+            "node": node,
+            "event": event,
+            "incarnation": number,
+            "partition": "log-0",
+            "role": "follower",
+        }
+        for t_us, node, event, number in events
+    ]
+
+
+def test_moments_are_counted_for_each_process_apart() -> None:
+    events = told(
+        (5, "n1", "append", 1),
+        (10, "n2", "append", 1),
+        (20, "n2", "append", 1),
+        (30, "n2", "append", 2),
+        (40, "v1", "broker", 1),
+    )
+    copied = {"node": "n2", "partition": "log-0", "role": "follower"}
+    assert [moment.after for moment in moments(events, storm_us=6)] == [
+        After(event="append", match=copied, nth=1),
+        After(event="append", match=copied, nth=2),
+        After(event="append", match=copied | {"incarnation": 2}, nth=1),
+    ]
+
+
+def test_the_nearest_moments_come_first_and_each_kind_once() -> None:
+    events = told(
+        (10, "n1", "append", 1),
+        (20, "n2", "append", 1),
+        (30, "n1", "append", 1),
+        (40, "n2", "truncated", 1),
+        (50, "n1", "append", 1),
+        (60, "n1", "append", 1),
+    )
+    made = list(moments(events, storm_us=0))
+    assert [m.t_us for m in before(made, 40, most=2)] == [40, 30]
+    assert [m.t_us for m in before(made, 40, most=9)] == [40, 30, 20]
+    assert [m.t_us for m in following(made, 40, most=9)] == [50]
+
+
+def test_a_moment_is_told_by_whoever_and_by_how_far_it_has_come() -> None:
+    events = [
+        {
+            "t_us": t_us,
+            "node": node,
+            "event": "append",
+            "partition": "log-0",
+            "role": "leader",
+            "leo": leo,
+        }
+        for t_us, node, leo in [(5, "n1", 1), (6, "n1", 2), (7, "n2", 3), (8, "n2", 4)]
+    ]
+    made = list(moments(events, storm_us=0))
+    assert made[2].after == After(
+        event="append", match={"node": "n2", "partition": "log-0", "role": "leader"}, nth=1
+    )
+    anybody = {"partition": "log-0", "role": "leader"}
+    assert list(otherwise_told(made, made[2])) == [
+        After(event="append", match=anybody, nth=3),
+        After(event="append", match=anybody | {"leo": {"at_least": 3}}, nth=1),
+        After(event="append", match=anybody | {"node": "n2", "leo": {"at_least": 3}}, nth=1),
+    ]
+
+
+def test_where_replicas_vote_only_what_leaders_do_tells_a_moment() -> None:
+    events = [
+        {"t_us": 5, "node": "n1", "event": "vote", "partition": "log-0", "candidate": "n2"},
+        {
+            "t_us": 6,
+            "node": "n2",
+            "event": "role",
+            "partition": "log-0",
+            "role": "leader",
+            "leader": "n2",
+            "leader_epoch": 4,
+        },
+        {
+            "t_us": 7,
+            "node": "n3",
+            "event": "role",
+            "partition": "log-0",
+            "role": "follower",
+            "leader": "",
+            "leader_epoch": 4,
+        },
+        {"t_us": 8, "node": "n1", "event": "hw", "partition": "log-0", "role": "follower", "hw": 2},
+    ]
+    made = of_leaders(moments(events, storm_us=0))
+    assert [moment.after.match for moment in made] == [
+        {"partition": "log-0", "role": "leader", "leader_epoch": 4}
+    ]
+
+
+def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
+    schedule, bucket = bitten()[0]
+    run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    script = scripted(schedule, run, polls=False, leaders=False)
+    assert script is not None
+    check(script)
+    assert script.workload.scripted
+    assert not any(fault.at_ms for fault in script.faults)
+    assert attempt(script).bucket == bucket
+    acked = [op for op in run.ops if op.type == "ok" and op.f == "send"]
+    assert len(script.workload.operations) >= len(acked) > 0
+    apart = own_clients(script)
+    check(apart)
+    assert len(apart.workload.operators()) == len(script.workload.operations)
+    slow = forms.slow_motion(script, 6).workload
+    assert [o.after.delay_ms for o in slow.operations if o.after] == [
+        6 * o.after.delay_ms for o in script.workload.operations if o.after
+    ]
+
+
+def test_a_script_ends_in_time_what_the_end_of_the_storm_would_end() -> None:
+    schedule, _ = bitten()[0]
+    kills = tuple(replace(fault, for_ms=None) for fault in schedule.faults)
+    run = simulate(replace(schedule, faults=kills), seed=schedule.workload.seed, stop_at="visible")
+    script = scripted(replace(schedule, faults=kills), run, polls=False, leaders=False)
+    assert script is not None
+    ends = {fault.of for fault in script.faults if isinstance(fault, Release)}
+    assert ends == {fault.name for fault in script.faults if isinstance(fault, Kill)}
+
+
+def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule = bitten()[0][0]
+    one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
+    fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
+    worlds = [World(number, ROUGH, 1) for number in range(4)]
+    tried: list[tuple[str, int]] = []
+
+    def tries(self: Trial, form: Schedule, world: World) -> bool:
+        tried.append((form.name, world.seed))
+        return fails[form.name][world.seed] == "x"
+
+    monkeypatch.setattr(trials, "WORLDS", tuple(worlds))
+    monkeypatch.setattr(Trial, "fails", tries)
+    assert Trial("anything").best(one, [two, three]) is two
+    # What cannot be surer any more is given up.
+    tried.clear()
+    assert Trial("anything").surely(three, above=3) == 1
+    assert tried == [("three", 0), ("three", 1)]
+
+
+def test_a_fault_may_last_and_one_with_a_limit_may_wait_from_the_beginning() -> None:
+    late = Link(
+        on="n1",
+        to="n2",
+        action="delay",
+        delay_ms=9,
+        limit=2,
+        for_ms=20,
+        after=After(event="ack", match={}),
+    )
+    schedule = replace(bitten()[0][0], faults=(late,))
+    lasting, waiting, longer = list(forms._ended_elsewhere(schedule, 0, []))
+    assert [form.faults[0].for_ms for form in (lasting, waiting, longer)] == [None, None, 60]
+    assert (waiting.faults[0].at_ms, waiting.faults[0].after) == (0, None)
+
+
+def test_slow_motion_fails_alike() -> None:
+    schedule, bucket = bitten()[0]
+    slow = forms.slow_motion(schedule, 6)
+    assert slow.cluster.timings.session_ms == 6 * TIMINGS.session_ms
+    assert attempt(slow).bucket == bucket
+
+
+def test_what_lasts_about_a_session_lasts_for_two() -> None:
+    schedule = forms.slow_motion(bitten()[0][0], 6)
+    session_ms = schedule.cluster.timings.session_ms
+    assert [fault.for_ms for fault in forms.patient(schedule).faults] == [6, 2 * session_ms]
+
+
+def test_rough_weather_is_rough_and_the_same_each_time() -> None:
+    schedule = forms.slow_motion(bitten()[0][0], 6)
+    stormy = [simulate(schedule, seed=1, stop_at="never", weather=STORMY) for _ in range(2)]
+    assert stormy[0].digest == stormy[1].digest
+    runs = [simulate(schedule, seed=1, stop_at="never", weather=ROUGH) for _ in range(2)]
+    assert runs[0].digest != stormy[0].digest
+    assert runs[0].digest == runs[1].digest
+    restarted = next(
+        e["t_us"] for e in runs[0].trace if e["event"] == "started" and e["incarnation"] == 2
+    )
+    ended = next(line["t_us"] for line in runs[0].faults if line["action"] == "heal")
+    assert ROUGH.boot_us[0] <= restarted - ended <= ROUGH.boot_us[1]
+
+
+def test_moods_of_the_network_leave_the_faults_their_numbers() -> None:
+    schedule, _ = bitten()[0]
+    assert jittered(schedule).faults[:2] == schedule.faults
+    tried: list[int] = []
+
+    def fails_alike(_: Schedule, seed: int) -> bool:
+        tried.append(seed)
+        return len(tried) < 3
+
+    assert steadiness(schedule, fails_alike, 10, above=7) == 2
+    # Given up as soon as eight of ten were out of reach.
+    assert len(tried) == 5
+
+
+@pytest.mark.slow
+def test_kip_101_s_loss_becomes_a_matter_of_events() -> None:
+    schedule, _ = bitten()[0]
+    form = forms.real_form(schedule, LOST)
+    assert form is not None
+    assert form.surely >= 27
+    assert not any(fault.at_ms for fault in form.schedule.faults)
+
+
+def test_a_moment_is_stood_still_at_in_the_process_it_belongs_to() -> None:
+    (cut,) = moments(told((10, "n2", "truncated", 2)), storm_us=0)
+    stand = forms.standing_at(cut)
+    assert stand is not None
+    assert (stand.on, stand.event, stand.nth, stand.before) == ("n2", "truncated", 1, "send")
+    assert stand.match == {"partition": "log-0", "incarnation": 2}
+
+
+def test_a_failure_that_never_comes_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "WORLDS", trials.WORLDS[:2])
+    monkeypatch.setattr(forms, "SLOWER", (6,))
+    schedule = replace(bitten()[0][0], faults=())
+    assert forms.real_form(schedule, LOST) is None

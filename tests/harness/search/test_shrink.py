@@ -1,0 +1,203 @@
+"""Shrinking, judged by planted failures whose smallest form is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.search.choice_source import RandomChooser
+from harness.search.generator import draw_schedule
+from harness.search.shrink import Shrinking, minimize_list
+from harness.search.shrink_passes import SHORTEST_MS, without_each_fault
+from nemesis.formats.schedule import (
+    After,
+    ElectPreferred,
+    Kill,
+    Link,
+    Pause,
+    Poll,
+    Reassign,
+    Release,
+    Schedule,
+    Send,
+    Workload,
+    check,
+)
+
+
+def drawn(number: int) -> Schedule:
+    return draw_schedule(RandomChooser(random.Random(number)), "kafka")
+
+
+def kills_and_drops(schedule: Schedule) -> bool:
+    """A planted bug: a killed node and a lost message of any kind."""
+    kills = any(isinstance(fault, Kill) for fault in schedule.faults)
+    return kills and any(isinstance(f, Link) and f.action == "drop" for f in schedule.faults)
+
+
+FAILING = [number for number in range(1500) if kills_and_drops(drawn(number))][:25]
+
+
+def test_there_are_failures_to_shrink() -> None:
+    assert len(FAILING) == 25
+
+
+@pytest.mark.parametrize("number", FAILING)
+def test_a_planted_bug_shrinks_to_its_two_faults(number: int) -> None:
+    shrinking = Shrinking(drawn(number), kills_and_drops)
+    smallest = shrinking.run()
+
+    assert kills_and_drops(smallest)
+    assert [type(fault) for fault in smallest.faults if isinstance(fault, Kill | Link)]
+    assert len(smallest.faults) == 2
+    assert (smallest.workload.clients, smallest.workload.consumers) == (1, 0)
+    assert smallest.cluster.partitions == 1
+    assert all((fault.for_ms or 0) <= SHORTEST_MS for fault in smallest.faults)
+    check(smallest)
+    assert shrinking.tries < 200
+    assert not shrinking.exhausted
+
+
+def test_the_same_failure_shrinks_to_the_same_bytes() -> None:
+    results = {Shrinking(drawn(FAILING[0]), kills_and_drops).run().to_json() for _ in range(3)}
+    assert len(results) == 1
+
+
+def test_one_class_of_failure_does_not_become_another() -> None:
+    """A schedule with two bugs, either of which alone fails: the judge of the first decides."""
+    both = next(
+        schedule
+        for schedule in map(drawn, range(5000))
+        if {Kill, Pause} <= {type(fault) for fault in schedule.faults}
+    )
+
+    def by_pause(schedule: Schedule) -> bool:
+        return any(isinstance(fault, Pause) for fault in schedule.faults)
+
+    (only,) = Shrinking(both, by_pause).run().faults
+    assert isinstance(only, Pause)
+
+
+def test_a_bound_on_tries_keeps_the_smallest_so_far() -> None:
+    first = drawn(FAILING[0])
+    shrinking = Shrinking(first, kills_and_drops, max_tries=2)
+    smallest = shrinking.run()
+    assert shrinking.exhausted
+    assert kills_and_drops(smallest)
+    # What is not about faults was left as it was.
+    assert smallest.cluster.timings == first.cluster.timings
+    assert smallest.workload == first.workload
+
+
+@pytest.mark.parametrize("max_tries", [0, 3, 20, 2000])
+@pytest.mark.parametrize("number", FAILING[:8])
+def test_each_fault_that_is_left_is_needed_whatever_the_budget(number: int, max_tries: int) -> None:
+    smallest = Shrinking(drawn(number), kills_and_drops, max_tries=max_tries).run()
+    assert len(smallest.faults) == 2
+    assert not any(map(kills_and_drops, without_each_fault(smallest)))
+
+
+def test_a_fault_goes_with_what_releases_it() -> None:
+    schedule = Schedule(
+        faults=(
+            Pause(on="n1", at_ms=1, name="held"),
+            Kill(on="n2", at_ms=2),
+            Release(of="held", at_ms=9),
+        )
+    )
+    fewer = [[type(fault) for fault in s.faults] for s in without_each_fault(schedule)]
+    assert fewer == [[Kill], [Pause, Release], [Pause, Kill]]
+
+
+def test_a_replica_put_first_and_then_elected_is_one_step() -> None:
+    """What two faults of an operator do is one hand-over, at the time of one of them."""
+    schedule = Schedule(
+        faults=(
+            Kill(on="n3", at_ms=5),
+            Reassign(partition="log-0", replicas="n2,n1,n3", at_ms=10),
+            ElectPreferred(partition="log-0", at_ms=12),
+            ElectPreferred(partition="log-1", at_ms=12),
+        )
+    )
+
+    def n2_leads_while_n3_is_down(candidate: Schedule) -> bool:
+        first, kinds = "", [type(fault) for fault in candidate.faults]
+        for fault in candidate.faults:
+            if isinstance(fault, Reassign):
+                first = fault.replicas.split(",")[0]
+            if isinstance(fault, ElectPreferred) and fault.partition == "log-0":
+                return "n2" in (first, fault.first) and Kill in kinds
+        return False
+
+    smallest = Shrinking(schedule, n2_leads_while_n3_is_down).run()
+    check(smallest)
+    kill, vote = smallest.faults
+    assert isinstance(kill, Kill)
+    assert vote == ElectPreferred(partition="log-0", first="n2", at_ms=0)
+
+
+def test_what_only_chance_forbids_is_tried_again_with_other_chances() -> None:
+    """A failure that two faults bring about in one world, and one of them in another."""
+
+    def fails(candidate: Schedule) -> bool:
+        kills = sum(isinstance(fault, Kill) for fault in candidate.faults)
+        return kills >= 2 or (kills == 1 and candidate.workload.seed == 9)
+
+    two = Schedule(
+        workload=Workload(seed=7), faults=(Kill(on="n1", at_ms=1), Kill(on="n2", at_ms=2))
+    )
+    smallest = Shrinking(two, fails).run()
+    assert (len(smallest.faults), smallest.workload.seed) == (1, 9)
+
+
+def test_elections_are_counted_one_lower_where_a_fault_is_left_out() -> None:
+    """A trigger that waits for a later leader would wait for ever without the fault before it."""
+
+    def fails(candidate: Schedule) -> bool:
+        waited = [
+            fault.after.match["leader_epoch"]["at_least"]
+            for fault in candidate.faults
+            if fault.after is not None
+        ]
+        others = sum(fault.after is None for fault in candidate.faults)
+        return waited == [2 + others]
+
+    third = After(event="role", match={"leader_epoch": {"at_least": 3}})
+    schedule = Schedule(faults=(Kill(on="n1", at_ms=1), Pause(on="n2", after=third)))
+    (only,) = Shrinking(schedule, fails).run().faults
+    assert only.after is not None
+    assert only.after.match == {"leader_epoch": {"at_least": 2}}
+
+
+def test_only_the_operations_that_matter_are_left() -> None:
+    workload = Workload(
+        clients=1,
+        consumers=1,
+        operations=(
+            Send(client="c3", at_ms=1),
+            Poll(client="c4", at_ms=2),
+            Send(client="c5", at_ms=3, count=7),
+        ),
+    )
+
+    def by_seven(schedule: Schedule) -> bool:
+        return any(isinstance(o, Send) and o.count == 7 for o in schedule.workload.operations)
+
+    smallest = Shrinking(Schedule(workload=workload), by_seven).run()
+    check(smallest)
+    (only,) = smallest.workload.operations
+    assert (only.client, smallest.workload.clients, smallest.workload.consumers) == ("c2", 1, 0)
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_exactly_the_needed_items_remain(needed: list[bool]) -> None:
+    wanted = [at for at, is_needed in enumerate(needed) if is_needed]
+
+    def fails(items: Sequence[int]) -> bool:
+        return set(wanted) <= set(items)
+
+    assert minimize_list(list(range(len(needed))), fails) == wanted

@@ -1,0 +1,136 @@
+"""Compiled code is used only where it was made from the sources that are here, and runs as they
+do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.sim.compiled import PURE, ROOT, SOURCES, SUFFIX, home, key
+from harness.sim.compiling import hot_files
+
+RUNS = """
+import random
+from harness import compiled
+from harness.search.attempt import attempt
+from harness.search.choice_source import RandomChooser
+from harness.search.generator import draw_schedule
+from harness.sim.run import simulate
+from nemesis.formats.schedule import Poll, Schedule, Send, Workload
+from node.core.bug_catalogue import KNOWN_BUGS
+from node.core.protocol import REGISTRY
+
+subjects = [(name, ()) for name in REGISTRY]
+subjects += [(each.protocol, (each.name,)) for each in KNOWN_BUGS]
+for number, (protocol, bugs) in enumerate(subjects):
+    rng = random.Random(f"compiled/{number}")
+    schedule = draw_schedule(RandomChooser(rng), protocol, bugs)
+    result = simulate(schedule, seed=number, stop_at="visible")
+    print(protocol, *bugs, result.digest, result.events, result.sentence)
+    print(attempt(schedule).bucket)
+
+told = Workload(clients=1, consumers=1, duration_ms=300, operations=(
+    Send(client="c3", at_ms=20, partition="log-0"), Poll(client="c4", at_ms=60, partition="log-0"),
+))
+result = simulate(Schedule(workload=told), seed=1)
+print("told", result.digest, sum(op.step >= 0 for op in result.ops))
+print(compiled.in_use())
+"""
+
+
+def tree(folder: Path, module: str) -> Path:
+    """A project with a single module."""
+    (folder / "node").mkdir()
+    (folder / "node" / "one.py").write_text(module)
+    return folder
+
+
+def outcome(root: Path, script: str, **environment: str) -> str:
+    """What a script prints in a process of its own with that project."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(root), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pretend(root: Path) -> None:
+    """Put something in the place of a compiled module that is no code at all: whoever imports it
+    fails."""
+    folder = home(root) / key(root) / "node"
+    folder.mkdir(parents=True)
+    (folder / f"wire{SUFFIX}").write_bytes(b"not a library")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the sources, with nothing compiled."""
+    for package in (*SOURCES, "reports"):
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_key_changes_with_any_source(tmp_path: Path) -> None:
+    before = key(tree(tmp_path, "x = 1\n"))
+    (tmp_path / "node" / "one.py").write_text("x = 2\n")
+    changed = key(tmp_path)
+    (tmp_path / "node" / "two.py").touch()
+    assert len({before, changed, key(tmp_path)}) == 3
+    (tmp_path / "node" / "two.py").unlink()
+    (tmp_path / "node" / "one.py").write_text("x = 1\n")
+    assert key(tmp_path) == before
+
+
+def test_a_module_of_older_sources_is_never_found(project: Path) -> None:
+    pretend(project)
+    look = "import harness; from harness import compiled; print(compiled.in_use())"
+    assert outcome(project, look, **{PURE: ""}) == "True\n"
+    assert outcome(project, look, **{PURE: "1"}) == "False\n"
+    with (project / "node" / "wire.py").open("a") as source:
+        source.write("# changed\n")
+    assert outcome(project, look + "; import node.core.wire", **{PURE: ""}) == "False\n"
+
+
+def test_sources_that_were_imported_already_stay(project: Path) -> None:
+    pretend(project)
+    look = "import node.core.wire; from harness import compiled; print(compiled.in_use())"
+    assert outcome(project, look, **{PURE: ""}) == "False\n"
+
+
+def test_no_struct_is_defined_in_a_compiled_module() -> None:
+    """It would decode anything into its fields: mypyc keeps `tuple` of `tuple[int, str]`."""
+    names = [file.removesuffix(".py").replace("/", ".") for file in hot_files()]
+    assert "node.core.broker" in names
+    structs = [
+        f"{name}.{defined.__name__}"
+        for name in names
+        for defined in vars(importlib.import_module(name)).values()
+        if isinstance(defined, type)
+        and issubclass(defined, msgspec.Struct)
+        and defined.__module__ == name
+    ]
+    assert structs == []
+
+
+@pytest.mark.slow
+def test_compiled_code_and_the_sources_give_the_same_runs(project: Path) -> None:
+    """Every protocol and every known bug once: trace, history, verdict and sentence."""
+    subprocess.run([sys.executable, "-m", "harness.sim.compiling"], cwd=project, check=True)
+    compiled = outcome(project, RUNS, **{PURE: ""})
+    pure = outcome(project, RUNS, **{PURE: "1"})
+    assert compiled.splitlines()[:-1] == pure.splitlines()[:-1]
+    assert (compiled.splitlines()[-1], pure.splitlines()[-1]) == ("True", "False")

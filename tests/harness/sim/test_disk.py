@@ -1,0 +1,127 @@
+"""The simulator's disk does what the real store does, write by write and power cut by power cut."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.formats.history import LogRun
+from harness.sim.disk import SimDisk
+from harness.systems.floodmark.log_lines import log_lines
+from node.core import batch
+from node.formats.errors import StorageError
+from node.runtime.datadir import power_cut
+from node.runtime.read_logs import dump_logs
+from node.runtime.store import LmdbStorage
+from tests.node.runtime.test_store_model import cuts, do_write, ends, many, observed, write
+
+Step = tuple[str, str, int, int]
+
+
+class Pair:
+    """A real store and a simulated disk that live through the same."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.disk = SimDisk()
+        self.store = LmdbStorage(path, "boot")
+
+    def reopen(self) -> None:
+        self.disk.open()
+        self.store = LmdbStorage(self.path, "boot")
+
+    def do(self, step: Step, rng: random.Random) -> None:
+        what = step[0]
+        if what == "commit":
+            self.store.commit()
+            self.disk.commit()
+        elif what == "flush":
+            self.store.flush()
+            self.disk.flush()
+        elif what in ("kill", "power-cut"):
+            self.store.close()
+            if what == "power-cut":
+                keep = rng.random()
+                assert self.disk.power_cut(keep) == power_cut(self.path, keep)
+            self.reopen()
+        else:
+            durable = rng.random() < 0.5
+            for one in (self.store, self.disk):
+                do_write(one, observed(self.store), step, durable=durable)  # type: ignore[arg-type]
+
+    def same(self) -> None:
+        assert observed(self.disk) == observed(self.store)  # type: ignore[arg-type]
+        assert self.disk.clean == self.store.clean
+
+    def dumps(self) -> Iterator[list[LogRun]]:
+        """What is left for the checker of either."""
+        yield list(log_lines("n1", self.disk.dump(), []))
+        yield list(log_lines("n1", dump_logs(Path(self.path)), []))
+
+
+@many
+@given(st.lists(st.one_of(write, write, ends, cuts), max_size=40), st.integers(0, 1000))
+def test_store_and_simulated_disk_are_one(steps: list[Step], seed: int) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as path:
+        pair = Pair(path)
+        for step in steps:
+            pair.do(step, rng)
+            pair.same()
+        pair.store.close()
+        simulated, real = pair.dumps()
+        assert simulated == real
+
+
+def append(disk: SimDisk, offset: int, *, durable: bool = False) -> None:
+    data = batch.stamp(batch.build(1, b"x" * 40), offset, 1)
+    disk.append("log-0", offset, bytes(8), data, durable=durable)
+
+
+def offsets(disk: SimDisk) -> list[int]:
+    return [one.base_offset for one in disk.batches("log-0")]
+
+
+def test_a_power_cut_keeps_whole_turns_of_a_prefix() -> None:
+    disk = SimDisk()
+    for offset in range(10):
+        append(disk, offset)
+        disk.commit()
+    before, after = disk.power_cut(0.5)
+    disk.open()
+    assert 0 < after < before
+    assert offsets(disk) == list(range(len(offsets(disk))))
+    assert 0 < len(offsets(disk)) < 10
+    assert not disk.clean
+
+
+def test_a_kill_keeps_what_was_committed_and_nothing_else() -> None:
+    disk = SimDisk()
+    append(disk, 0)
+    disk.commit()
+    append(disk, 1)
+    disk.open()
+    assert offsets(disk) == [0]
+    assert disk.clean
+
+
+def test_a_disk_that_cannot_sync_refuses_the_turn_until_it_is_well_again() -> None:
+    disk = SimDisk()
+    append(disk, 0, durable=True)
+    disk.failing = "n1: fsync failed"
+    with pytest.raises(StorageError, match="fsync failed"):
+        disk.commit()
+    disk.failing = ""
+    disk.open()
+    assert offsets(disk) == []
+    append(disk, 0, durable=True)
+    disk.commit()
+    disk.power_cut(0)
+    disk.open()
+    assert offsets(disk) == [0]

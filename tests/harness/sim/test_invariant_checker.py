@@ -1,0 +1,173 @@
+"""The watcher sees what is broken at the step that breaks it, and nothing where all is well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from checker.engine.local import check_run
+from checker.formats.verdict import Verdict
+from harness.sim.node import SimNode
+from harness.sim.run import simulate
+from nemesis import ready_made
+from nemesis.formats.schedule import Kill, Link, PowerCut, Reassign, Schedule
+from tests.support.sim_schedules import plan, storm
+
+# A follower stops hearing the leader, which acknowledges all the same (bug M18), and dies.
+DEAF_FOLLOWERS = (
+    Link(
+        at_ms=1000,
+        on="n1,n2,n3",
+        to="n1,n2,n3",
+        action="drop",
+        kinds=("fetch-response",),
+        two_way=True,
+        match={"partition": "log-0"},
+    ),
+    Kill(at_ms=1300, on="leader:log-0", for_ms=3000),
+)
+
+
+def test_a_lost_acknowledged_write_is_seen_when_the_leader_without_it_is_elected() -> None:
+    schedule = plan(*DEAF_FOLLOWERS, bugs=("ack-before-isr",))
+    result = simulate(schedule, seed=1, stop_at="visible")
+    breach = result.breach
+    assert breach is not None
+    assert (breach.invariant, breach.property) == (
+        "acknowledged-lost",
+        "no-lost-acknowledged-write",
+    )
+    assert "without what was acknowledged below offset" in breach.sentence
+    leader = next(w for w in breach.witnesses if w.what == "log end")
+    # The run has ended in that very turn: the new leader's first words are the last of the trace.
+    assert result.trace[-1]["node"] == leader.node
+    assert result.trace[-1]["t_us"] == breach.t_us
+    assert result.info.state == "interrupted"
+    # The same faults lose nothing where an acknowledgement waits for the ISR.
+    assert simulate(plan(*DEAF_FOLLOWERS), seed=1).breach is None
+
+
+def test_checker_and_watcher_agree_on_a_run_that_goes_on_to_its_end() -> None:
+    schedule = plan(*DEAF_FOLLOWERS, bugs=("ack-before-isr",))
+    result = simulate(schedule, seed=1, stop_at="never")
+    assert result.verdict is result.checked.verdict is Verdict.INVALID
+    assert "no-lost-acknowledged-write" in result.broken
+    assert result.saw_more == ""
+
+
+def test_a_read_beyond_the_high_watermark_is_seen_at_the_read() -> None:
+    result = simulate(plan(bugs=("read-beyond-hw",)), seed=1)
+    assert result.breach is not None
+    assert result.breach.invariant == "read-below-hw"
+    assert result.breach.t_us == result.ops[-1].t_us
+
+
+def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
+    """n2 leads and is to go; the move ends when n1 is back in sync, and n1 leads at once."""
+    schedule = plan(
+        Kill(at_ms=1000, on="n1", for_ms=3000),
+        Reassign(at_ms=3500, partition="log-0", replicas="n1,n3"),
+        replication_factor=2,
+        min_isr=2,
+        duration_ms=6000,
+    )
+    result = simulate(schedule, seed=1)
+    assert result.breach is None, result.sentence
+    changes = [e for e in result.trace if e["event"] == "partition" and e["partition"] == "log-0"]
+    moved = next(e for e in changes if list(e["replicas"]) == ["n1", "n3"])
+    assert moved["leader"] == "n1"
+    before = changes[changes.index(moved) - 1]
+    assert "n1" not in (*before["isr"], *before["elr"])
+
+
+def test_the_election_of_any_replica_is_seen_when_it_is_committed() -> None:
+    found = set()
+    for seed in range(6):
+        result = simulate(storm(seed, bugs=("elect-any-replica",)), seed=seed)
+        found |= {breach.invariant for breach in result.breaches}
+    assert "clean-election" in found
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "quorum"])
+def test_storms_on_correct_protocols_break_nothing(protocol: str) -> None:
+    for seed in range(3):
+        result = simulate(storm(seed, protocol=protocol), seed=seed)
+        assert result.breach is None, (seed, result.sentence)
+        assert result.checked.verdict in (Verdict.VALID, Verdict.NOT_EXERCISED), result.sentence
+        assert result.waits == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "quorum"])
+def test_many_storms_on_correct_protocols_break_nothing(protocol: str, flush: str) -> None:
+    for seed in range(100, 130):
+        result = simulate(storm(seed, protocol=protocol, flush=flush), seed=seed)
+        assert result.breach is None, (seed, result.sentence)
+
+
+def test_what_the_promise_does_not_cover_is_no_breach() -> None:
+    """All in-sync replicas lose unsynced writes: lost, as the flush mode allows."""
+    cut = PowerCut(at_ms=2000, on="n1,n2,n3", keep_percent=0, for_ms=200)
+    schedule = plan(cut, flush="async", flush_interval_ms=10_000, protocol="kip-279")
+    result = simulate(schedule, seed=1)
+    assert result.breach is None
+    assert any(a.allowed for a in result.checked.anomalies), "nothing was lost at all"
+
+
+def test_before_kip_966_one_power_cut_may_lose_what_was_not_flushed() -> None:
+    """The leader is back before anybody noticed, leads on, and its followers follow its loss."""
+    cut = PowerCut(at_ms=2000, on="leader:log-0", keep_percent=0, for_ms=50)
+    old, new = (
+        simulate(plan(cut, flush="async", flush_interval_ms=10_000, protocol=name), seed=1)
+        for name in ("kip-279", "kafka")
+    )
+    assert any(a.property == "no-lost-acknowledged-write" for a in old.checked.anomalies)
+    assert (old.verdict, old.info.promise.durable_acks) == (Verdict.VALID, False)
+    assert new.checked.anomalies == ()
+    assert (new.verdict, new.info.promise.durable_acks) == (Verdict.VALID, True)
+
+
+def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_path: Path) -> None:
+    schedule = ready_made.load("kip-101-scenario-1")
+    result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
+    assert result.meets()
+    assert result.breaches[0].invariant == "candidate-completeness"
+    # The folder is one like any other: who judges it again comes to the same.
+    again = check_run(tmp_path / "run")
+    assert again.verdict is result.checked.verdict
+    assert [a.name for a in again.anomalies] == [a.name for a in result.checked.anomalies]
+    assert simulate(under(schedule, "kip-101"), seed=1).verdict is Verdict.VALID
+
+
+def under(schedule: Schedule, protocol: str) -> Schedule:
+    return replace(schedule, cluster=replace(schedule.cluster, protocol=protocol))
+
+
+def test_a_cluster_that_hangs_is_invalid_and_says_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of three brokers never come back: nothing can be committed any more."""
+    start = SimNode.start
+
+    def only_once(node: SimNode) -> None:
+        if node.incarnation == 0:
+            start(node)
+
+    monkeypatch.setattr(SimNode, "start", only_once)
+    result = simulate(plan(Kill(at_ms=1000, on="n2,n3"), duration_ms=2000), seed=1)
+    assert result.verdict is Verdict.INVALID
+    assert result.broken == ("liveness",)
+    assert {"n2 is down", "n3 is down"} <= set(result.waits)
+    assert any(sentence.startswith("n1: leader of log-0") for sentence in result.waits)
+
+
+def test_voters_need_not_wait_for_the_whole_recovery_limit() -> None:
+    schedule = storm(3, kinds=("kill",), protocol="quorum")
+    run = simulate(schedule, seed=3)
+    phases = run.info.phases
+    assert run.verdict is Verdict.VALID, run.checked.sentence
+    assert 0 < phases.heal_us <= phases.in_sync_us
+    assert phases.stop_writing_us - phases.heal_us < run.info.recovery_limit_ms * 1000

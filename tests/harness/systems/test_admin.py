@@ -1,0 +1,52 @@
+"""A command to the controller, from the first voter that is asked to the answer."""
+
+from __future__ import annotations
+
+from harness.systems.floodmark.admin_call import ASK_EVERY_US, AdminCall
+from node.core.messages import AdminResponse, Error, SetMinIsr
+
+VOTERS = ("v1", "v2", "v3")
+
+
+def call() -> AdminCall:
+    return AdminCall(VOTERS, SetMinIsr(topic="log", min_isr=1, corr=7))
+
+
+def test_voters_are_asked_in_turn_while_they_are_silent() -> None:
+    c = call()
+    asked = [c.step(ms * 1000) for ms in range(0, 4000, 250)]
+    assert [name for name in asked if name] == ["v1", "v2", "v3", "v1"]
+    assert asked.index("v2") * 250_000 == ASK_EVERY_US
+
+
+def test_who_is_named_as_the_controller_is_asked_at_once() -> None:
+    c = call()
+    assert c.step(0) == "v1"
+    moved = AdminResponse(corr=7, error=Error.NOT_CONTROLLER, leader="v3")
+    assert c.step(5_000, moved) == "v3"
+    assert c.step(6_000) == ""
+
+
+def test_who_knows_no_controller_is_left_alone_for_a_while() -> None:
+    c = call()
+    c.step(0)
+    nobody = AdminResponse(corr=7, error=Error.NOT_CONTROLLER)
+    assert c.step(5_000, nobody) == ""
+    assert c.step(105_000) == "v2"
+
+
+def test_the_first_answer_of_a_controller_is_final() -> None:
+    c = call()
+    c.step(0)
+    refused = AdminResponse(corr=7, error=Error.INVALID_REQUEST, detail="no")
+    assert c.step(9_000, refused) == ""
+    c.step(10_000, AdminResponse(corr=7))
+    assert c.answer == refused
+    assert c.step(9_000_000) == "", "nobody is asked any more"
+
+
+def test_an_answer_to_the_command_before_is_not_for_this_one() -> None:
+    c = call()
+    c.step(0)
+    c.step(1_000, AdminResponse(corr=6))
+    assert c.answer is None

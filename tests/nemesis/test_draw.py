@@ -1,0 +1,214 @@
+"""Random storms, the ready-made schedules, and what a schedule file may say about triggers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from nemesis import ready_made
+from nemesis.draw import ALIASES, ONLY_BY_NAME, STORM_KINDS, draw, expand
+from nemesis.draw_faults import KIND_GROUPS, ROLES_HIT
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
+from node.core.messages import AnyMessage
+from node.formats.errors import UsageError
+from tests.support.paths import ROOT
+
+SEEDS = range(200)
+
+
+def kind_of(fault: Fault) -> str:
+    return str(fault.__struct_config__.tag)
+
+
+def span(fault: Fault) -> tuple[int, int]:
+    assert fault.at_ms is not None
+    assert fault.for_ms is not None
+    return fault.at_ms, fault.at_ms + fault.for_ms
+
+
+def storm(seed: int, *kinds: str, voters: int = 1, **workload: Any) -> tuple[Fault, ...]:
+    return draw(Cluster(voters=voters), Workload(**workload), kinds or ("all",), seed)
+
+
+def most_at_once(faults: tuple[Fault, ...]) -> int:
+    edges = sorted(edge for fault in faults for edge in ((span(fault)[0], 1), (span(fault)[1], -1)))
+    now = most = 0
+    for _, change in edges:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def quiet_ms(faults: tuple[Fault, ...], duration_ms: int) -> int:
+    """How long no fault was in force."""
+    quiet = end = 0
+    for begin, stop in sorted(map(span, faults)):
+        quiet += max(0, begin - end)
+        end = max(end, stop)
+    return quiet + duration_ms - end
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+@pytest.mark.parametrize("duration_ms", [500, 5000, 30_000, 120_000])
+def test_storms_are_schedules_that_end_in_time(duration_ms: int, voters: int) -> None:
+    workload = Workload(duration_ms=duration_ms)
+    for seed in SEEDS:
+        faults = storm(seed, duration_ms=duration_ms, voters=voters)
+        assert faults
+        assert [f.at_ms for f in faults] == sorted(span(f)[0] for f in faults)
+        assert all(0 < span(f)[0] < span(f)[1] < duration_ms for f in faults)
+        assert most_at_once(faults) <= 2
+        check(Schedule(cluster=Cluster(voters=voters), workload=workload, faults=faults))
+
+
+def test_storms_leave_time_to_recover() -> None:
+    quiet = [quiet_ms(storm(seed), 30_000) / 30_000 for seed in SEEDS]
+    assert min(quiet) > 0.3
+    assert sum(quiet) / len(quiet) > 0.45
+
+
+def test_most_storms_have_every_kind() -> None:
+    complete = [len(set(map(kind_of, storm(seed)))) == len(ALIASES["all"]) for seed in SEEDS]
+    assert sum(complete) > 0.8 * len(SEEDS)
+
+
+def test_every_kind_meets_every_role() -> None:
+    met = {
+        (kind_of(fault), str(getattr(fault, "on", "")).partition(":")[0])
+        for seed in SEEDS
+        for fault in storm(seed, voters=3)
+    }
+    wanted = {
+        (kind, role.partition(":")[0])
+        for kind, roles in ROLES_HIT.items()
+        if kind not in ONLY_BY_NAME
+        for role, _ in roles
+    }
+    assert wanted - met == set()
+    assert set(ALIASES["all"]) == {kind for kind, _ in met}
+
+
+def test_a_single_voter_is_never_hit() -> None:
+    hit = {getattr(fault, "on", "") for seed in SEEDS for fault in storm(seed)}
+    assert not hit & {"controller", "voters", "v1"}
+
+
+def test_leaders_are_struck_while_a_follower_lags() -> None:
+    """What a storm is for: most of them have it at least once."""
+    lag_ms = Cluster().timings.lag_ms
+
+    def has_it(faults: tuple[Fault, ...]) -> bool:
+        struck = [f for f in faults if kind_of(f) == "kill"]
+        return any(
+            str(getattr(deaf, "on", "")).startswith("follower:")
+            and getattr(blow, "on", "")
+            == str(getattr(deaf, "on", "")).replace("follower", "leader")
+            and span(deaf)[0] + lag_ms < span(blow)[0] < span(deaf)[1]
+            for blow in struck
+            for deaf in faults
+        )
+
+    assert sum(has_it(storm(seed, "kill", "isolate", "pause")) for seed in SEEDS) > 100
+
+
+@pytest.mark.parametrize("kind", STORM_KINDS)
+def test_a_storm_of_one_kind(kind: str) -> None:
+    for seed in range(20):
+        assert {kind_of(fault) for fault in storm(seed, kind)} == {kind}
+
+
+def test_aliases_and_order_of_kinds() -> None:
+    cluster = Cluster()
+    assert expand(["partition"], cluster) == ALIASES["partition"]
+    assert expand(["all", "kill"], cluster) == ALIASES["all"]
+    assert expand([*ONLY_BY_NAME, "all"], cluster) == STORM_KINDS
+    assert expand([], cluster) == draw(cluster, Workload(), [], 1) == ()
+    assert storm(3, "kill", "cut", "ring") == storm(3, "ring", "kill", "cut", "kill")
+    assert storm(3) != storm(4)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "brokers", "message"),
+    [
+        (["kil"], 3, r"unknown fault 'kil' \(known: kill, power-cut, stop, .*, partition, all\)"),
+        (["restart"], 3, "unknown fault 'restart'"),
+        (["bridge"], 2, "fault 'bridge' needs 3 brokers, there are 2"),
+    ],
+)
+def test_impossible_kinds_are_refused(kinds: list[str], brokers: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        draw(Cluster(brokers=brokers, replication_factor=1, min_isr=1), Workload(), kinds, 0)
+
+
+def test_small_clusters_get_what_they_are_large_enough_for() -> None:
+    for brokers in (1, 2):
+        cluster = Cluster(brokers=brokers, replication_factor=1, min_isr=1)
+        kinds = {kind_of(f) for seed in SEEDS for f in draw(cluster, Workload(), ["all"], seed)}
+        assert kinds == set(ALIASES["all"]) - {"bridge", "ring"}
+
+
+def test_message_kinds_exist() -> None:
+    known = {str(kind.__struct_config__.tag) for kind in AnyMessage.__args__}
+    assert {kind for groups in KIND_GROUPS.values() for group in groups for kind in group} <= known
+
+
+DRAW_HERE = """
+import sys, msgspec
+from nemesis.draw import draw
+from nemesis.formats.schedule import Cluster, Workload
+storms = [draw(Cluster(voters=3), Workload(), ["all"], seed) for seed in range(20)]
+sys.stdout.buffer.write(msgspec.json.encode(storms))
+"""
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_another_interpreter_draws_the_same(hash_seed: str) -> None:
+    here = [storm(seed, voters=3) for seed in range(20)]
+    there = subprocess.run(
+        [sys.executable, "-c", DRAW_HERE],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        check=True,
+    )
+    assert there.stdout == msgspec.json.encode(here)
+
+
+@pytest.mark.parametrize("name", ready_made.names())
+def test_ready_made_schedules(name: str) -> None:
+    schedule = ready_made.load(name)
+    assert schedule.name == name
+    assert schedule.faults
+    assert parse(schedule.to_json()) == schedule
+
+
+def test_unknown_ready_made_schedule() -> None:
+    with pytest.raises(UsageError, match=r"no ready-made schedule 'x' .*leader-bounce"):
+        ready_made.load("x")
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ({"event": "rolle"}, "unknown trace event 'rolle'"),
+        ({"event": "role", "match": {"rolle": "leader"}}, "'role' has no field 'rolle'"),
+        ({"event": "hw", "match": {"hw": {"atleast": 3}}}, "at_least or at_most"),
+        ({"event": "role", "nth": 0}, "nth must be at least 1"),
+        ({"event": "role", "delay_ms": -1}, "delay_ms is negative"),
+    ],
+)
+def test_triggers_that_never_come_are_refused(after: dict[str, Any], message: str) -> None:
+    text = {"floodmark_schedule": 1, "faults": [{"what": "kill", "on": "n1", "after": after}]}
+    with pytest.raises(UsageError, match=message):
+        parse(msgspec.json.encode(text))
+
+
+@pytest.mark.parametrize("faults", [5, {"what": "kill"}, "kill"])
+def test_faults_must_be_a_list(faults: object) -> None:
+    with pytest.raises(UsageError, match="faults"):
+        parse(msgspec.json.encode({"floodmark_schedule": 1, "faults": faults}))

@@ -1,0 +1,135 @@
+"""Scenarios of the documents on real processes: broken where they say so, and nowhere else.
+
+About 15 s a row on two cores, 30 s for the last five; 5 minutes in all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.sim.run import simulate
+from nemesis import ready_made
+from tests.support.paths import ROOT
+
+LOSS = "no-lost-acknowledged-write"
+AGREEMENT = "committed-prefix-agreement"
+
+
+SCENARIOS = [
+    ("kip-101-scenario-1", "high-watermark", LOSS),
+    ("kip-101-scenario-1", "kip-101", ""),
+    ("kip-101-scenario-1", "kip-279", ""),
+    ("kip-101-scenario-1", "kafka", ""),
+    ("kip-101-scenario-2", "high-watermark", AGREEMENT),
+    ("kip-101-scenario-2", "kip-101", ""),
+    ("kip-101-scenario-2", "kip-279", ""),
+    ("kip-279-scenario-1", "kip-101", AGREEMENT),
+    ("kip-279-scenario-1", "kip-279", ""),
+    ("kip-279-scenario-1", "kafka", ""),
+    ("raft-figure-8", "quorum-naive", LOSS),
+    ("raft-figure-8", "quorum", ""),
+    ("stale-high-watermark", "quorum-naive", LOSS),
+    ("stale-high-watermark", "quorum", ""),
+    ("rolling-upgrade", "kip-101", ""),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("schedule", "protocol", "broken"), SCENARIOS)
+def test_a_scenario_breaks_the_protocols_it_is_about_and_no_other(
+    tmp_path: Path, schedule: str, protocol: str, broken: str
+) -> None:
+    check(tmp_path, ["--schedule", schedule, "--protocol", protocol], broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bugs", "broken"), [(["liftbridge-epoch-offset"], "committed-prefix-agreement"), ([], "")]
+)
+def test_the_second_successor_answers_wrong_with_the_defect_only(
+    tmp_path: Path, bugs: list[str], broken: str
+) -> None:
+    schedule = json.loads((ROOT / "nemesis/schedules/second-successor.json").read_text())
+    assert schedule["cluster"]["bugs"] == ["liftbridge-epoch-offset"]
+    schedule["cluster"]["bugs"] = bugs
+    schedule["expectation"] = {}
+    (tmp_path / "schedule.json").write_text(json.dumps(schedule))
+    check(tmp_path, ["--schedule", "schedule.json"], broken)
+
+
+FOUND = [
+    ("found-kip-101-scenario-1", {"protocol": "kip-101"}, LOSS),
+    ("found-kip-279-scenario-1", {"protocol": "kip-279"}, AGREEMENT),
+    ("found-figure-8", {"bugs": ()}, LOSS),
+]
+"""What searches found and shrank, in the form for real processes, and what mends it."""
+
+
+@pytest.mark.parametrize(("name", "mended", "broken"), FOUND)
+def test_what_a_search_found_fails_until_it_is_mended(
+    name: str, mended: dict[str, Any], broken: str
+) -> None:
+    told = ready_made.load(name)
+    assert told.expectation.property == broken
+    better = msgspec.structs.replace(told, cluster=msgspec.structs.replace(told.cluster, **mended))
+    for seed in range(3):
+        assert broken in simulate(told, seed=seed, stop_at="never").broken
+        assert simulate(better, seed=seed, stop_at="never").broken == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, _, _ in FOUND])
+def test_what_a_search_found_fails_in_real_processes(tmp_path: Path, name: str) -> None:
+    words = ["replay", name, "--world", "real", "--times", "3", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check(folder: Path, words: list[str], broken: str) -> None:
+    """Run it: the verdict is invalid, for this property among others, or valid."""
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "run", *words, "--no-spark", "--no-report", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    result = json.loads(done.stdout)["result"]
+    verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
+    assert result["verdict"] == ("invalid" if broken else "valid"), result["sentence"]
+    if broken:
+        assert verdicts[broken] == "invalid", result["sentence"]
+
+
+@pytest.mark.parametrize("name", ready_made.names())
+def test_a_ready_made_schedule_can_be_read_and_is_called_like_its_file(name: str) -> None:
+    assert ready_made.load(name).name == name
+
+
+@pytest.mark.parametrize(("schedule", "protocol", "broken"), SCENARIOS)
+def test_the_same_files_do_the_same_in_the_simulated_world(
+    schedule: str, protocol: str, broken: str
+) -> None:
+    told = ready_made.load(schedule)
+    cluster = msgspec.structs.replace(told.cluster, protocol=protocol)
+    for seed in range(3):
+        run = msgspec.structs.replace(told, cluster=cluster)
+        result = simulate(run, seed=seed, stop_at="never")
+        assert result.checked.verdict == ("invalid" if broken else "valid"), result.sentence
+        assert not broken or broken in result.broken

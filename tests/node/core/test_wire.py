@@ -1,0 +1,275 @@
+"""Batches and messages as bytes: round trips, and garbage that is refused with one named error."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from node.core import batch as batches
+from node.core import messages, wire
+from node.core.batch import HEADER, MAX_PAYLOAD
+from node.core.messages import AnyMessage, FetchRequest, FetchResponse
+from node.formats.errors import WireError
+
+KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]
+quick = settings(max_examples=60, deadline=None)
+
+payloads = st.binary(max_size=80)
+counts = st.integers(1, 2**32 - 1)
+offsets = st.integers(0, 2**63 - 1)
+epochs = st.integers(0, 2**31 - 1)
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+@quick
+@given(counts, payloads, offsets, epochs)
+def test_a_batch_comes_back(count: int, payload: bytes, base: int, epoch: int) -> None:
+    one = batches.view(batches.stamp(batches.build(count, payload), base, epoch))
+    assert (one.base_offset, one.epoch, one.count, one.payload) == (base, epoch, count, payload)
+    assert one.end == base + count
+
+
+@quick
+@given(st.lists(st.tuples(counts, payloads), max_size=5))
+def test_batches_end_to_end_come_apart_again(several: list[tuple[int, bytes]]) -> None:
+    made = [batches.build(*one) for one in several]
+    found = batches.split(b"".join(made))
+    assert [one.data for one in found] == made
+
+
+@quick
+@given(payloads, st.data())
+def test_a_flipped_bit_is_noticed_wherever_the_producer_wrote(payload: bytes, data: Any) -> None:
+    """All but base offset and epoch, which the leader stamps, and the control bit, which a
+    producer may not set."""
+    whole = bytearray(batches.build(3, payload))
+    at = data.draw(st.integers(12, len(whole) - 1))
+    flipped = 1 << data.draw(st.integers(0, 7))
+    assume((at, flipped) != (12, batches.CONTROL_BIT))
+    whole[at] ^= flipped
+    with pytest.raises(WireError):
+        batches.view(bytes(whole))
+
+
+@quick
+@given(payloads, st.data())
+def test_a_batch_cut_short_is_refused(payload: bytes, data: Any) -> None:
+    whole = batches.build(1, payload)
+    with pytest.raises(WireError):
+        batches.view(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@quick
+@given(st.binary(max_size=120), st.booleans())
+def test_bytes_that_are_no_batches(data: bytes, check: bool) -> None:
+    with contextlib.suppress(WireError):
+        batches.split(data, check_crc=check)
+    with pytest.raises(WireError):
+        batches.view(b"\xff" + data, check_crc=check)
+
+
+def test_a_length_that_lies_allocates_nothing() -> None:
+    lie = HEADER.pack(0, 0, batches.BATCH_VERSION, MAX_PAYLOAD + 1, 0, 1)
+    with pytest.raises(WireError, match="does not fit"):
+        batches.view(lie)
+
+
+def test_the_prefix_hash_covers_order_epoch_count_and_payload() -> None:
+    def chained(*several: tuple[int, int, bytes]) -> bytes:
+        hash_ = batches.EMPTY_CHAIN
+        for epoch, count, payload in several:
+            one = batches.view(batches.stamp(batches.build(count, payload), 0, epoch))
+            hash_ = batches.chain(hash_, one)
+        return hash_
+
+    base = chained((1, 1, b"a"), (1, 1, b"b"))
+    others = [
+        chained((1, 1, b"b"), (1, 1, b"a")),
+        chained((1, 1, b"a"), (2, 1, b"b")),
+        chained((1, 1, b"a"), (1, 2, b"b")),
+        chained((1, 1, b"a"), (1, 1, b"c")),
+        chained((1, 1, b"a")),
+        chained((1, 2, b"ab")),
+    ]
+    assert len({base, *others}) == 7
+    assert base == chained((1, 1, b"a"), (1, 1, b"b"))
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+names = st.text(max_size=12)
+
+
+def some(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
+    return st.from_type(kind)  # type: ignore[arg-type]
+
+
+def _drawn(field: msgspec.inspect.Field) -> st.SearchStrategy[Any]:
+    return _of(field.type)
+
+
+def _of(kind: Any) -> st.SearchStrategy[Any]:
+    i = msgspec.inspect
+    match kind:
+        case i.IntType():
+            return st.integers(-(2**63), 2**63 - 1)
+        case i.BoolType():
+            return st.booleans()
+        case i.StrType():
+            return names
+        case i.EnumType(cls=cls):
+            return st.sampled_from(list(cls))
+        case i.NoneType():
+            return st.none()
+        case i.UnionType(types=types):
+            return st.one_of(*map(_of, types))
+        case i.TupleType(item_types=types):
+            return st.tuples(*map(_of, types))
+        case i.VarTupleType(item_type=each):
+            return st.lists(_of(each), max_size=3).map(tuple)
+        case i.DictType(key_type=key, value_type=value):
+            return st.dictionaries(_of(key), _of(value), max_size=3)
+    raise AssertionError(kind)
+
+
+def drawn(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
+    """Any message of a kind, from its declared fields."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return st.builds(kind, **{field.name: _drawn(field) for field in info.fields})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_of_message_comes_back(kind: type[AnyMessage]) -> None:
+    @settings(max_examples=10, deadline=None)
+    @given(drawn(kind), names, names, st.none() | payloads)
+    def check(message: AnyMessage, to: str, source: str, body: bytes | None) -> None:
+        frames = wire.encode(to, source, message, body)
+        assert wire.decode(frames) == (to, source, message, body)
+        fields = wire.peek(frames)
+        assert fields["kind"] == kind.__struct_config__.tag
+        assert fields["corr"] == message.corr
+
+    check()
+
+
+def test_every_message_class_can_be_sent() -> None:
+    classes = {
+        value
+        for value in vars(messages).values()
+        if isinstance(value, type) and issubclass(value, messages.Message)
+    } - {messages.Message}
+    assert classes == set(KINDS)
+    assert len({kind.__struct_config__.tag for kind in KINDS}) == len(KINDS)
+
+
+@quick
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_frames_that_are_no_message(frames: list[bytes]) -> None:
+    with contextlib.suppress(WireError):
+        wire.decode(frames)
+    assert "kind" in wire.peek(frames) or frames
+
+
+@quick
+@given(st.binary(max_size=60))
+def test_a_header_that_is_no_header(header: bytes) -> None:
+    frames = [b"n1", b"n2", bytes([wire.WIRE_VERSION]) + header]
+    with contextlib.suppress(WireError):
+        wire.decode(frames)
+    wire.peek(frames)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_damaged_message_is_understood_or_refused(data: Any) -> None:
+    """Any one byte of a real header replaced, or its end missing."""
+    message = FetchRequest(partition="log-0", replica="n2", offset=7, last_epoch=3)
+    frames = wire.encode("n1", "n2", message)
+    header = bytearray(frames[2])
+    at = data.draw(st.integers(0, len(header) - 1))
+    header[at] = data.draw(st.integers(0, 255))
+    keep = data.draw(st.integers(0, len(header)))
+    for damaged in (bytes(header), bytes(header[:keep])):
+        with contextlib.suppress(WireError):
+            wire.decode([b"n1", b"n2", damaged])
+        wire.peek([b"n1", b"n2", damaged])
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | names | payloads,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(names | st.integers(0, 9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(json_like, payloads)
+def test_a_header_with_other_content(content: Any, body: bytes) -> None:
+    header = bytes([wire.WIRE_VERSION]) + msgspec.msgpack.encode(content)
+    for frames in ([b"n1", b"n2", header], [b"n1", b"n2", header, body]):
+        with pytest.raises(WireError):
+            wire.decode(frames)
+        assert isinstance(wire.peek(frames), dict)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([str(kind.__struct_config__.tag) for kind in KINDS]),
+    st.dictionaries(st.sampled_from(["partition", "offset", "corr", "isr", "term"]), json_like),
+)
+def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> None:
+    header = bytes([wire.WIRE_VERSION]) + msgspec.msgpack.encode({"kind": kind, **fields})
+    with contextlib.suppress(WireError):
+        wire.decode([b"n1", b"n2", header])
+    assert wire.peek([b"n1", b"n2", header])["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ([], "frames"),
+        ([b"n1", b"n2"], "frames"),
+        ([b"n1", b"n2", b"", b"", b""], "frames"),
+        ([b"n1", b"n2", b""], "version missing"),
+        ([b"n1", b"n2", b"\x02\x80"], "version 02"),
+        ([b"n1", b"n2", b"\x01"], "not understood"),
+        ([b"n1", b"n2", b"\x01\x80"], "not understood"),
+        ([b"\xff", b"n2", wire.encode("", "", messages.MetadataRequest())[2]], "not understood"),
+    ],
+)
+def test_why_a_message_is_refused(frames: list[bytes], why: str) -> None:
+    with pytest.raises(WireError, match=why):
+        wire.decode(frames)
+
+
+def test_a_message_that_is_too_big_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 100)
+    frames = wire.encode("n1", "n2", messages.MetadataRequest(), bytes(101))
+    with pytest.raises(WireError, match="above"):
+        wire.decode(frames)
+
+
+@quick
+@given(st.integers(-(2**63), 2**63 - 1), offsets, st.lists(payloads, max_size=3))
+def test_the_body_of_a_fetch_response(epoch: int, hw: int, several: list[bytes]) -> None:
+    body = wire.fetch_body(epoch, hw, several)
+    assert wire.split_fetch_body(body) == (epoch, hw, b"".join(several))
+    peeked = wire.peek(wire.encode("n1", "n2", FetchResponse(partition="log-0"), body))
+    assert (peeked["leader_epoch"], peeked["hw"]) == (epoch, hw)
+    assert peeked["body_bytes"] == len(body)
+
+
+@pytest.mark.parametrize("body", [None, b"", bytes(15)])
+def test_a_fetch_response_without_its_prefix(body: bytes | None) -> None:
+    with pytest.raises(WireError):
+        wire.split_fetch_body(body)

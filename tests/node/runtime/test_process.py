@@ -1,0 +1,286 @@
+"""Real broker processes around a fake core: how they start, serve, and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from node.core import wire
+from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
+from node.runtime.spawn import spawn
+from node.runtime.store import LmdbStorage
+from tests.support.paths import ROOT
+from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk
+from tests.support.runtime_rig import BODY, Node, until_gone
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A running node."""
+    with Node(tmp_path, FakeCore) as made:
+        yield made.start()
+
+
+def stored(node: Node, partition: str) -> int:
+    """How many batches a dead node kept."""
+    store = LmdbStorage(node.config.data_dir, "boot-1")
+    count = len(list(store.batches(partition)))
+    store.close()
+    return count
+
+
+@pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
+def test_it_serves_and_stops_cleanly(node: Node, partition: str) -> None:
+    for corr in range(20):
+        answer = node.produce(partition, corr)
+        assert isinstance(answer, ProduceResponse)
+        assert (answer.corr, answer.base_offset) == (corr, corr)
+    assert node.stop() == 0
+    assert "n1/1: stopped after" in node.output()
+    assert "0 messages dropped, 0 not understood" in node.output()
+    assert stored(node, partition) == 20
+    assert (Path(node.config.data_dir) / "journal").stat().st_size == 0
+
+
+@pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
+def test_a_kill_loses_nothing_answered_and_the_next_process_goes_on(
+    node: Node, partition: str
+) -> None:
+    for corr in range(10):
+        node.produce(partition, corr)
+    node.process.kill()
+    assert node.ended() == -signal.SIGKILL
+    node.start()
+    answer = node.produce(partition)
+    assert isinstance(answer, ProduceResponse)
+    assert answer.base_offset == 10
+    assert [one["clean"] for one in node.trace("started")] == [True, True]
+
+
+def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
+    for corr in range(50):
+        node.produce("log-0", corr)
+        assert len(node.trace("append")) == corr + 1
+    events = node.trace()
+    assert list(events[0])[:4] == ["t_us", "node", "incarnation", "event"]
+    assert all((one["node"], one["incarnation"]) == ("n1", 1) for one in events)
+    times = [one["t_us"] for one in events]
+    assert times == sorted(times)
+
+
+def test_garbage_is_counted_traced_and_survived(node: Node) -> None:
+    good = wire.encode("n1", "c1", MetadataRequest())
+    garbage = [
+        [b"x"],
+        [b""],
+        [b"", b"", b""],
+        [b"n1", b"c1"],
+        [b"\xff\xfe", b"c1", good[2]],
+        [b"n1", b"\xff", b"\x01\xc1"],
+        [*good[:2], b"\x07" + good[2][1:]],
+        [*good, b"a", b"b"],
+        [b"n9", *good[1:]],
+        [b"n1", b"c1", b"\x01" + msgspec.msgpack.encode({"kind": "nonsense"})],
+    ]
+    for frames in garbage:
+        node.outbox.send_multipart(frames)
+    answer = node.produce("log-0", 7)
+    assert answer.corr == 7
+    refused = node.trace("refused")
+    assert [one["kind"] for one in refused] == ["?"] * len(garbage)
+    assert {one["reason"] for one in refused} == {"invalid-request"}
+    assert node.stop() == 0
+    assert f"{len(garbage)} not understood" in node.output()
+
+
+def test_an_unreachable_peer_costs_messages_not_the_node(tmp_path: Path) -> None:
+    with Node(tmp_path, FakeCore, peers={"c2": "tcp://127.0.0.1:1"}) as node:
+        node.start()
+        for corr in range(30):
+            node.send(ProduceRequest(corr=corr, partition="log-0"), BODY)
+        until(lambda: len(node.trace("append")) == 30, "thirty appends")
+        assert node.stop() == 0
+        assert "30 messages dropped" in node.output()
+
+
+@pytest.mark.parametrize(
+    ("partition", "sentence"),
+    [
+        ("boom", "n1/1: the fake was told to break"),
+        ("crash", "n1/1: unexpected ZeroDivisionError: told to crash"),
+    ],
+)
+def test_an_error_of_the_core_ends_the_process_with_its_reason(
+    node: Node, partition: str, sentence: str
+) -> None:
+    node.produce("log-0")
+    node.send(ProduceRequest(partition=partition), BODY)
+    assert node.ended() == 70
+    assert node.output().splitlines()[-1] == sentence
+    assert "Traceback" in node.output()
+    assert stored(node, "log-0") == 1
+
+
+@pytest.mark.parametrize("partition", ["log-0", "deferred-0"])
+def test_a_full_disk_ends_the_process_with_its_reason(tmp_path: Path, partition: str) -> None:
+    with Node(tmp_path, SmallDisk) as node:
+        node.start()
+        body = BODY + bytes(50_000)
+        for corr in range(100):
+            node.send(ProduceRequest(corr=corr, partition=partition, acks=-1), body)
+        assert node.ended() == 74
+        assert "cannot write the" in node.output().splitlines()[-1]
+        assert "Traceback" not in node.output()
+        answered = 0
+        while node.inbox.poll(200):
+            node.inbox.recv_multipart()
+            answered += 1
+        assert stored(node, partition) >= answered
+        assert len(node.trace("append")) <= stored(node, partition)
+
+
+def test_a_taken_port_is_one_sentence(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with Node(tmp_path / "second", FakeCore, bind=node.config.bind) as second:
+        second.start()
+        assert second.ended() == 73
+        assert second.output() == (
+            f"n1/1: cannot listen on {node.config.bind}: Address already in use"
+            f" (addr='{node.config.bind}')\n"
+        )
+
+
+def test_a_data_folder_in_use_is_one_sentence(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with Node(tmp_path / "second", FakeCore, data_dir=node.config.data_dir) as second:
+        second.start()
+        assert second.ended() == 74
+        assert second.output() == (
+            f"n1/1: the store in {node.config.data_dir} is open in another process\n"
+        )
+
+
+def test_a_core_that_does_not_hand_over_is_stopped_flushed(tmp_path: Path) -> None:
+    with Node(tmp_path, NeverStops) as node:
+        node.start()
+        node.produce("deferred-0")
+        assert node.stop() == 0
+        assert "stopped without having handed over" in node.output()
+        assert (Path(node.config.data_dir) / "journal").stat().st_size == 0
+        assert stored(node, "deferred-0") == 1
+
+
+def test_a_core_that_hangs_at_its_stop_is_ended_with_its_stacks(tmp_path: Path) -> None:
+    with Node(tmp_path, Hangs) as node:
+        node.start()
+        assert node.stop() not in (0, None)
+        assert "Timeout" in node.output()
+        assert "runtime_fakes.py" in node.output()
+
+
+def test_an_interrupt_is_not_for_a_node(node: Node) -> None:
+    os.kill(node.process.pid, signal.SIGINT)
+    node.produce("log-0")
+    assert node.stop() == 0
+
+
+def test_a_node_shows_its_stacks_when_asked(node: Node) -> None:
+    os.kill(node.process.pid, signal.SIGUSR1)
+    until(lambda: "loop.py" in node.output(), "a dump of the stacks")
+    node.produce("log-0")
+
+
+def test_only_a_main_thread_may_spawn(tmp_path: Path) -> None:
+    caught: list[BaseException] = []
+
+    def attempt() -> None:
+        with Node(tmp_path, FakeCore) as made:
+            try:
+                spawn(made.config, FakeCore)
+            except RuntimeError as error:
+                caught.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+
+
+def loaded_modules(node: Node) -> set[str]:
+    """Modules that a running process has imported."""
+    node.send(MetadataRequest())
+    answer = node.receive()
+    assert isinstance(answer, MetadataResponse)
+    return set(answer.leaders)
+
+
+HEAVY = {
+    "pytest",
+    "_pytest",
+    "hypothesis",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "typer",
+    "rich",
+    "asyncio",
+    "unittest.mock",
+    "harness",
+    "checker",
+    "nemesis",
+}
+
+
+def test_a_node_imports_little_and_not_its_parents_script(node: Node) -> None:
+    loaded = loaded_modules(node)
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool) -> None:
+    """The parent is a script, as the installed command is one; the child must not import it."""
+    with Node(tmp_path, FakeCore) as node:
+        parent = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests" / "runtime_parent.py"),
+                json.dumps(msgspec.to_builtins(node.config)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        until(lambda: node.trace("started"), "started")
+        assert loaded_modules(node) & HEAVY == set()
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda: _state(pid) == "T", "a stopped process")
+        parent.kill()
+        parent.communicate()
+        until_gone(pid)
+
+
+def test_a_node_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
+    with Node(tmp_path, FakeCore, parent_pid=1) as node:
+        node.start()
+        assert node.ended() == 70
+        assert not node.trace()
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

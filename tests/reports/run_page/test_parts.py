@@ -1,0 +1,342 @@
+"""The parts of the page: scales and paths, fault intervals, the brokers' story, the offset grid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nemesis.formats import schedule as s
+from reports import wording
+from reports.charts import charts, svg
+from reports.run_page import cluster, faults, log_grid, model, time_view
+from reports.run_page.files import Notes
+from tests.support import report_fixtures as made
+
+
+def ints(*values: int) -> svg.Ints:
+    return np.array(values, dtype=np.int64)
+
+
+class TestDrawing:
+    def test_axis_clips_and_labels_from_storm_start(self) -> None:
+        axis = svg.Axis(1_000_000, 3_000_000, 2_000_000)
+        assert axis.fraction(2_000_000) == 0.5
+        assert axis.fraction(0) == 0
+        assert axis.units(ints(0, 2_000_000, 9_000_000)).tolist() == [0, 5_000, 10_000]
+        assert axis.label(2_500_000) == "0.500 s"
+        assert axis.covers(3_500_000, 3_600_000) is False
+        assert axis.covers(0, 9_000_000)
+
+    @pytest.mark.parametrize(
+        ("seconds", "first", "last"),
+        [
+            (30, "0", "30"),
+            (0.8, "0.0", "0.8"),
+            (0.004, "0.0000", "0.0040"),
+            (86_400, "0", "80,000"),
+        ],
+    )
+    def test_ticks_are_round(self, seconds: float, first: str, last: str) -> None:
+        ticks = svg.Axis(0, int(seconds * 1e6), 0).ticks()
+        assert (ticks[0].label, ticks[-1].label) == (first, last)
+        assert 4 <= len(ticks) <= 12
+        assert [t.at for t in ticks] == sorted(t.at for t in ticks)
+
+    def test_merge_joins_what_touches(self) -> None:
+        low, high = svg.merge(ints(0, 5, 20, 22), ints(9, 8, 21, 30), 2)
+        assert (low.tolist(), high.tolist()) == ([0, 20], [9, 30])
+
+    def test_merge_of_nothing(self) -> None:
+        assert svg.merge(ints(), ints(), 3)[0].tolist() == []
+
+    def test_pack_never_overlaps(self) -> None:
+        spans = [(0, 10), (2, 4), (4, 6), (10, 12), (3, 11)]
+        lanes = svg.pack(spans, lambda span: span)
+        assert lanes == [[(0, 10), (10, 12)], [(2, 4), (4, 6)], [(3, 11)]]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("us", "text"),
+        [
+            (0, "0 µs"),
+            (999, "999 µs"),
+            (1_500, "1.5 ms"),
+            (312_400, "312 ms"),
+            (999_900, "1.00 s"),
+            (3_214_000, "3.21 s"),
+            (33_400_000, "33.4 s"),
+            (125_000_000, "2 min 5 s"),
+            (180_000_000, "3 min"),
+            (9_000_000_000, "2 h 30 min"),
+        ],
+    )
+    def test_span(self, us: int, text: str) -> None:
+        assert wording.span(us) == text
+
+    def test_every_fault_has_a_sentence(self) -> None:
+        after = s.After(event="truncated", match={"node": "n2"}, nth=2, delay_ms=50)
+        every: list[s.Fault] = [
+            s.Kill(on="minority", after=after),
+            s.Restart(on="n1", at_ms=1),
+            s.Pause(on="n1,n2", at_ms=1, for_ms=5),
+            s.Resume(on="any", at_ms=1),
+            s.Cut(on="leader:log-1", to="rest", at_ms=1, two_way=False),
+            s.Isolate(on="controller", at_ms=1, clients=True),
+            s.Bridge(on="n3", at_ms=1),
+            s.Ring(at_ms=1),
+            s.Delay(on="n1", to="n2", delay_ms=5, jitter_ms=2, at_ms=1),
+            s.Loss(on="n1", to="all", percent=7, at_ms=1, two_way=False, kinds=("fetch",)),
+            s.PowerCut(on="leader:log-0", at_ms=1),
+            s.PowerCut(on="n1", at_ms=1, keep_percent=0),
+            s.Link(
+                on="n1",
+                to="n2",
+                action="drop",
+                kinds=("fetch-response",),
+                match={"hw": {"at_least": 9}, "diverging": {"given": True}},
+                at_ms=1,
+                limit=2,
+            ),
+            s.Break(on="n2", at_ms=1, event="ack", match={"partition": "log-0"}, for_ms=5),
+            s.Release(of="late", after=after),
+            s.Stop(on="n1", at_ms=1, for_ms=5),
+            s.Upgrade(on="n1", at_ms=1, protocol="kip-279"),
+            s.ElectPreferred(partition="log-0", at_ms=1),
+            s.ElectPreferred(partition="log-0", first="n2", at_ms=1),
+            s.ElectUnclean(partition="log-0", at_ms=1),
+            s.Reassign(partition="log-0", replicas="n2,n1", at_ms=1),
+            s.SetMinIsr(min_isr=1, at_ms=1),
+        ]
+        texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
+        assert texts[0] == (
+            "Kill a minority after the second 'truncated' event with node = n2 + 50.0 ms, "
+            "until the final heal"
+        )
+        assert texts[4].startswith("Cut the leader of log-1 from the rest, one way at 0.001 s")
+        assert texts[9].startswith("Lose 7 % of messages from n1 to all brokers (fetch only)")
+        assert texts[10].startswith("Cut the power of the leader of log-0: a drawn part of")
+        assert texts[11].startswith("Cut the power of n1: 0 % of the unsynced bytes remain")
+        assert texts[12].startswith(
+            "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 and diverging "
+            "given at 0.001 s"
+        )
+        assert texts[13].startswith(
+            "Stop n2 before the send of the turn with the first 'ack' event with partition = log-0"
+        )
+        assert texts[14].startswith("Undo 'late' after the second 'truncated' event")
+        assert texts[15].startswith("Shut down n1 in good order at 0.001 s, for 5.0 ms")
+        assert texts[16:] == [
+            "Restart n1 with protocol kip-279 at 0.001 s",
+            "Let the first replica of log-0 lead at 0.001 s",
+            "Let n2 lead log-0, and be its first replica at 0.001 s",
+            "Let any active replica of log-0 lead if nobody does at 0.001 s",
+            "Move log-0 to n2 and n1 at 0.001 s",
+            "Set min_isr to 1 at 0.001 s",
+        ]
+        assert {f.__struct_config__.tag for f in every} == set(s.FAULT_NAMES)
+        assert set(faults.LETTERS) == set(s.FAULT_NAMES)
+        assert len(set(faults.LETTERS.values())) == len(s.FAULT_NAMES)
+
+    def test_folder_of_a_replay_command(self) -> None:
+        assert (
+            wording.folder_of("floodmark run --schedule 'my store/a/b' --x", "a/b")
+            == "my store/a/b"
+        )
+        assert wording.folder_of("floodmark run 'unclosed", "a/b") == "store/a/b"
+        assert wording.folder_of("", "a/b") == "store/a/b"
+
+
+def line(fault: int, action: str, t_us: int, **fields: Any) -> faults.FaultLine:
+    return faults.FaultLine(fault=fault, action=action, t_us=t_us, **fields)
+
+
+class TestFaults:
+    def test_a_kill_ends_when_its_victim_is_up_again(self) -> None:
+        lines = [line(0, "inject", 10, what="kill", nodes=("n1", "n2")), line(0, "heal", 30)]
+        (kill,) = faults.join(lines, (), {"n1": [1, 35], "n2": [1, 50]}, 99)
+        assert (kill.start_us, kill.end_us, kill.healed) == (10, 50, True)
+
+    def test_the_final_heal_ends_what_is_open(self) -> None:
+        lines = [line(0, "inject", 10, what="pause"), line(-1, "heal", 40)]
+        (pause,) = faults.join(lines, (), {}, 99)
+        assert (pause.end_us, pause.healed) == (40, True)
+
+    def test_what_nobody_undid_lasts_to_the_end(self) -> None:
+        (cut,) = faults.join([line(0, "inject", 10, what="cut")], (), {}, 99)
+        assert (cut.end_us, cut.healed) == (99, False)
+        assert "never undone" in cut.times(0)
+
+    def test_a_link_fault_without_messages_took_no_effect(self) -> None:
+        lines = [line(0, "inject", 1, what="loss"), line(0, "effect", 5, dropped=0)]
+        (loss,) = faults.join(lines, (), {}, 9)
+        assert (loss.status, loss.took_effect) == ("done", False)
+
+    def test_a_breakpoint_tells_who_came_to_it(self) -> None:
+        lines = [line(0, "inject", 1, what="break", nodes=("n1", "n2")), line(0, "heal", 5)]
+        (unmet,) = faults.join([*lines, line(0, "effect", 5, stopped=0)], (), {}, 9)
+        assert (unmet.took_effect, unmet.effect()) == (False, "No process came to it.")
+        (met,) = faults.join([*lines, line(0, "effect", 5, stopped=2)], (), {}, 9)
+        assert (met.took_effect, met.effect()) == (True, "2 processes stopped there.")
+
+    def test_skipped_missed_and_waiting(self) -> None:
+        asked = (s.Kill(on="n1", at_ms=1), s.Kill(on="n1", at_ms=2), s.Ring(at_ms=3))
+        lines = [line(0, "skipped", 5), line(1, "missed", 6, detail="no such event")]
+        states = faults.join(lines, asked, {}, 9)
+        assert [f.status for f in states] == ["skipped", "missed", "waiting"]
+        assert [f.what for f in states] == ["kill", "kill", "ring"]
+        assert states[1].effect() == "Missed: no such event."
+
+
+class TestCluster:
+    def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterStory:
+        made.write_lines(tmp_path / "trace" / "n1.jsonl", lines)
+        exits = [cluster.Exit("n1", 50, -9, "kill", True, 1)]
+        return cluster.read(tmp_path, exits, 100, Notes())
+
+    def test_a_dead_process_leads_nothing(self, tmp_path: Path) -> None:
+        head = {"node": "n1", "incarnation": 1}
+        story = self.events(
+            tmp_path,
+            [
+                {**head, "event": "started", "t_us": 1},
+                {
+                    **head,
+                    "event": "role",
+                    "t_us": 10,
+                    "partition": "p",
+                    "role": "leader",
+                    "leader_epoch": 4,
+                },
+                {"node": "n1", "incarnation": 2, "event": "started", "t_us": 70},
+            ],
+        )
+        assert story.partitions["p"].reigns == [cluster.Reign("n1", "leader", 4, 10, 50)]
+        assert [(up.start_us, up.end_us) for up in story.processes] == [(1, 50), (70, 100)]
+        assert story.starts() == {"n1": [1, 70]}
+
+    def test_one_commit_told_by_several_voters_counts_once(self, tmp_path: Path) -> None:
+        head = {"event": "partition", "partition": "p", "leader": None, "leader_epoch": 1}
+        lines = [
+            {**head, "t_us": t, "node": node, "partition_epoch": e, "isr": isr}
+            for t, node, e, isr in (
+                (1, "v1", 0, ["n1", "n2"]),
+                (2, "v2", 0, ["n1", "n2"]),
+                (9, "v2", 1, ["n1"]),
+                (10, "v1", 1, ["n1"]),
+            )
+        ]
+        story = self.events(tmp_path, lines)
+        assert [(x.isr, x.start_us, x.end_us) for x in story.partitions["p"].in_sync] == [
+            (("n1", "n2"), 1, 9),
+            (("n1",), 9, 100),
+        ]
+
+    def test_a_long_series_is_thinned_to_its_end(self, tmp_path: Path) -> None:
+        lines = [
+            {
+                "event": "hw",
+                "t_us": i * 10,
+                "node": "n1",
+                "partition": "p",
+                "role": "leader",
+                "hw": i,
+            }
+            for i in range(20_000)
+        ]
+        hw = self.events(tmp_path, lines).partitions["p"].hw
+        assert len(hw) <= cluster.MOST_POINTS + 1
+        assert hw[-1][1] == 19_999
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> model.RunFolder:
+    return model.read(made.storm(tmp_path_factory.mktemp("a") / "b", broken=True))
+
+
+class TestGrid:
+    def test_shows_what_was_promised_and_what_is_held(self, broken: model.RunFolder) -> None:
+        (shown,) = log_grid.grids(broken)
+        rows = {row.label: row for row in shown.lines}
+        assert list(rows) == ["acked", "n1", "n2", "n3", "read", "final"]
+        at = broken.anomalies[0].offset - shown.offsets[0]
+        assert at == model.GRID_BEFORE
+        assert "bad" in rows["acked"].cells[at].classes
+        assert "bad" in rows["n2"].cells[at].classes
+        assert "bad" not in rows["n1"].cells[at].classes
+        assert "bad" not in rows["final"].cells[at].classes
+        assert not any("bad" in row.cells[at - 1].classes for row in rows.values())
+        assert [x.node for x in shown.lineage if x.differs] == ["n2"]
+
+    def test_a_lost_tail_is_seen(self, tmp_path: Path) -> None:
+        folder = made.storm(tmp_path / "a" / "b", rate=2)
+        for node in made.BROKERS:
+            file = folder / "logs" / f"{node}.jsonl"
+            lines = [json.loads(x) for x in file.read_text().splitlines()]
+            ends = [x["offset"] + 5 for x in lines if x["partition"] == "log-0" and x["count"]]
+            kept = max(ends) - 10
+            for x in lines:
+                if x["partition"] == "log-0" and not x["count"]:
+                    x.update(leo=kept, hw=kept)
+            made.write_lines(
+                file, [x for x in lines if x["partition"] != "log-0" or x["offset"] < kept]
+            )
+        found = {"property": "p", "name": "tail-lost", "partition": "log-0", "offset": kept}
+        results = json.loads((folder / "results.json").read_text())
+        (folder / "results.json").write_text(json.dumps({**results, "anomalies": [found]}))
+        (shown,) = log_grid.grids(model.read(folder))
+        rows = {row.label: row for row in shown.lines}
+        at = kept - shown.offsets[0]
+        assert [rows["acked"].cells[at + i].classes for i in (-1, 0)] == ["acked", "acked bad"]
+        assert rows["n1"].cells[at].classes == "lacks"
+
+    def test_long_values_lose_their_common_digits(self) -> None:
+        assert log_grid._short(123_456_789_012, "1234567") == "89012"
+        assert log_grid._short(123_456_789_012, "") == "…89012"
+        assert log_grid._short(-3, "") == "?"
+
+    def test_a_corrupt_count_does_not_hang(self, tmp_path: Path) -> None:
+        folder = made.storm(tmp_path / "a" / "b", rate=1)
+        file = folder / "logs" / "n1.jsonl"
+        text = file.read_text().replace('"count":5', '"count":5000000000000', 1)
+        file.write_text(text.replace(",5,0]]", ",5000000000000,0]]", 1))
+        assert log_grid.grids(model.read(folder))
+
+
+class TestTime:
+    def test_close_up_is_around_the_finding(self, broken: model.RunFolder) -> None:
+        close, whole = time_view.views(broken)
+        found = broken.anomalies[0]
+        assert close.axis.start_us < min(w.t_us for w in found.witnesses)
+        assert close.axis.end_us > found.t_us
+        assert close.axis.length_us < 4_000_000
+        assert (whole.axis.start_us, whole.axis.end_us) > (0, broken.last_us)
+
+    def test_late_failed_operations_are_drawn_however_many_came_before(
+        self, tmp_path: Path
+    ) -> None:
+        folder = made.many(tmp_path / "a" / "b", 20_000, clients=4)
+        extra = {
+            "op": 99_999,
+            "process": 1,
+            "client": "c1",
+            "f": "send",
+            "sends": [{"partition": "log-0", "value": 9_999_999}],
+        }
+        with (folder / "history.jsonl").open("a") as file:
+            file.write(json.dumps({**extra, "t_us": made.us(32), "type": "invoke"}) + "\n")
+            done = {"t_us": made.us(32.5), "type": "info", "error": "the very last"}
+            file.write(json.dumps({**extra, **done}) + "\n")
+        (whole,) = time_view.views(model.read(folder))
+        operations = next(x for x in whole.sections if x.title == "Operations by client")
+        assert any("the very last" in row.body for row in operations.rows)
+
+    def test_gaps_by_partition_and_together(self, broken: model.RunFolder) -> None:
+        found = charts.gaps(broken)
+        assert set(found) == {"", "log-0", "log-1", "log-2", "log-3"}
+        assert all(found[""].length_us <= gap.length_us for gap in found.values())
+        assert 2_500_000 < found["log-0"].length_us < 3_500_000

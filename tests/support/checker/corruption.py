@@ -1,0 +1,439 @@
+"""Ways to corrupt a correct world (`model`), each with what it must be called then.
+
+A corruption changes one thing that could really go wrong, and says which anomaly that is and which
+others it may bring along. It gives False where the world has nothing to corrupt in this way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from harness.formats.history import Read, Run
+from tests.support.checker.model import Did, Q, World
+from tests.support.checker.story import NODES, P
+
+Corrupt = Callable[[World, random.Random], bool]
+
+
+class Corruption(NamedTuple):
+    """What is done to a world, the anomaly it is, and those that may come with it."""
+
+    name: str
+    corrupt: Corrupt
+    anomaly: str
+    companions: frozenset[str]
+
+
+CORRUPTIONS: dict[str, Corruption] = {}
+
+
+def corruption(anomaly: str, *companions: str) -> Callable[[Corrupt], Corrupt]:
+    """Register a corruption under its function's name."""
+
+    def register(corrupt: Corrupt) -> Corrupt:
+        name = corrupt.__name__
+        CORRUPTIONS[name] = Corruption(name, corrupt, anomaly, frozenset(companions))
+        return corrupt
+
+    return register
+
+
+# Two values at one offset: whoever else relied on one of them is now at odds with the other.
+CONFLICT = (
+    "divergence",
+    "inconsistent-offsets",
+    "duplicate",
+    "realtime-order",
+    "nonmonotonic-send",
+    "int-nonmonotonic-send",
+    "int-send-skip",
+    "g0",
+    "g1c",
+    "g0-process",
+    "g1c-process",
+    "g0-realtime",
+    "g1c-realtime",
+)
+
+
+# -- what can be found in a world
+
+
+def reads(world: World, *, final: bool | None = None) -> list[tuple[Did, int]]:
+    """The ok reads that returned records: operation, number of the read in it."""
+    return [
+        (did, n)
+        for did in world.did
+        if did.outcome == "ok" and final in (None, did.final)
+        for n, read in enumerate(did.reads)
+        if read.records
+    ]
+
+
+def records(read: Read) -> list[tuple[int, int, int]]:
+    """(offset, value, epoch) of each record."""
+    return [(r.offset + k, r.value + k, r.epoch) for r in read.records for k in range(r.count)]
+
+
+def reread(did: Did, n: int, made: list[tuple[int, int, int]]) -> None:
+    """The same read, which returned these records instead."""
+    runs = tuple(Run(offset, value, 1, epoch) for offset, value, epoch in made)
+    did.reads[n] = replace(did.reads[n], records=runs)
+
+
+def pick(rng: random.Random, found: list[tuple[Did, int]]) -> tuple[Did, int] | None:
+    return rng.choice(found) if found else None
+
+
+def erase(world: World, partition: str, gone: set[int], *, final_only: bool = False) -> None:
+    """Values that no read returned, or no final one."""
+    for did in world.did:
+        for n, read in enumerate(did.reads):
+            if read.partition == partition and (did.final or not final_only):
+                reread(did, n, [r for r in records(read) if r[1] not in gone])
+
+
+def shorten(world: World, partition: str) -> set[int]:
+    """Takes the last batch from all logs; what was in it."""
+    for node in NODES:
+        value, count, _ = world.logs[partition][node].pop()
+    return set(range(value, value + count))
+
+
+# -- records that are not there any more
+
+
+@corruption("tail-lost", "committed-truncated")
+def the_tail_is_gone(world: World, rng: random.Random) -> bool:
+    """The last write was acknowledged, and no replica has it."""
+    partition = rng.choice([P, Q])
+    erase(world, partition, shorten(world, partition))
+    return True
+
+
+@corruption("vanished", "committed-truncated")
+def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
+    """A consumer had the last record; the final readers and the logs do not."""
+    partition = rng.choice([P, Q])
+    finals = [
+        r
+        for d, n in reads(world, final=True)
+        if d.reads[n].partition == partition
+        for r in records(d.reads[n])
+    ]
+    offset, value, epoch = finals[-1]
+    early = Read(
+        partition=partition, start=offset, records=(Run(offset, value, 1, epoch),), hw=offset + 1
+    )
+    world.did.append(
+        Did("poll", 80, world.phases["final"] - 3, world.phases["final"] - 2, reads=[early])
+    )
+    erase(world, partition, shorten(world, partition), final_only=True)
+    return True
+
+
+@corruption("lost", "offset-hole", "poll-skip", "int-poll-skip")
+def a_record_nobody_gets(world: World, rng: random.Random) -> bool:
+    """An acknowledged batch in the middle is in the logs, and no reader ever got it."""
+    sent = [s for d in world.did if d.outcome == "ok" and d.process < 90 for s in d.sends]
+    if not sent:
+        return False
+    send = rng.choice(sent)
+    erase(world, send.partition, set(range(send.value, send.value + send.count)))
+    return True
+
+
+@corruption("unseen")
+def the_last_record_is_never_delivered(world: World, rng: random.Random) -> bool:
+    """All replicas have it, and the final readers stop short of it."""
+    partition = rng.choice([P, Q])
+    value, count, _ = world.logs[partition]["n1"][-1]
+    erase(world, partition, set(range(value, value + count)))
+    return True
+
+
+# -- records that are where they should not be
+
+
+@corruption(
+    "duplicate",
+    "read-beyond-hw",
+    "stale-read",
+    "realtime-order",
+    "g0",
+    "g0-process",
+    "g0-realtime",
+    "g1c",
+    "g1c-process",
+    "g1c-realtime",
+)
+def a_record_comes_again(world: World, rng: random.Random) -> bool:
+    """A final reader gets an earlier record once more, behind all others."""
+    partition = rng.choice([P, Q])
+    finals = [f for f in reads(world, final=True) if f[0].reads[0].partition == partition]
+    did, n = finals[-1]
+    had = records(did.reads[n])
+    first = next(records(d.reads[m])[0] for d, m in finals)
+    reread(did, n, [*had, (had[-1][0] + 1, first[1], first[2])])
+    return True
+
+
+@corruption("inconsistent-offsets", *CONFLICT)
+def two_records_change_places(world: World, rng: random.Random) -> bool:
+    """One reader gets two neighbouring records the other way round."""
+    found = [f for f in reads(world, final=False) if len(records(f[0].reads[f[1]])) > 1]
+    if not found:
+        return False
+    did, n = rng.choice(found)
+    had = records(did.reads[n])
+    at = rng.randrange(len(had) - 1)
+    (o1, v1, e1), (o2, v2, e2) = had[at], had[at + 1]
+    reread(did, n, [*had[:at], (o1, v2, e2), (o2, v1, e1), *had[at + 2 :]])
+    return True
+
+
+def _instead(world: World, rng: random.Random, value: int) -> bool:
+    found = pick(rng, reads(world, final=False))
+    if found is None:
+        return False
+    did, n = found
+    had = records(did.reads[n])
+    at = rng.randrange(len(had))
+    had[at] = (had[at][0], value, had[at][2])
+    reread(did, n, had)
+    return True
+
+
+@corruption("phantom", "inconsistent-offsets", "divergence")
+def a_record_from_nowhere(world: World, rng: random.Random) -> bool:
+    """A reader gets a value that nobody sent."""
+    return _instead(world, rng, 1_000_000)
+
+
+@corruption("unreadable-record")
+def a_payload_is_damaged(world: World, rng: random.Random) -> bool:
+    """A reader gets bytes that are no record."""
+    return _instead(world, rng, -1)
+
+
+@corruption("misrouted", "inconsistent-offsets", "divergence")
+def a_record_of_another_partition(world: World, rng: random.Random) -> bool:
+    """A reader of one partition gets a value that was sent to the other."""
+    found = [(d, n) for d, n in reads(world, final=False) if d.reads[n].partition == P]
+    if not found:
+        return False
+    did, n = rng.choice(found)
+    had = records(did.reads[n])
+    had[-1] = (had[-1][0], world.logs[Q]["n1"][0][0], had[-1][2])
+    reread(did, n, had)
+    return True
+
+
+# -- outcomes and times
+
+
+@corruption("aborted-read", "int-nonmonotonic-send")
+def a_refused_record_is_read(world: World, rng: random.Random) -> bool:
+    """The client was told that nothing was appended, and a reader got it."""
+    sent = [d for d in world.did if d.f == "send" and d.outcome == "ok" and d.process < 90]
+    if not sent:
+        return False
+    rng.choice(sent).outcome = "fail"
+    return True
+
+
+@corruption(
+    "future-read",
+    "realtime-order",
+    "nonmonotonic-send",
+    "g1c-realtime",
+    "g1c-process",
+    "g0-realtime",
+    "g0-process",
+)
+def a_record_is_read_before_it_is_sent(world: World, rng: random.Random) -> bool:
+    """The send of a record that a consumer got began only when all was over."""
+    early = {r[1] for d, n in reads(world, final=False) for r in records(d.reads[n])}
+    sent = [d for d in world.did if d.f == "send" and d.sends[0].value in early]
+    if not sent:
+        return False
+    did = rng.choice(sent)
+    did.begin, did.end = world.phases["end"] - 20, world.phases["end"] - 10
+    did.process = 70
+    return True
+
+
+# -- order and watermarks
+
+
+@corruption("nonmonotonic-poll")
+def a_consumer_goes_back(world: World, rng: random.Random) -> bool:
+    """The same process gets again what it had."""
+    did, n = reads(world, final=True)[-1]
+    again = Did("poll", did.process, did.end + 1, did.end + 2, reads=[did.reads[n]], final=True)
+    world.did.append(again)
+    return True
+
+
+@corruption("poll-skip", "offset-hole")
+def a_consumer_skips(world: World, rng: random.Random) -> bool:
+    """A process that read to some offset goes on two further."""
+    partition = rng.choice([P, Q])
+    every = [
+        r
+        for d, n in reads(world, final=True)
+        if d.reads[n].partition == partition
+        for r in records(d.reads[n])
+    ]
+    if len(every) < 3:
+        return False
+    at = rng.randrange(len(every) - 2)
+    begin = world.phases["end"] - 20
+    for n, (offset, value, epoch) in enumerate((every[at], every[at + 2])):
+        read = Read(
+            partition=partition,
+            start=offset,
+            hw=len(every),
+            records=(Run(offset, value, 1, epoch),),
+        )
+        world.did.append(Did("poll", 71, begin + 3 * n, begin + 3 * n + 1, reads=[read]))
+    return True
+
+
+@corruption("int-poll-skip", "offset-hole")
+def a_reader_leaves_one_out(world: World, rng: random.Random) -> bool:
+    """One poll passes over a record that others got."""
+    found = [f for f in reads(world, final=False) if len(records(f[0].reads[f[1]])) > 2]
+    if not found:
+        return False
+    did, n = rng.choice(found)
+    had = records(did.reads[n])
+    del had[rng.randrange(1, len(had) - 1)]
+    reread(did, n, had)
+    return True
+
+
+@corruption("read-beyond-hw", "hw-regression", "stale-read")
+def an_answer_reaches_beyond_its_watermark(world: World, rng: random.Random) -> bool:
+    """The answer states a HW that does not cover its last record."""
+    did, n = rng.choice(reads(world))
+    did.reads[n] = replace(did.reads[n], hw=records(did.reads[n])[-1][0])
+    return True
+
+
+@corruption("stale-read", "hw-regression")
+def the_end_goes_back(world: World, rng: random.Random) -> bool:
+    """Long after the last write a reader is told an earlier end of the log."""
+    partition = rng.choice([P, Q])
+    process = next(d.process for d in world.did if d.final and d.reads[0].partition == partition)
+    end = world.phases["end"] - 10
+    read = Read(partition=partition, hw=0)
+    world.did.append(Did("poll", process, end, end + 1, reads=[read], final=True))
+    return True
+
+
+@corruption(
+    "nonmonotonic-send",
+    "realtime-order",
+    "duplicate",
+    "inconsistent-offsets",
+    "stale-read",
+    "int-nonmonotonic-send",
+    "g0-process",
+    "g1c-process",
+    "g0-realtime",
+    "g1c-realtime",
+    "g0",
+    "g1c",
+    "int-send-skip",
+)
+def a_producer_is_overtaken_by_itself(world: World, rng: random.Random) -> bool:
+    """Two sends of a process are acknowledged in the wrong order."""
+    by_process: dict[int, list[Did]] = {}
+    for did in world.did:
+        if did.f == "send" and did.outcome == "ok" and did.sends[0].partition == P:
+            by_process.setdefault(did.process, []).append(did)
+    pairs = [(a, b) for own in by_process.values() for a, b in itertools.pairwise(own)]
+    if not pairs:
+        return False
+    first, second = rng.choice(pairs)
+    a, b = first.sends[0], second.sends[0]
+    first.sends[0], second.sends[0] = replace(a, offset=b.offset), replace(b, offset=a.offset)
+    return True
+
+
+# -- replicas
+
+
+@corruption("divergence", "replicas-differ", "epoch-cache-mismatch", "epoch-regression")
+def a_replica_has_another_batch(world: World, rng: random.Random) -> bool:
+    """One replica has a batch of another leader epoch in its committed log."""
+    log = world.logs[rng.choice([P, Q])][rng.choice(NODES)]
+    at = rng.randrange(len(log))
+    value, count, epoch = log[at]
+    log[at] = (value, count, epoch + 1)
+    return True
+
+
+@corruption("not-converged")
+def a_replica_stays_behind(world: World, rng: random.Random) -> bool:
+    """One replica never gets the last batch."""
+    world.logs[rng.choice([P, Q])][rng.choice(NODES)].pop()
+    return True
+
+
+def _last_role(world: World, partition: str) -> tuple[str, dict[str, int]]:
+    found = [e for e in world.events if e[1] == "role" and e[2] == partition]
+    return found[-1][0], found[-1][3]
+
+
+@corruption("two-leaders")
+def two_nodes_lead(world: World, rng: random.Random) -> bool:
+    """Another node becomes leader in the epoch of the present one."""
+    partition = rng.choice([P, Q])
+    node, fields = _last_role(world, partition)
+    other = next(n for n in NODES if n != node)
+    world.events.append((other, "role", partition, dict(fields)))
+    return True
+
+
+@corruption("incomplete-leader")
+def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
+    """A node becomes leader with a log that ends below what was committed."""
+    partition = rng.choice([P, Q])
+    highest = max(e[3]["hw"] for e in world.events if e[1] == "hw" and e[2] == partition)
+    _, fields = _last_role(world, partition)
+    late = {"leader_epoch": 1_000, "leo": highest - 1, "ms": world.phases["end"] - 1}
+    world.events.append((rng.choice(NODES), "role", partition, {**fields, **late}))
+    return True
+
+
+@corruption("leader-outside-isr")
+def a_stranger_is_elected(world: World, rng: random.Random) -> bool:
+    """The controller elects a broker that it had just put out of the ISR."""
+    partition = rng.choice([P, Q])
+    last = next(e for e in reversed(world.events) if e[1] == "partition" and e[2] == partition)[3]
+    number, ms = last["partition_epoch"] + 1, world.phases["end"] - 9
+    isr = [n for n in NODES if n == last["leader"]]
+    other = next(n for n in NODES if n != last["leader"])
+    for n, (leader, epoch) in enumerate(((isr[0], last["leader_epoch"]), (other, 1_000))):
+        change = {"partition_epoch": number + n, "isr": isr if n == 0 else [other], "ms": ms + n}
+        world.events.append(
+            (
+                "v1",
+                "partition",
+                partition,
+                {**last, **change, "leader": leader, "leader_epoch": epoch},
+            )
+        )
+    return True
+
+
+def each() -> Iterator[Corruption]:
+    """All corruptions, in order of their names."""
+    yield from (CORRUPTIONS[name] for name in sorted(CORRUPTIONS))

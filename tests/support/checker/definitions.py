@@ -1,0 +1,485 @@
+"""Slow definitions of everything clients can show, word by word after docs/checks.md.
+
+Every record stands alone, every pair is compared: nothing here is fast, sorted or clever. Counts
+are by anomaly, those that are allowed included. Replicas' logs are judged in `log_definitions`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.formats.history import Op, Read, Send
+from tests.support.checker.done import Done, Place, joined, places, values
+
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What replicas' dumped logs hold: (offset, value) of every record; are all replicas there?"""
+
+    records: frozenset[Place] = frozenset()
+    complete: bool = False
+    dumped: bool = False
+
+
+NO_LOGS = Logs()
+EXCUSED = (
+    "lost",
+    "tail-lost",
+    "unseen",
+    "inconsistent-offsets",
+    "int-poll-skip",
+    "poll-skip",
+    "nonmonotonic-poll",
+    "nonmonotonic-send",
+    "realtime-order",
+)
+
+
+@dataclass
+class Definitions:
+    """All anomalies of one history that its clients could see."""
+
+    ops: list[Done]
+    logs: dict[str, Logs] = field(default_factory=dict)
+    staleness_us: int = -1
+    final_reads_due: bool = False
+    whole: bool = True
+    """Whether every line of the history could be read."""
+    established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """HW events (time, HW) of a partition, where the traces of all its replicas are whole."""
+
+    def __post_init__(self) -> None:
+        touched = {s.partition for op in self.ops for s in op.sends}
+        touched |= {r.partition for op in self.ops for r in op.reads}
+        self.partitions = sorted(touched | set(self.logs))
+
+    def counts(self) -> Counter[str]:
+        """Every anomaly with its count."""
+        found: Counter[str] = Counter()
+        for partition in self.partitions:
+            one = OnePartition(self, partition)
+            for name, count in one.counts():
+                found[name] += count
+        found.update(self.knots())
+        if not self.whole:
+            # These rest on something not being in the history.
+            for name in ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll"):
+                del found[name]
+        return +found
+
+    def excused(self) -> Counter[str]:
+        """How many of these are allowed for reasons of their own, whatever the run promises."""
+        found: Counter[str] = Counter()
+        for partition in self.partitions:
+            one = OnePartition(self, partition)
+            found.update(one.missing(weak_only=True))
+            found.update(one.weak_conflicts())
+            found.update(one.polls_excused())
+            found["nonmonotonic-send"] += one.sends_of_processes(weak_only=True)
+            found["realtime-order"] += one.realtime() - one.realtime(strong_only=True)
+        return +Counter({name: found[name] for name in EXCUSED})
+
+    def committed(self, op: Done) -> bool:
+        if op.outcome != "info":
+            return op.outcome == "ok"
+        return any(
+            v in op.values(partition)
+            for other in self.ops
+            if other.outcome == "ok"
+            for partition in self.partitions
+            for _, v in other.polled(partition)
+        )
+
+    def places(self, partition: str) -> set[Place]:
+        """What is placed: reads whatever their outcome, and committed sends at known offsets."""
+        found = {place for op in self.ops for place in op.polled(partition)}
+        for op in self.ops:
+            if self.committed(op):
+                for send in op.sent(partition):
+                    if send.offset >= 0:
+                        found |= {(send.offset + k, v) for k, v in enumerate(values(send))}
+        return found
+
+    # -- cycles of transactions
+
+    def knots(self) -> Counter[str]:
+        """Knots by name, each told once, under the first name that fits."""
+        found: Counter[str] = Counter()
+        if not any(len(op.sends) > 1 or (op.sends and op.reads) for op in self.ops):
+            return found
+        ww, wr = self._ww(), self._wr()
+        bound = [op for op in self.ops if any(op.number in edge for edge in ww | wr)]
+        process, time = set(), set()
+        for a, b in itertools.permutations(bound, 2):
+            between = any(a.number < c.number < b.number and c.process == a.process for c in bound)
+            if a.process == b.process and a.number < b.number and not between:
+                process.add((a.number, b.number))
+            if a.outcome != "info" and a.t1 is not None and a.t1 < b.t0:
+                time.add((a.number, b.number))
+        told: set[int] = set()
+        for name, *kinds in (
+            ("g1c", wr),
+            ("g1c-process", wr, process),
+            ("g1c-realtime", wr, time),
+            ("g0", ww),
+            ("g1c", ww, wr),
+            ("g0-process", ww, process),
+            ("g1c-process", ww, wr, process),
+            ("g0-realtime", ww, time),
+            ("g1c-realtime", ww, wr, time),
+        ):
+            # Of ww and wr together only wr must be there: ww alone has been told before.
+            musts = kinds[1:] if kinds[:2] == [ww, wr] else kinds
+            for knot in _knots({op.number for op in bound}, set().union(*kinds)):
+                if not knot & told and all(any({a, b} <= knot for a, b in m) for m in musts):
+                    told |= knot
+                    found[name] += 1
+        return found
+
+    def _writer(self, partition: str, value: int) -> int | None:
+        return next((op.number for op in self.ops if value in op.values(partition)), None)
+
+    def _ww(self) -> set[Edge]:
+        found = set()
+        for partition in self.partitions:
+            lowest: dict[int, int] = {}
+            for offset, value in self.places(partition):
+                if value >= 0:
+                    lowest[offset] = min(value, lowest.get(offset, value))
+            writers = [self._writer(partition, lowest[offset]) for offset in sorted(lowest)]
+            known = [writer for writer in writers if writer is not None]
+            found |= {(a, b) for a, b in itertools.pairwise(known) if a != b}
+        return found
+
+    def _wr(self) -> set[Edge]:
+        found = set()
+        for op in self.ops:
+            for partition in self.partitions:
+                for _, value in op.polled(partition):
+                    writer = self._writer(partition, value)
+                    if writer is not None and writer != op.number:
+                        found.add((writer, op.number))
+        return found
+
+
+def _knots(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
+    """Sets of nodes that lead to each other, by closing the relation step by step."""
+    leads = set(edges)
+    while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
+        leads |= more
+    knots = {
+        frozenset(b for b in nodes if (a, b) in leads and (b, a) in leads) | {a} for a in nodes
+    }
+    return [set(knot) for knot in knots if len(knot) > 1]
+
+
+class OnePartition:
+    """The anomalies of one partition."""
+
+    def __init__(self, all_of: Definitions, partition: str) -> None:
+        self.all, self.partition = all_of, partition
+        self.ops = all_of.ops
+        self.logs = all_of.logs.get(partition, NO_LOGS)
+        self.ok = [op for op in self.ops if op.outcome == "ok"]
+        self.placed = all_of.places(partition)
+        self.offsets = sorted({offset for offset, _ in self.placed})
+        self.dense = {offset: n for n, offset in enumerate(self.offsets)}
+        self.at: dict[int, list[int]] = defaultdict(list)
+        for offset, value in sorted(self.placed):
+            if value >= 0:
+                self.at[value].append(offset)
+        self.read = {v for op in self.ok for _, v in op.polled(partition) if v >= 0}
+        self.sent = {v for op in self.ops for v in op.values(partition)}
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        yield from self.missing().items()
+        yield "vanished", len(self.vanished())
+        yield from self.contents().items()
+        yield from self.polls().items()
+        yield "offset-hole", self.holes()
+        yield from self.sends_inside().items()
+        yield "nonmonotonic-send", self.sends_of_processes()
+        yield "realtime-order", self.realtime()
+        yield "future-read", len(self.future())
+        yield "precommitted-read", self.precommitted()
+        yield from self.watermarks().items()
+
+    def owed(self) -> Iterator[tuple[Done, Send, int, int]]:
+        """Every record of a committed send: operation, send, value and acknowledged offset."""
+        for op in self.ops:
+            if self.all.committed(op):
+                for send in op.sent(self.partition):
+                    for k, value in enumerate(values(send)):
+                        yield op, send, value, send.offset + k if send.offset >= 0 else -1
+
+    def absent(self, value: int) -> bool:
+        return self.logs.complete and all(value != v for _, v in self.logs.records)
+
+    def missing(self, *, weak_only: bool = False) -> Counter[str]:
+        highest = max((self.at[v][0] for v in self.read), default=-1)
+        found: Counter[str] = Counter()
+        open_ends = 0
+        logged = {offset for offset, _ in self.logs.records}
+        finals = self.all.final_reads_due or any(self.finals())
+        for op, send, value, offset in self.owed():
+            if value in self.read or (weak_only and send.acks == -1):
+                continue
+            below = bool(self.at[value]) and self.at[value][-1] <= highest
+            below = below and (self.all.whole or self.absent(value))
+            if below or (self.absent(value) and offset in logged):
+                found["lost"] += 1
+            elif self.absent(value):
+                found["tail-lost"] += 1
+            elif finals and op.outcome == "ok" and self.all.whole:
+                found["unseen"] += 1
+            elif op.outcome == "ok" and not self.logs.complete:
+                open_ends += 1
+        # Neither read nor in a log nor waited for: nothing tells whether they are lost.
+        if open_ends and not weak_only:
+            found["no-lost-acknowledged-write unknown"] = 1
+        return found
+
+    def finals(self) -> Iterator[Read]:
+        for op in self.ok:
+            if op.final:
+                yield from (r for r in op.reads if r.partition == self.partition)
+
+    def vanished(self) -> set[int]:
+        """Read by an ok read, by no final one, and either passed over by those or in no log."""
+        finals = list(self.finals())
+        again = {v for r in finals for _, v in places(r)}
+        end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
+        start = min((r.start for r in finals if r.start >= 0), default=0)
+        stated = max((r.hw for r in finals), default=-1)
+        gone = set()
+        for value in self.read & self.sent - again:
+            first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
+            beyond = stated >= 0 and first >= stated and not self.logs.dumped
+            passed = start <= first < end
+            if self.absent(value) or (self.all.whole and (passed or beyond)):
+                gone.add(value)
+        return gone
+
+    def contents(self) -> Counter[str]:
+        """What stands where it should not."""
+        found: Counter[str] = Counter()
+        readable = {(o, v) for o, v in self.placed if v >= 0}
+        for offset in self.offsets:
+            found["inconsistent-offsets"] += sum(o == offset for o, _ in readable) > 1
+        found["duplicate"] = sum(len(offsets) > 1 for offsets in self.at.values())
+        seen = {p for op in self.ops for p in op.polled(self.partition)}
+        for offset in {o for o, _ in seen}:
+            # Of reads only; epochs and replicas' logs are in `log_definitions`.
+            found["divergence"] += sum(o == offset and v >= 0 for o, v in seen) > 1
+        for offset in {o for o, v in seen | self.logs.records if v < 0}:
+            found["unreadable-record"] += 1
+            assert offset >= 0
+        failed = {v for op in self.ops if op.outcome == "fail" for v in op.values(self.partition)}
+        was_read = {v for _, v in seen}
+        logged = {v for _, v in self.logs.records}
+        found["aborted-read"] = len(failed & was_read)
+        found["aborted-write"] = len(failed & logged - was_read)
+        elsewhere = {v for op in self.ops for s in op.sends for v in values(s)}
+        for value in (was_read | logged) - self.sent:
+            if value >= 0:
+                found["misrouted" if value in elsewhere else "phantom"] += 1
+        return found
+
+    def weak_conflicts(self) -> dict[str, int]:
+        """Offsets whose second value is only an acknowledgement with acks 0 or 1."""
+        sure = {place for op in self.ops for place in op.polled(self.partition)}
+        for op, send, value, offset in self.owed():
+            if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
+                sure.add((offset, value))
+        every = Counter(o for o, v in self.placed if v >= 0)
+        certain = Counter(o for o, v in sure if v >= 0)
+        return {"inconsistent-offsets": sum(n > 1 >= certain[o] for o, n in every.items())}
+
+    def polls_excused(self) -> Counter[str]:
+        """Those of subscribed consumers, and skips of what only a weak acknowledgement tells of."""
+        found = self.polls(subscribed_only=True)
+        for name in ("int-poll-skip", "poll-skip"):
+            sure = self.polls(without_weak=True)[name]
+            moved = self.polls(without_weak=True, subscribed_only=True)[name]
+            found[name] += self.polls()[name] - found[name] - (sure - moved)
+        return found
+
+    def sure(self) -> set[int]:
+        """Offsets at which more than an acknowledgement with acks 0 or 1 says a record is."""
+        found = {offset for op in self.ops for offset, _ in op.polled(self.partition)}
+        for op, send, _, offset in self.owed():
+            if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
+                found.add(offset)
+        return found
+
+    def polls(self, *, subscribed_only: bool = False, without_weak: bool = False) -> Counter[str]:
+        """Skips and steps back, inside an operation and between those of a process."""
+        sure = self.sure()
+        offsets_known = [o for o in self.offsets if not without_weak or o in sure]
+        dense = {offset: n for n, offset in enumerate(offsets_known)}
+        found: Counter[str] = Counter()
+        position: dict[int, int] = {}
+        subscribed: dict[int, bool] = {}
+        for op in self.ops:
+            if op.f == "crash" or (op.f in ("assign", "subscribe") and op.outcome != "fail"):
+                subscribed[op.process] = op.f == "subscribe"
+            if op.f == "crash":
+                position.pop(op.process, None)
+            if op.f in ("assign", "subscribe") and op.outcome != "fail":
+                if self.partition not in op.partitions:
+                    position.pop(op.process, None)
+                continue
+            offsets = [offset for offset, _ in op.polled(self.partition)]
+            if self.partition not in op.rebalanced and not subscribed_only:
+                for a, b in itertools.pairwise(offsets):
+                    found["int-poll-skip"] += dense[b] - dense[a] > 1
+                    found["int-nonmonotonic-poll"] += dense[b] - dense[a] < 1
+            judged = subscribed.get(op.process, False) or not subscribed_only
+            if offsets and op.process in position and judged:
+                delta = dense[offsets[0]] - dense[position[op.process]]
+                found["poll-skip"] += delta > 1
+                found["nonmonotonic-poll"] += delta < 1
+            if offsets and op.outcome == "ok":
+                position[op.process] = offsets[-1]
+        return found
+
+    def holes(self) -> int:
+        """Distinct stretches of offsets that reads passed over, in offsets."""
+        found = set()
+        for op in self.ops:
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                due = read.start
+                for offset, _ in places(read):
+                    if 0 <= due < offset:
+                        found.add((due, offset))
+                    due = offset + 1
+        return sum(offset - due for due, offset in found)
+
+    # -- order of sends
+
+    def base(self, send: Send) -> int:
+        """Offset of a send's first record: as acknowledged, else the lowest it is placed at."""
+        return send.offset if send.offset >= 0 else min(self.at[send.value], default=-1)
+
+    def sends_inside(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for op in self.ops:
+            where = [
+                self.at[v][0]
+                for v in op.values(self.partition)
+                if self.at[v] and (op.outcome != "fail" or v in self.read)
+            ]
+            for a, b in itertools.pairwise(where):
+                found["int-nonmonotonic-send"] += self.dense[b] - self.dense[a] < 1
+                found["int-send-skip"] += self.dense[b] - self.dense[a] > 1
+        return found
+
+    def sends_of_processes(self, *, weak_only: bool = False) -> int:
+        """Operations whose first send lands at or before the last one of the operation before."""
+        found = 0
+        last: dict[int, Send] = {}
+        for op in self.ops:
+            sent = [s for s in op.sent(self.partition) if self.base(s) >= 0]
+            if op.outcome == "fail" or not sent:
+                continue
+            before = last.get(op.process)
+            if before is not None and self.base(sent[0]) <= self.base(before) + before.count - 1:
+                found += (sent[0].acks, before.acks) != (-1, -1) or not weak_only
+            last[op.process] = sent[-1]
+        return found
+
+    def known_at(self) -> list[tuple[int, int, int]]:
+        """(time, offset, acks) at which a record was known: acknowledged, or (acks -1) read."""
+        found = [
+            (op.t1, send.offset + send.count - 1, send.acks)
+            for op in self.ok
+            for send in op.sent(self.partition)
+            if send.offset >= 0 and op.t1 is not None
+        ]
+        begun = {v: op.t0 for op in self.ops for v in op.values(self.partition)}
+        earliest: dict[Place, int] = {}
+        for op in self.ok:
+            assert op.t1 is not None
+            for place in op.polled(self.partition):
+                earliest[place] = min(op.t1, earliest.get(place, op.t1))
+        found += [(t, offset, -1) for (offset, v), t in earliest.items() if begun.get(v, t) <= t]
+        return found
+
+    def realtime(self, *, strong_only: bool = False) -> int:
+        return sum(
+            any(
+                t < op.t0 and offset > self.base(send)
+                for t, offset, acks in self.known_at()
+                if acks == -1 or not strong_only
+            )
+            for op in self.ops
+            if self.all.committed(op)
+            for send in op.sent(self.partition)
+            if self.base(send) >= 0
+            if not strong_only or send.acks == -1 or send.value in self.read
+        )
+
+    def future(self) -> set[int]:
+        return {
+            v
+            for writer in self.ops
+            for v in writer.values(self.partition)
+            for reader in self.ok
+            if reader.t1 is not None
+            and reader.t1 < writer.t0
+            and any(v == other for _, other in reader.polled(self.partition))
+        }
+
+    def precommitted(self) -> int:
+        return sum(
+            bool({v for _, v in op.polled(self.partition)} & set(op.values(self.partition)))
+            for op in self.ops
+        )
+
+    # -- what answers state
+
+    def watermarks(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        before: dict[int, int] = {}
+        for op in self.ok:
+            for read in op.reads:
+                if read.partition != self.partition:
+                    continue
+                limit = self._limit(op, read)
+                found["read-beyond-hw"] += sum(o >= limit for o, _ in places(read))
+                if read.hw >= 0:
+                    found["hw-regression"] += read.hw < before.get(op.process, 0)
+                    before[op.process] = read.hw
+                found["stale-read"] += self._stale(op, read)
+        return found
+
+    def _limit(self, op: Done, read: Read) -> float:
+        """The HW that the answer states, or the highest that any trace tells of until then."""
+        limit = float(read.hw) if read.hw >= 0 else math.inf
+        if self.partition in self.all.established and op.t1 is not None:
+            told = self.all.established[self.partition]
+            limit = min(limit, max((hw for t, hw in told if t <= op.t1), default=0))
+        return limit
+
+    def _stale(self, op: Done, read: Read) -> bool:
+        if self.all.staleness_us < 0:
+            return False
+        end = read.hw if read.hw >= 0 or places(read) else read.start
+        return end >= 0 and any(
+            t < op.t0 - self.all.staleness_us and offset >= end and acks == -1
+            for t, offset, acks in self.known_at()
+        )
+
+
+def define(history: Sequence[Op], **about: object) -> tuple[Counter[str], Counter[str]]:
+    """Every anomaly of a history with its count, and how many are allowed for their own sake."""
+    definitions = Definitions(joined(history), **about)  # type: ignore[arg-type]
+    return definitions.counts(), definitions.excused()

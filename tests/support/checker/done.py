@@ -1,0 +1,84 @@
+"""Operations as the slow definitions see them: invocation and completion in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.formats.history import Op, Read, Send, pairs
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """One operation, invocation and completion together."""
+
+    number: int
+    process: int
+    f: str
+    outcome: str
+    t0: int
+    t1: int | None
+    sends: tuple[Send, ...]
+    reads: tuple[Read, ...]
+    partitions: tuple[str, ...]
+    rebalanced: tuple[str, ...]
+    final: bool
+    step: int = -1
+
+    def sent(self, partition: str) -> list[Send]:
+        return [s for s in self.sends if s.partition == partition]
+
+    def values(self, partition: str) -> list[int]:
+        return [v for s in self.sent(partition) for v in values(s)]
+
+    def polled(self, partition: str) -> list[Place]:
+        return [p for r in self.reads if r.partition == partition for p in places(r)]
+
+
+def values(send: Send) -> range:
+    return range(send.value, send.value + send.count)
+
+
+def places(read: Read) -> list[Place]:
+    """The records of one read, one by one; an unreadable one stays what it is."""
+    return [
+        (run.offset + k, run.value + k if run.value >= 0 else run.value)
+        for run in read.records
+        for k in range(run.count)
+    ]
+
+
+def joined(history: Iterable[Op]) -> list[Done]:
+    """Operations in the order of their numbers."""
+    made = []
+    for begun, ended in pairs(history):
+        known = {(s.partition, s.value): s.offset for s in ended.sends} if ended else {}
+        sends = tuple(
+            Send(
+                partition=s.partition,
+                value=s.value,
+                count=s.count,
+                acks=s.acks,
+                offset=known.get((s.partition, s.value), -1),
+            )
+            for s in begun.sends
+        )
+        made.append(
+            Done(
+                begun.op,
+                begun.process,
+                begun.f,
+                ended.type if ended else "info",
+                begun.t_us,
+                ended.t_us if ended else None,
+                sends,
+                ended.reads if ended else (),
+                begun.partitions,
+                ended.rebalanced if ended else (),
+                begun.final,
+                begun.step,
+            )
+        )
+    return sorted(made, key=lambda op: op.number)

@@ -1,0 +1,223 @@
+"""Slow definitions of liveness, exercise and leadership, word by word after docs/checks.md.
+
+The facts are those of a `Story`; times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from tests.support.checker.done import Done, joined
+from tests.support.checker.story import P, Story
+
+LIFE_SHOWS = frozenset(
+    {
+        "unexplained-exit",
+        "no-progress",
+        "final-reads-stuck",
+        "not-converged",
+        "few-acks",
+        "clients-stopped",
+        "fault-missed",
+        "few-faults",
+        "operation-missed",
+        "liveness unknown",
+    }
+)
+LEADERSHIP_SHOWS = frozenset(
+    {
+        "two-leaders",
+        "two-controllers",
+        "leader-outside-isr",
+        "isr-outside-replicas",
+        "fenced-in-isr",
+    }
+)
+CATCH_UP_US = 1_000_000
+
+
+class LifeDefinitions:
+    """Liveness and exercise of one run."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.ops = joined(story.history)
+        self.workload = story.schedule.get("workload", {})
+        self.limit_us = story.run["recovery_limit_ms"] * 1000
+
+    def phase(self, name: str) -> int:
+        """When a phase began, 0 if it was not reached."""
+        return int(self.story.run["phases"].get(f"{name}_us", 0))
+
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for partition in self.story.partitions:
+            found.update(self.progress(partition))
+            found["final-reads-stuck"] += self.stuck(partition)
+            found["not-converged"] += self.apart(partition)
+        found["unexplained-exit"] = sum(not e["expected"] for e in self.story.exits)
+        scripted = self.scripted()
+        if not scripted:
+            acked = [op for op in self.ops if op.f == "send" and op.outcome == "ok"]
+            found["few-acks"] = int(len(acked) < 10)
+            found["clients-stopped"] = self.silent()
+        faults = self.story.schedule.get("faults", ())
+        missed = sum(not self.struck(index, scripted) for index in range(len(faults)))
+        if not self.story.schedule.get("drawn"):
+            found["fault-missed"] = missed
+        elif len(faults) - missed < len(faults) / 2:
+            found["few-faults"] = missed
+        found["operation-missed"] = self.operations()
+        return +found
+
+    # -- liveness
+
+    def sent(self, partition: str) -> list[Done]:
+        return [op for op in self.ops if op.sent(partition)]
+
+    def progress(self, partition: str) -> Counter[str]:
+        heal_us = self.phase("heal")
+        after = [op for op in self.sent(partition) if op.t0 > heal_us]
+        if not heal_us or not after or self.story.run["promise"]["acks"] == 0:
+            return Counter()
+        acked = [
+            op.t1
+            for op in self.sent(partition)
+            if op.outcome == "ok" and op.t1 is not None and op.t1 > heal_us
+        ]
+        if any(t <= heal_us + self.limit_us for t in acked):
+            return Counter()
+        watched = [op.t0 for op in after] + [self.phase("stop_writing"), self.phase("end")]
+        if not acked and all(t < heal_us + self.limit_us for t in watched):
+            return Counter({"liveness unknown": 1})
+        return Counter({"no-progress": len(after)})
+
+    def stuck(self, partition: str) -> bool:
+        final_us, end_us = self.phase("final"), self.phase("end")
+        answered = any(
+            op.final and op.outcome == "ok" and any(r.partition == partition for r in op.reads)
+            for op in self.ops
+        )
+        acked = any(op.outcome == "ok" for op in self.sent(partition))
+        return 0 < final_us < end_us and acked and not answered
+
+    def apart(self, partition: str) -> int:
+        """How many replicas end before the longest, once they owe one log."""
+        heal_us, in_sync_us = self.phase("heal"), self.phase("in_sync")
+        members = self.story.run["partitions"][partition]
+        ends = [
+            head.leo
+            for node, lines in self.story.logs.items()
+            for head in lines
+            if head.partition == partition and head.count == 0
+            if node not in self.story.unfinished and node in members
+        ]
+        due_us = heal_us + self.limit_us
+        if in_sync_us:
+            due_us = min(due_us, in_sync_us)
+        due_us = max(due_us, self.phase("stop_writing") + CATCH_UP_US)
+        settled = self.story.run["state"] == "finished" and heal_us > 0
+        if not settled or self.phase("end") < due_us or len(ends) < len(members):
+            return 0
+        return sum(end < max(ends) for end in ends)
+
+    # -- exercise
+
+    def scripted(self) -> bool:
+        drawn = any(self.workload.get(kind) != 0 for kind in ("clients", "consumers"))
+        return bool(self.workload.get("operations")) and not drawn
+
+    def silent(self) -> bool:
+        """Whether nothing was invoked for more than a third of the storm."""
+        storm_us, heal_us = self.phase("storm"), self.phase("heal")
+        if not 0 < storm_us < heal_us:
+            return False
+        inside = [op.t0 for op in self.ops if storm_us <= op.t0 <= heal_us]
+        third = (heal_us - storm_us) / 3
+        return any(
+            to - begin > third and not any(begin < t < to for t in inside)
+            for begin in [storm_us, *inside]
+            for to in [*inside, heal_us]
+        )
+
+    def struck(self, index: int, scripted: bool) -> bool:
+        lines = [line for line in self.story.faults if line["fault"] == index]
+        injected = [line["t_us"] for line in lines if line["action"] == "inject"]
+        effects = [line["stopped"] for line in lines if line["action"] == "effect"]
+        if not injected or (effects and not any(effects)):
+            return False
+        acked = [op.t1 or 0 for op in self.ops if op.f == "send" and op.outcome == "ok"]
+        around = any(t <= injected[0] for t in acked) and any(t > injected[0] for t in acked)
+        return scripted or around
+
+    def operations(self) -> int:
+        outcomes = {op.step: op.outcome for op in self.ops}
+        return sum(
+            step not in outcomes or (each["must"] == "ok" and outcomes[step] != "ok")
+            for step, each in enumerate(self.workload.get("operations", ()))
+        )
+
+
+class Leadership:
+    """Who led when, as traces tell: a partition, and the cluster."""
+
+    def __init__(self, story: Story, partition: str = P) -> None:
+        self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for node in sorted(story.traces):
+            fenced: set[str] = set()
+            for event in sorted(story.traces[node], key=lambda e: e["t_us"]):
+                if event["event"] == "controller":
+                    fenced.clear()
+                if event["event"] == "broker":
+                    (fenced.add if event["state"] == "fenced" else fenced.discard)(event["broker"])
+                if event.get("partition", partition) == partition:
+                    # What a trace does not say is empty.
+                    known = {"last_known_elr": (), "removing": (), **event, "fenced": {*fenced}}
+                    self.events[event["event"]].append(known)
+
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        leads = [e for e in self.events["role"] if e["role"] == "leader"]
+        appends = [e for e in self.events["append"] if e["role"] == "leader"]
+        found["two-leaders"] = self.doubled(leads, "leader_epoch") or self.doubled(
+            appends, "leader_epoch"
+        )
+        active = [e for e in self.events["controller"] if e["state"] == "active"]
+        found["two-controllers"] = self.doubled(active, "term")
+        changes: dict[int, dict[str, Any]] = {}
+        for event in sorted(self.events["partition"], key=lambda e: e["t_us"]):
+            # Of several voters that tell of one change the first counts.
+            changes.setdefault(event["partition_epoch"], event)
+        for number, now in changes.items():
+            isr = set(now["isr"])
+            found["isr-outside-replicas"] += bool(now["replicas"] and isr - {*now["replicas"]})
+            found["fenced-in-isr"] += len(isr) > 1 and bool(isr & now["fenced"])
+            was = changes.get(number - 1)
+            if was is not None and self.elected(was, now):
+                found["leader-outside-isr"] += now["leader"] not in self.may_lead(was, now)
+        return +found
+
+    @staticmethod
+    def doubled(events: list[dict[str, Any]], of: str) -> int:
+        """Epochs or terms that two nodes claim; an unknown one (-1) is nobody's."""
+        nodes = defaultdict(set)
+        for event in events:
+            nodes[event[of]].add(event["node"])
+        return sum(len(who) > 1 and epoch >= 0 for epoch, who in nodes.items())
+
+    @staticmethod
+    def elected(was: dict[str, Any], now: dict[str, Any]) -> bool:
+        newer = now["leader_epoch"] > was["leader_epoch"]
+        return bool(now["leader"]) and now["leader"] != was["leader"] and newer
+
+    @staticmethod
+    def may_lead(was: dict[str, Any], now: dict[str, Any]) -> set[str]:
+        found = {*was["isr"], *was["elr"]}
+        if not found:
+            found = {*was["last_known_elr"]}
+        leaves = was["leader"] in was["removing"]
+        remain = {*was["replicas"]} - {*was["removing"]}
+        if leaves and not now["removing"] and {*now["replicas"]} == remain:
+            found |= {*now["isr"]}
+        return found

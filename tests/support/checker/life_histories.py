@@ -1,0 +1,226 @@
+"""Runs for property tests of what concerns a whole run: phases, faults, exits, controllers.
+
+Times are few and close together, so that many fall exactly on a limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from tests.support.checker.story import NODES, P, Story
+
+Q = "log-1"
+HEAL_MS = 30
+LIMIT_MS = 20
+CATCH_UP_MS = 1_000
+VOTERS = ("v1", "v2")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A send: where, when, how it ended, and which of the schedule's operations it is."""
+
+    where: str
+    begin: int
+    length: int
+    outcome: str | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A line of faults.jsonl."""
+
+    index: int
+    action: str
+    ms: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Life:
+    """All that a run lives through."""
+
+    phases: dict[str, int]
+    state: str
+    acks: int
+    sends: list[Sent]
+    finals: list[tuple[str, str]]
+    ends: list[int | None]
+    exits: list[bool]
+    scheduled: int
+    drawn: bool
+    struck: list[Struck]
+    musts: list[str]
+    drawn_clients: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a partition as a voter tells it, or another event of a voter or broker."""
+
+    what: str
+    node: str
+    who: str
+    number: int
+    epoch: int
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known: tuple[str, ...]
+    replicas: tuple[str, ...]
+    removing: tuple[str, ...]
+    ms: int
+
+
+def _maybe(*times: int) -> st.SearchStrategy[int]:
+    return st.sampled_from((0, *times))
+
+
+_ends = (HEAL_MS, 49, 50, 51, CATCH_UP_MS + 39, CATCH_UP_MS + 40, CATCH_UP_MS + 49, 2_000)
+phases = st.fixed_dictionaries(
+    {
+        "heal": st.sampled_from([0, HEAL_MS, HEAL_MS, HEAL_MS]),
+        "in_sync": _maybe(35, 50, 60),
+        "stop_writing": _maybe(40, 49, 50),
+        "final": _maybe(45, 50),
+        "storm": st.sampled_from([0, 1, 1, 1]),
+        "end": st.sampled_from([0, *_ends]),
+    }
+)
+sends = st.builds(
+    Sent,
+    st.sampled_from([P, P, Q]),
+    st.sampled_from([-5, 0, 9, 10, 11, 19, 20, 29, 30, 31, 45, 51]),
+    st.sampled_from([0, 1, 1, 5, 10, 19, 20, 21]),
+    st.sampled_from(["ok", "ok", "info", "fail", None]),
+    st.integers(-1, 1),
+)
+struck = st.builds(
+    Struck,
+    st.integers(-1, 2),
+    st.sampled_from(["inject", "inject", "heal", "skipped", "missed", "effect", "woke"]),
+    st.sampled_from([10, 20, 30, 31]),
+    st.integers(0, 1),
+)
+lives = st.builds(
+    Life,
+    phases,
+    st.sampled_from(["finished", "finished", "interrupted"]),
+    st.sampled_from([-1, -1, 1, 0]),
+    st.one_of(st.lists(sends, max_size=3), st.lists(sends, max_size=12)),
+    st.lists(st.tuples(st.sampled_from([P, Q]), st.sampled_from(["ok", "info"])), max_size=2),
+    st.lists(st.sampled_from([2, 2, 1, None]), min_size=3, max_size=3),
+    st.lists(st.booleans(), max_size=3),
+    st.integers(0, 3),
+    st.booleans(),
+    st.lists(struck, max_size=5),
+    st.lists(st.sampled_from(["ok", "any"]), max_size=2),
+    st.integers(0, 1),
+)
+
+
+def tell(life: Life) -> Story:
+    """The run as a story."""
+    s = Story(P, Q, state=life.state, recovery_limit_ms=LIMIT_MS)
+    s.run["promise"]["acks"] = life.acks
+    for name, ms in life.phases.items():
+        if ms and name != "storm":
+            s.phase(name, ms)
+    if not life.phases["storm"]:
+        s.run["phases"]["storm_us"] = 0
+    workload = {"clients": life.drawn_clients, "consumers": 0}
+    operations = [{"what": "send", "must": must} for must in life.musts]
+    s.schedule = {
+        "drawn": life.drawn,
+        "faults": [{"what": "kill"}] * life.scheduled,
+        "workload": {**workload, "operations": operations},
+    }
+    steps: set[int] = set()
+    for n, sent in enumerate(life.sends):
+        step = -1 if sent.step in steps else sent.step
+        steps.add(step)
+        s.send(
+            10 * n,
+            at=n,
+            outcome=sent.outcome,
+            partition=sent.where,
+            process=n,
+            step=step,  # type: ignore[arg-type]
+            begin=sent.begin,
+            end=sent.begin + sent.length,
+        )
+    for where, outcome in life.finals:
+        s.poll(partition=where, final=True, outcome=outcome, begin=45, end=46)  # type: ignore[arg-type]
+    for node, end in zip(NODES, life.ends, strict=True):
+        if end is not None:
+            s.log(node, *[(1_000 + n, 1) for n in range(end)], hw=0)
+    s.exits = [
+        {"node": "n1", "t_us": 1_020_000 + n, "code": n, "expected": expected}
+        for n, expected in enumerate(life.exits)
+    ]
+    for line in life.struck:
+        s.fault(line.index, "kill", line.action, line.ms, stopped=line.count)
+    return s
+
+
+_nodes = st.lists(st.sampled_from(NODES), max_size=3, unique=True).map(tuple)
+changes = st.lists(
+    st.builds(
+        Change,
+        st.sampled_from(["partition"] * 5 + ["fenced", "unfenced", "controller", "role", "append"]),
+        st.sampled_from(("v1", "v1", "v1", "v2")),
+        st.sampled_from(("", *NODES)),
+        st.integers(0, 4),
+        st.integers(-1, 3),
+        _nodes,
+        _nodes,
+        _nodes,
+        st.sampled_from([(), NODES, NODES, NODES[:2], NODES[1:]]),
+        _nodes.map(lambda n: n[:1]),
+        st.integers(1, 6),
+    ),
+    max_size=7,
+)
+
+
+def led(told: list[Change]) -> Story:
+    """Leadership and membership as traces tell of them, as a story."""
+    s = Story(voters=list(VOTERS))
+    s.traces["v2"] = []
+    for c in told:
+        broker = c.who or NODES[c.number % 3]
+        if c.what == "partition":
+            s.event(
+                c.node,
+                "partition",
+                leader=c.who or None,
+                leader_epoch=c.epoch,
+                partition_epoch=c.number,
+                isr=list(c.isr),
+                elr=list(c.elr),
+                last_known_elr=list(c.last_known),
+                replicas=list(c.replicas),
+                removing=list(c.removing),
+                ms=c.ms,
+            )
+        elif c.what == "controller":
+            state = "active" if c.who else "resigned"
+            s.event(c.node, "controller", None, state=state, term=c.epoch, ms=c.ms)
+        elif c.what in ("fenced", "unfenced"):
+            s.event(c.node, "broker", None, broker=broker, state=c.what, ms=c.ms)
+        else:
+            role = "leader" if c.number else "follower"
+            s.event(
+                broker,
+                c.what,
+                role=role,
+                leader_epoch=c.epoch,
+                leo=0,
+                hw=0,
+                base_offset=0,
+                hash="",
+                ms=c.ms,
+            )
+    return s

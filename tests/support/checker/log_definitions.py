@@ -1,0 +1,185 @@
+"""Slow definitions of what replicas' logs and traces can show, word by word after docs/checks.md.
+
+Every offset of every log is looked at on its own. The facts are those of a `Story`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from typing import Any
+
+from harness.formats.history import LogRun
+from tests.support.checker.story import NODES, P, Story
+
+
+class Replica:
+    """One replica's log of a partition: its head and its batches in order of offset."""
+
+    def __init__(self, lines: list[LogRun]) -> None:
+        self.head = lines[0]
+        self.batches = sorted(lines[1:], key=lambda b: (b.offset, b.count))
+
+    def records(self) -> dict[int, tuple[int, int]]:
+        """Value and epoch at each offset."""
+        return {
+            run.offset + k: (run.value + k, batch.epoch)
+            for batch in self.batches
+            for run in batch.records
+            for k in range(run.count)
+        }
+
+    def ends(self, hashed: bool = False) -> set[int]:
+        """Where batches end; if `hashed`, only those with a prefix hash."""
+        return {b.offset + b.count for b in self.batches if b.hash or not hashed}
+
+
+class LogDefinitions:
+    """The anomalies of one partition's logs and traces."""
+
+    def __init__(self, story: Story, partition: str = P) -> None:
+        own = {n: [x for x in x_s if x.partition == partition] for n, x_s in story.logs.items()}
+        self.replicas = {n: Replica(lines) for n, lines in own.items() if lines}
+        self.finished = {n: r for n, r in self.replicas.items() if n not in story.unfinished}
+        # What a broker kept of a partition that was moved away from it is no replica's log.
+        members = story.run["partitions"][partition]
+        self.owing = {n: r for n, r in self.replicas.items() if n in members}
+        self.complete = set(members) <= set(self.finished)
+        self.due = self.convergence_due(story)
+        self.read = {
+            (run.offset + k, run.value + k, run.epoch)
+            for op in story.history
+            for read in op.reads
+            if read.partition == partition
+            for run in read.records
+            for k in range(run.count)
+            if run.value >= 0
+        }
+        self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for node in NODES:
+            for event in story.traces[node]:
+                if event.get("partition") == partition:
+                    self.events[event["event"]].append(event)
+        self.leaders = [e for e in self.events["role"] if e["role"] == "leader"]
+
+    @staticmethod
+    def convergence_due(story: Story) -> bool:
+        phases = story.run["phases"]
+        heal_us, in_sync_us = phases.get("heal_us", 0), phases.get("in_sync_us", 0)
+        limit_us = heal_us + story.run["recovery_limit_ms"] * 1000
+        due_us = min(limit_us, in_sync_us or limit_us)
+        return bool(heal_us > 0 and phases.get("end_us", 0) >= due_us)
+
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for replica in self.finished.values():
+            found.update(self.invariants(replica))
+        found["two-leaders"] = self.doubled(self.leaders) or self.doubled(
+            [e for e in self.events["append"] if e["role"] == "leader"]
+        )
+        found["divergence"] = len(self.divergence())
+        if not found["divergence"] and self.due and self.complete:
+            every = {e for r in self.owing.values() for e in r.ends(True)}
+            apart = self.hashes(everything=True) | self.inside(every, self.owing, committed=False)
+            found["divergent-tail"] = len(apart)
+        if self.due and self.complete:
+            found["replicas-differ"] = len(
+                self.hashes(everything=False, in_the_end=True)
+                | self.inside(self.committed_ends(self.owing), self.owing, committed=True)
+            )
+        hws = [e["hw"] for e in self.events["hw"]]
+        if self.complete and hws:
+            longest = max(r.head.leo for r in self.owing.values())
+            found["committed-truncated"] = max(0, max(hws) - longest)
+        found["incomplete-leader"] = sum(
+            any(
+                e["hw"] > role["leo"] >= 0
+                and e["leader_epoch"] < role["leader_epoch"]
+                and e["t_us"] < role["t_us"]
+                for e in self.events["hw"]
+            )
+            for role in self.leaders
+        )
+        return +found
+
+    @staticmethod
+    def invariants(replica: Replica) -> Counter[str]:
+        """What one log owes to itself."""
+        found: Counter[str] = Counter()
+        head, batches = replica.head, replica.batches
+        due = head.offset
+        for batch in batches:
+            found["log-hole"] += batch.offset != due
+            due = batch.offset + batch.count
+            found["corrupt-batch"] += batch.stored_hash not in ("", batch.hash)
+        found["log-hole"] += head.leo not in (due, -1)
+        found["hw-beyond-log"] = int(head.hw > head.leo >= 0)
+        for a, b in itertools.pairwise(batches):
+            found["epoch-regression"] += 0 <= b.epoch < a.epoch
+        # From batches without an epoch nothing can be recomputed.
+        stamped = [b for b in batches if b.epoch >= 0]
+        starts = [
+            (b.epoch, b.offset)
+            for a, b in itertools.pairwise([None, *stamped])
+            if b is not None and (a is None or a.epoch != b.epoch)
+        ]
+        kept = [entry for entry in head.epochs if entry[1] < due]
+        found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
+        return found
+
+    @staticmethod
+    def doubled(events: list[dict[str, Any]]) -> int:
+        """Epochs that two nodes claim."""
+        nodes = defaultdict(set)
+        for event in events:
+            nodes[event["leader_epoch"]].add(event["node"])
+        return sum(len(who) > 1 for who in nodes.values())
+
+    def divergence(self) -> set[int]:
+        """Offsets of committed prefixes at which two facts contradict."""
+        found = self.hashes(everything=False)
+        at = defaultdict(set)
+        for replica in self.replicas.values():
+            for offset, record in replica.records().items():
+                if offset < replica.head.hw:
+                    at[offset].add(record)
+        for offset, value, epoch in self.read:
+            at[offset].add((value, epoch))
+        for offset, records in at.items():
+            # An unknown epoch contradicts nothing.
+            epochs = {epoch for _, epoch in records if epoch >= 0}
+            if len({value for value, _ in records}) > 1 or len(epochs) > 1:
+                found.add(offset)
+        told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
+        ends = self.committed_ends(self.replicas) | told
+        return found | self.inside(ends, self.finished, committed=True)
+
+    @staticmethod
+    def committed_ends(logs: dict[str, Replica]) -> set[int]:
+        """Batch ends of the logs, with their prefix hashes, below their HWs."""
+        return {end for r in logs.values() for end in r.ends(True) if end <= r.head.hw}
+
+    def hashes(self, *, everything: bool, in_the_end: bool = False) -> set[int]:
+        """Batch ends with two prefix hashes: of committed batches and HW events; or of what the
+        replicas hold in the end, committed or all of it."""
+        at = defaultdict(set)
+        in_the_end = in_the_end or everything
+        for replica in (self.owing if in_the_end else self.replicas).values():
+            for batch in replica.batches:
+                end = batch.offset + batch.count
+                if batch.hash and (everything or end <= replica.head.hw):
+                    at[end].add(batch.hash)
+        for event in [] if in_the_end else self.events["hw"]:
+            if event["hash"]:
+                at[event["batch_end"]].add(event["hash"])
+        return {end for end, hashes in at.items() if len(hashes) > 1}
+
+    @staticmethod
+    def inside(ends: set[int], logs: dict[str, Replica], *, committed: bool) -> set[int]:
+        """Batch ends that fall inside a batch of some log (below its HW, if `committed`)."""
+        found = set()
+        for replica in logs.values():
+            limit = min(replica.head.hw, replica.head.leo) if committed else replica.head.leo
+            reach = {end for end in ends if replica.head.offset < end <= limit}
+            found |= reach - replica.ends()
+        return found

@@ -1,0 +1,324 @@
+"""Tells tiny runs: a story of a few lines becomes a run folder that the checker judges.
+
+Operations happen one after another, a millisecond each, unless `begin` and `end` (milliseconds)
+say otherwise. Batches are (value, count) or (value, count, epoch); a log is a list of batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from checker.engine.local import check_run
+from checker.formats.verdict import Anomaly, RunResult, Verdict
+from harness.formats.history import LogRun, Op, OpKind, OpType, Read, Run, Send, encode
+
+P = "log-0"
+NODES = ("n1", "n2", "n3")
+STORM_MS = 1_000
+Batch = tuple[int, ...]
+
+
+def hash_of(batches: Sequence[Batch]) -> str:
+    """The prefix hash of a log: any function of its batches will do."""
+    text = json.dumps([(b[0], b[1], b[2] if len(b) > 2 else 0) for b in batches])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if batches else ""
+
+
+def end_of(batches: Sequence[Batch]) -> int:
+    """The log end offset of batches laid end to end from offset 0."""
+    return sum(batch[1] for batch in batches)
+
+
+class Story:
+    """One run, told line by line."""
+
+    def __init__(self, *partitions: str, **run: Any) -> None:
+        self.partitions = partitions or (P,)
+        self.now_ms = STORM_MS
+        self.ops = 0
+        self.history: list[Op] = []
+        self.traces: dict[str, list[dict[str, Any]]] = {node: [] for node in (*NODES, "v1")}
+        self.logs: dict[str, list[LogRun]] = {node: [] for node in NODES}
+        self.faults: list[dict[str, Any]] = []
+        self.exits: list[dict[str, Any]] = []
+        self.schedule: dict[str, Any] = {"faults": []}
+        self.extra: dict[str, bytes] = {}
+        self.unfinished: set[str] = set()
+        """Nodes whose dump lacks its last line."""
+        self.run: dict[str, Any] = {
+            "format": 1,
+            "run": "story",
+            "state": "finished",
+            "capabilities": ["trace", "logs", "epochs"],
+            "promise": {
+                "acks": -1,
+                "flush": "sync",
+                "unclean_election": False,
+                "durable_acks": True,
+                "contiguous_offsets": True,
+            },
+            "partitions": {p: list(NODES) for p in self.partitions},
+            "brokers": list(NODES),
+            "voters": ["v1"],
+            "recovery_limit_ms": 2000,
+            "phases": {"start_us": 1, "storm_us": STORM_MS * 1000},
+        }
+        self.run.update(run)
+
+    # -- what clients do -------------------------------------------------------------------------
+
+    def op(
+        self,
+        f: OpKind,
+        outcome: OpType | None,
+        *,
+        sends: Sequence[Send] = (),
+        acked: Sequence[Send] | None = None,
+        reads: Sequence[Read] = (),
+        process: int,
+        client: str = "",
+        final: bool = False,
+        begin: float | None = None,
+        end: float | None = None,
+        partitions: tuple[str, ...] = (),
+        rebalanced: tuple[str, ...] = (),
+        step: int = -1,
+    ) -> int:
+        """Any operation; `outcome` None leaves it without completion. Returns its number."""
+        number, self.ops = self.ops, self.ops + 1
+        begin = self.now_ms if begin is None else STORM_MS + begin
+        end = begin + 1 if end is None else STORM_MS + end
+        self.now_ms = int(max(self.now_ms, end)) + 1
+        common: dict[str, Any] = {
+            "op": number,
+            "process": process,
+            "client": client or f"c{process}",
+            "f": f,
+            "final": final,
+            "partitions": partitions,
+            "step": step,
+        }
+        self.history.append(Op(t_us=int(begin * 1000), type="invoke", sends=tuple(sends), **common))
+        if outcome is not None:
+            done = tuple(sends if acked is None else acked)
+            self.history.append(
+                Op(
+                    t_us=int(end * 1000),
+                    type=outcome,
+                    sends=done,
+                    reads=tuple(reads),
+                    rebalanced=rebalanced,
+                    **common,
+                )
+            )
+        return number
+
+    def send(
+        self,
+        value: int,
+        count: int = 1,
+        *,
+        at: int = -1,
+        outcome: OpType | None = "ok",
+        partition: str = P,
+        process: int = 1,
+        acks: int = -1,
+        step: int = -1,
+        **when: float | None,
+    ) -> int:
+        """A batch sent; `at` is the offset the acknowledgement names."""
+        sent = Send(partition=partition, value=value, count=count, acks=acks)
+        known = Send(partition=partition, value=value, count=count, acks=acks, offset=at)
+        return self.op(
+            "send",
+            outcome,
+            sends=[sent],
+            acked=[known],
+            process=process,
+            step=step,
+            **when,  # type: ignore[arg-type]
+        )
+
+    def poll(
+        self,
+        *records: tuple[int, ...],
+        start: int = -1,
+        process: int = 9,
+        hw: int = -1,
+        partition: str = P,
+        final: bool = False,
+        outcome: OpType = "ok",
+        node: str = "n1",
+        **when: float | None,
+    ) -> int:
+        """A poll that returned runs of records: (offset, value[, count[, epoch]])."""
+        runs = tuple(Run(*record) for record in records)
+        read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
+        return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
+
+    def txn(
+        self,
+        *sends: tuple[int, int] | tuple[int, int, str],
+        reads: Sequence[tuple[int, ...] | tuple[str, tuple[int, ...]]] = (),
+        process: int = 1,
+        outcome: OpType = "ok",
+        **how: Any,
+    ) -> int:
+        """A transaction: sends (value, offset[, partition]); reads: runs, or (partition, run)."""
+        sent, known, polled = [], [], []
+        for value, at, *where in sends:
+            sent.append(Send(partition=where[0] if where else P, value=value))
+            known.append(msgspec.structs.replace(sent[-1], offset=at))
+        for each in reads:
+            partition, run = each if isinstance(each[0], str) else (P, each)
+            polled.append(Read(partition=partition, records=(Run(*run),)))  # type: ignore[misc]
+        return self.op(
+            "txn", outcome, sends=sent, acked=known, reads=polled, process=process, **how
+        )
+
+    def final(self, *records: tuple[int, ...], **how: Any) -> int:
+        """A final read from offset 0 by a fresh client."""
+        self.run["phases"].setdefault("final_us", self.now_ms * 1000)
+        return self.poll(*records, start=0, process=99, final=True, **how)
+
+    # -- what replicas say -----------------------------------------------------------------------
+
+    def log(
+        self,
+        node: str,
+        *batches: Batch,
+        hw: int | None = None,
+        partition: str = P,
+        epochs: Sequence[tuple[int, int]] | None = None,
+        **head: Any,
+    ) -> None:
+        """A replica's whole log after the run; by default all of it is committed."""
+        leo = end_of(batches)
+        recomputed: dict[int, int] = {}
+        lines = []
+        offset = 0
+        for i, batch in enumerate(batches):
+            value, count = batch[:2]
+            epoch = batch[2] if len(batch) > 2 else 0
+            recomputed.setdefault(epoch, offset)
+            lines.append(
+                LogRun(
+                    node=node,
+                    partition=partition,
+                    offset=offset,
+                    count=count,
+                    epoch=epoch,
+                    hash=hash_of(batches[: i + 1]),
+                    records=(Run(offset, value, count),),
+                )
+            )
+            offset += count
+        cache = tuple(recomputed.items() if epochs is None else epochs)
+        opening = {"hw": leo if hw is None else hw, "leo": leo, "epochs": cache, **head}
+        self.logs[node].append(LogRun(node=node, partition=partition, offset=0, count=0, **opening))
+        self.logs[node].extend(lines)
+
+    def agree(self, *batches: Batch, **how: Any) -> None:
+        """All replicas have this log."""
+        for node in NODES:
+            self.log(node, *batches, **how)
+
+    def event(self, node: str, event: str, partition: str | None = P, **fields: Any) -> None:
+        """A trace event now, or at `ms` after the storm began."""
+        ms = fields.pop("ms", None)
+        t_us = (self.now_ms if ms is None else STORM_MS + ms) * 1000
+        made = {"t_us": int(t_us), "node": node, "incarnation": 1, "event": event}
+        if partition is not None:
+            made["partition"] = partition
+        self.traces[node].append({**made, **fields})
+
+    def hw(
+        self, node: str, *batches: Batch, hw: int | None = None, epoch: int = 0, **how: Any
+    ) -> None:
+        """A replica's high watermark moved to the end of these batches."""
+        end = end_of(batches)
+        self.event(
+            node,
+            "hw",
+            hw=end if hw is None else hw,
+            leo=end,
+            leader_epoch=epoch,
+            role="leader",
+            batch_end=end,
+            hash=hash_of(batches),
+            **how,
+        )
+
+    # -- what happened around them ---------------------------------------------------------------
+
+    def phase(self, name: str, ms: float | None = None) -> None:
+        """A phase begins now, or `ms` after the storm began."""
+        now = self.now_ms if ms is None else STORM_MS + ms
+        self.run["phases"][f"{name}_us"] = int(now * 1000)
+
+    def fault(self, index: int, what: str, action: str, ms: float, **more: Any) -> None:
+        """A line of faults.jsonl."""
+        t_us = int((STORM_MS + ms) * 1000)
+        self.faults.append({"fault": index, "what": what, "action": action, "t_us": t_us, **more})
+
+    def busy(
+        self, sends: int = 12, *, first: int = 1_000_000, partition: str = P, process: int = 50
+    ) -> list[Batch]:
+        """Sends that are acknowledged and read, so that a run is exercised; gives their batches."""
+        start = self.ops
+        for i in range(sends):
+            self.send(first + i, at=i, process=process, partition=partition)
+        self.poll((0, first, sends), start=0, process=start + 1_000, partition=partition)
+        return [(first + i, 1) for i in range(sends)]
+
+    # -- the verdict -----------------------------------------------------------------------------
+
+    def write(self, folder: Path) -> Path:
+        """Write the run folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "run.json").write_text(json.dumps(self.run))
+        (folder / "schedule.json").write_text(json.dumps(self.schedule))
+        (folder / "history.jsonl").write_bytes(b"".join(encode(op) for op in self._lines()))
+        for name, lines in (("faults", self.faults), ("exits", self.exits)):
+            (folder / f"{name}.jsonl").write_bytes(_lines(lines))
+        for where in ("trace", "logs"):
+            (folder / where).mkdir(exist_ok=True)
+        for node, events in self.traces.items():
+            events = sorted(events, key=lambda e: e["t_us"])
+            (folder / "trace" / f"{node}.jsonl").write_bytes(_lines(events))
+        for node, runs in self.logs.items():
+            end = [LogRun(node=node, partition="", offset=0, count=0)]
+            lines = [*runs, *([] if node in self.unfinished else end)]
+            (folder / "logs" / f"{node}.jsonl").write_bytes(_lines(lines))
+        for name, data in self.extra.items():
+            (folder / name).write_bytes(data)
+        return folder
+
+    def _lines(self) -> list[Op]:
+        """The history in the order of time; of one time, in the order told."""
+        return sorted(self.history, key=lambda op: op.t_us)
+
+    def check(self, folder: Path) -> RunResult:
+        """Write the run folder and judge it in process."""
+        return check_run(self.write(folder))
+
+
+def _lines(items: Sequence[Any]) -> bytes:
+    return b"".join(msgspec.json.encode(item) + b"\n" for item in items)
+
+
+def against(result: RunResult) -> dict[str, int]:
+    """Anomalies that count against the system, with their counts."""
+    return {a.name: a.count for a in result.anomalies if a.verdict is Verdict.INVALID}
+
+
+def one(result: RunResult, name: str) -> Anomaly:
+    """The one anomaly of this name."""
+    (found,) = [a for a in result.anomalies if a.name == name]
+    return found

@@ -1,0 +1,243 @@
+"""Voters of one data partition, moved by hand through the histories that Raft argues with.
+
+Every step runs the node's own functions: votes, fetches, cuts, produce. What is by hand is the
+world: who reaches whom, which message is lost or doubled, who dies, and whose patience ends first.
+
+A record is written with a letter and shown with its epoch: `x1 y2`; `*2` is the first record of a
+term. How a history ended is one letter:
+
+    T   two nodes led in one term
+    L   a record is lost that was committed: below the high watermark of a leader, so that readers
+        may have seen it and its producer may have been told
+    S   a follower is stuck and never has what its leader has
+    D   a follower is content, and has another record than its leader at some offset
+    .   none of these: all logs are one
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from node.core import batch as batches
+from node.core import bugs, follower, produce, truncation
+from node.core.api import NodeConfig
+from node.core.context import Context
+from node.core.messages import (
+    AnyMessage,
+    BeginQuorumEpoch,
+    EpochEndRequest,
+    EpochEndResponse,
+    FetchRequest,
+    FetchResponse,
+    ProduceRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from node.core.protocol import Protocol
+from node.core.quorum import Quorum
+from node.core.replica import Replica, load
+from tests.support.cores_world import MemoryStorage
+
+PARTITION = "log-0"
+VOTES = (VoteRequest, VoteResponse)
+QUESTIONS = (EpochEndRequest, EpochEndResponse)
+
+
+class Variant(NamedTuple):
+    """What a history is played under."""
+
+    protocol: Protocol
+    bugs: tuple[str, ...] = ()
+
+
+class Mail(NamedTuple):
+    """One message under way."""
+
+    source: str
+    to: str
+    message: AnyMessage
+    body: bytes | None
+
+
+class Node:
+    """One voter's process, and its disk, which outlives it."""
+
+    def __init__(self, name: str, variant: Variant, voters: tuple[str, ...]) -> None:
+        self.name, self.voters = name, voters
+        self.disk = MemoryStorage()
+        self.processes = 0
+        self.bugs = bugs.parse(variant.bugs)
+        self.protocol = bugs.spoil(variant.protocol, self.bugs)
+        self.start(0)
+
+    def start(self, now_us: int) -> None:
+        """A new process with what the disk has."""
+        self.processes += 1
+        config = NodeConfig(node=self.name, voters=("v1",), brokers=self.voters)
+        jitter = random.Random(f"{self.name}/{self.processes}")
+        self.ctx = Context(config, self.disk, self.bugs, jitter, now_us)
+        self.r: Replica = load(self.ctx, PARTITION, self.protocol, durable=True)
+        self.quorum = Quorum(self.ctx, self.r, self.voters)
+        self.quorum.start(self.ctx)
+
+    def takes(self, mail: Mail) -> None:
+        """What `Broker` does with a message."""
+        ctx, message = self.ctx, mail.message
+        match message:
+            case FetchRequest():
+                self.quorum.on_fetch(ctx, mail.source, message)
+            case FetchResponse():
+                self.quorum.on_fetch_response(ctx, mail.source, message, mail.body)
+            case EpochEndRequest():
+                truncation.on_request(ctx, self.r, mail.source, message)
+            case EpochEndResponse():
+                follower.on_epoch_end(ctx, self.r, mail.source, message)
+            case VoteRequest() | VoteResponse() | BeginQuorumEpoch():
+                self.quorum.on_message(ctx, mail.source, message)
+
+    def records(self) -> list[str]:
+        """The log, one text a record."""
+        found, _ = self.r.log.read(0, max_bytes=1 << 30, below=self.r.leo)
+        views = [batches.view(data) for data in found]
+        return [f"{'*' if v.control else v.payload.decode()}{v.epoch}" for v in views]
+
+
+class Voters:
+    """The nodes, the mail between them, and what was committed. All begin empty and connected."""
+
+    def __init__(self, variant: Variant, count: int = 3) -> None:
+        names = tuple(f"n{i}" for i in range(1, count + 1))
+        self.now_us = 0
+        self.mail: list[Mail] = []
+        self.up = list(names)
+        self.reached = list(names)
+        self.committed: dict[int, str] = {}
+        self.led: dict[int, set[str]] = {}
+        self.nodes = {name: Node(name, variant, names) for name in names}
+        for name in names:
+            self.nodes[name].ctx.effects.messages.clear()  # nobody is anybody's follower yet
+
+    def log(self, name: str) -> str:
+        return " ".join(self.nodes[name].records())
+
+    def role(self, name: str) -> tuple[str, int]:
+        return self.nodes[name].r.role, self.nodes[name].r.leader_epoch
+
+    # -- the world --------------------------------------------------------------------------------
+
+    def connect(self, names: str) -> None:
+        """Only these reach each other from now on; everything under way is lost."""
+        self.reached = names.split()
+        self.mail.clear()
+
+    def elect(self, name: str) -> None:
+        """Its patience ends until it has won; only votes arrive, all else is lost."""
+        for _ in range(5):
+            self.patience_ends(name)
+            self.run(*VOTES)
+            self.mail.clear()
+            if self.nodes[name].r.role == "leader":
+                self.announces(name)
+                return
+        raise AssertionError(f"{name} is not elected")
+
+    def patience_ends(self, name: str) -> None:
+        """Time passes everywhere, and this node is the first to act on it."""
+        self.sleep(700)
+        node = self.nodes[name]
+        node.quorum.tick(node.ctx)
+        self._collect(name)
+
+    def announces(self, name: str) -> None:
+        """A leader tells again that it leads."""
+        node = self.nodes[name]
+        node.quorum._announce(node.ctx)
+        self._collect(name)
+
+    def sleep(self, ms: int) -> None:
+        self.now_us += ms * 1000
+        for each in self.up:
+            self.nodes[each].ctx.now_us = self.now_us
+
+    def tick(self) -> None:
+        """Everybody looks at the time."""
+        for name in self.up:
+            self.nodes[name].quorum.tick(self.nodes[name].ctx)
+            self._collect(name)
+
+    def write(self, name: str, letter: str) -> None:
+        """A client writes one record, acks=all."""
+        node = self.nodes[name]
+        request = ProduceRequest(partition=PARTITION, acks=-1, timeout_ms=60_000)
+        produce.on_produce(node.ctx, node.r, "c1", request, batches.build(1, letter.encode()))
+        self._collect(name)
+
+    def crash(self, name: str) -> None:
+        self.up.remove(name)
+        self.mail = [m for m in self.mail if name not in (m.source, m.to)]
+
+    def start(self, name: str) -> None:
+        """A new process; it does not know yet who leads."""
+        if name in self.up:
+            self.crash(name)
+        self.up.append(name)
+        self.nodes[name].start(self.now_us)
+        self._collect(name)
+
+    # -- the mail ---------------------------------------------------------------------------------
+
+    def run(self, *kinds: type[AnyMessage], links: str = "", most: int = 10_000) -> None:
+        """Deliver until nothing is left of these kinds (all, if none is named), or `most` were;
+        `links` ("n1>n2 n2>n1") names the only ones that carry anything."""
+        for _ in range(most):
+            at = next((i for i, m in enumerate(self.mail) if self._goes(m, kinds, links)), None)
+            if at is None:
+                return
+            self.give(self.mail.pop(at))
+
+    def give(self, mail: Mail) -> None:
+        """This message arrives, perhaps a second time."""
+        if mail.to in self.up:
+            self.nodes[mail.to].takes(mail)
+            self._collect(mail.to)
+
+    def _goes(self, m: Mail, kinds: tuple[type[AnyMessage], ...], links: str) -> bool:
+        right_kind = not kinds or isinstance(m.message, kinds)
+        return right_kind and (not links or f"{m.source}>{m.to}" in links.split())
+
+    def _collect(self, name: str) -> None:
+        node = self.nodes[name]
+        sent, node.ctx.effects.messages = node.ctx.effects.messages, []
+        self.mail += [
+            Mail(name, m.to, m.message, m.body)
+            for m in sent
+            if name in self.reached and m.to in self.reached
+        ]
+        if node.r.role == "leader":
+            self.led.setdefault(node.r.leader_epoch, set()).add(name)
+            for offset, record in enumerate(node.records()[: node.r.hw]):
+                self.committed.setdefault(offset, record)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def outcome(self) -> str:
+        """Connect everybody, start who is down, let it settle under one leader, and judge."""
+        self.connect(" ".join(self.nodes))
+        for name in self.nodes:
+            if name not in self.up:
+                self.start(name)
+        for _ in range(60):
+            self.run(most=200)
+            self.sleep(60)
+            self.tick()
+        leads = max(self.up, key=lambda n: (self.role(n)[0] == "leader", self.role(n)[1]))
+        assert self.role(leads)[0] == "leader", {n: self.role(n) for n in self.up}
+        log = self.nodes[leads].records()
+        if any(len(nodes) > 1 for nodes in self.led.values()):
+            return "T"
+        if any(log[at : at + 1] != [record] for at, record in self.committed.items()):
+            return "L"
+        if any(node.r.leo != len(log) for node in self.nodes.values()):
+            return "S"
+        return "." if len({self.log(name) for name in self.nodes}) == 1 else "D"

@@ -1,0 +1,181 @@
+"""A cluster and clients made of nothing, to drive a run through good and bad days."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.clients.types import Status
+from harness.runs.clock import now_us
+from harness.runs.run_folder import Promise, RunDir
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Break, Schedule
+from nemesis.links.rule import Counts, LinkRule
+from nemesis.view import ClusterView
+from node.formats.errors import FloodmarkError
+from node.formats.trace import TraceEvent
+
+
+class FakeWorld:
+    """Notes what was done; `dead` are the nodes that are down."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.dead: set[str] = set()
+        self.operated = 0
+
+    def kill(self, node: str) -> None:
+        self.done.append(f"kill {node}")
+        self.dead.add(node)
+
+    def start(self, node: str) -> None:
+        self.done.append(f"start {node}")
+        self.dead.discard(node)
+
+    def stop(self, node: str) -> None:
+        self.done.append(f"stop {node}")
+        self.dead.add(node)
+
+    def pause(self, node: str) -> None:
+        self.done.append(f"pause {node}")
+
+    def resume(self, node: str) -> None:
+        self.done.append(f"resume {node}")
+
+    def is_up(self, node: str) -> bool:
+        return node not in self.dead
+
+    def is_paused(self, node: str) -> bool:
+        return False
+
+    def add_rule(self, rule: LinkRule) -> int:
+        raise FloodmarkError("no hub here")
+
+    def remove_rule(self, number: int) -> Counts:
+        raise FloodmarkError("no hub here")
+
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        raise FloodmarkError("no process here")
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        raise FloodmarkError("no process here")
+
+    def operate(self, operation: int) -> None:
+        self.done.append(f"operate {operation}")
+        self.operated += 1
+
+    def command(self, command: Command) -> None:
+        raise FloodmarkError("no controller here")
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        raise FloodmarkError("no protocol here")
+
+    def now_us(self) -> int:
+        return now_us()
+
+
+class FakeClients:
+    """Always acknowledging, unless `problem` is set; `calls` is what was asked of them."""
+
+    def __init__(self, partitions: tuple[str, ...], world: FakeWorld) -> None:
+        self._partitions = partitions
+        self._world = world
+        self.calls: list[str] = []
+        self.problem = ""
+        self.recovers = True
+        self.looks_until_ready = 0
+        self._progress: dict[str, int] = {}
+        self._final = ""
+
+    @property
+    def status(self) -> Status:
+        self.looks_until_ready -= 1
+        return Status(
+            t_us=0 if self.looks_until_ready >= 0 else now_us(),
+            acked=9,
+            progress=self._progress,
+            final=self._final,
+            problem=self.problem,
+            last_op_us=1,
+            operated=self._world.operated,
+        )
+
+    def go(self) -> None:
+        self.calls.append("go")
+
+    def operate(self, operation: int) -> None:
+        raise AssertionError("the world hands operations over")
+
+    def healed(self, t_us: int) -> None:
+        self.calls.append("healed")
+        if self.recovers:
+            self._progress = dict.fromkeys(self._partitions, t_us + 5)
+
+    def stop_writing(self) -> None:
+        self.calls.append("stop_writing")
+
+    def read_everything(self) -> None:
+        self.calls.append("read_everything")
+        self._final = "done"
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakeCluster:
+    """Starts at once; `fail_start` and `fail_poll` are sentences to fail with."""
+
+    capabilities = ("trace",)
+
+    def __init__(self, schedule: Schedule, folder: RunDir) -> None:
+        self.brokers = schedule.cluster.broker_names()
+        self.voters = schedule.cluster.voter_names()
+        self.problems: list[str] = []
+        self.promise = Promise()
+        self.partitions = dict.fromkeys(schedule.cluster.partition_names(), self.brokers)
+        self.view = ClusterView()
+        for name in self.partitions:
+            self.view.observe(
+                {
+                    "event": "partition",
+                    "node": "v1",
+                    "partition": name,
+                    "leader": "n1",
+                    "leader_epoch": 1,
+                    "partition_epoch": 1,
+                    "isr": list(self.brokers),
+                    "elr": [],
+                    "replicas": list(self.brokers),
+                }
+            )
+        self.world = FakeWorld()
+        self.made = FakeClients(schedule.cluster.partition_names(), self.world)
+        self.fail_start = ""
+        self.fail_poll = ""
+        self.events: list[TraceEvent] = []
+        self.stopped = self.closed = False
+        self.folder = folder
+
+    def start(self) -> None:
+        if self.fail_start:
+            raise FloodmarkError(self.fail_start)
+
+    def clients(self) -> FakeClients:
+        return self.made
+
+    def address_map(self) -> dict[str, str]:
+        return {}
+
+    def poll(self) -> list[TraceEvent]:
+        if self.fail_poll:
+            raise FloodmarkError(self.fail_poll)
+        events, self.events = self.events, []
+        return events
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def dump_logs(self, folder: Path) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        self.closed = True

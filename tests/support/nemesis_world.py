@@ -1,0 +1,204 @@
+"""A world for the injector that only writes down what is done to it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from nemesis.faults.admin import Command
+from nemesis.formats.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
+from nemesis.injector import Injector
+from nemesis.links.rule import Counts, LinkRule
+from nemesis.view import ClusterView
+from node.formats import trace
+from node.formats.errors import FloodmarkError
+
+CLIENTS = ("c1", "c2")
+
+
+class RecordingWorld:
+    """Processes as three sets, links as a dict; `log` has a line for each act: "100 kill n1"."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.now_ms = 0
+        self.up = {*cluster.broker_names(), *cluster.voter_names()}
+        self.paused: set[str] = set()
+        self.rules: dict[int, LinkRule] = {}
+        self.points: dict[int, str] = {}
+        self.last_rule = 0
+        self.commands: list[Command] = []
+        self.log: list[str] = []
+        self.broken: set[str] = set()
+        """Acts that fail: "start n1", "add_rule", "remove_rule"."""
+
+    def _act(self, what: str, node: str = "") -> None:
+        act = f"{what} {node}".strip()
+        if act in self.broken:
+            raise FloodmarkError(f"cannot {act}")
+        self.log.append(f"{self.now_ms} {act}")
+
+    def kill(self, node: str) -> None:
+        self._act("kill", node)
+        self.up.remove(node)
+        self.paused.discard(node)
+
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        self._act("power_cut", node)
+        self.up.remove(node)
+        self.paused.discard(node)
+        return 1000, round(1000 * keep)
+
+    def start(self, node: str) -> None:
+        assert node not in self.up
+        self._act("start", node)
+        self.up.add(node)
+
+    def stop(self, node: str) -> None:
+        assert node not in self.paused, "a paused process hears nothing"
+        self._act("stop", node)
+        self.up.remove(node)
+
+    def pause(self, node: str) -> None:
+        assert node in self.up - self.paused
+        self._act("pause", node)
+        self.paused.add(node)
+
+    def resume(self, node: str) -> None:
+        assert node in self.paused
+        self._act("resume", node)
+        self.paused.remove(node)
+
+    def is_up(self, node: str) -> bool:
+        return node in self.up
+
+    def is_paused(self, node: str) -> bool:
+        return node in self.paused
+
+    def add_rule(self, rule: LinkRule) -> int:
+        self._act("add_rule", f"{','.join(rule.senders)}>{','.join(rule.receivers)}")
+        self.last_rule += 1
+        self.rules[self.last_rule] = rule
+        return self.last_rule
+
+    def remove_rule(self, number: int) -> Counts:
+        if "remove_rule" in self.broken:
+            raise FloodmarkError("the link hub has ended")
+        del self.rules[number]
+        self.log.append(f"{self.now_ms} remove_rule {number}")
+        return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
+
+    def add_breakpoint(self, node: str, point: Break) -> int:
+        self._act("add_breakpoint", node)
+        self.last_rule += 1
+        self.points[self.last_rule] = node
+        return self.last_rule
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        assert self.points.pop(number) == node
+        self._act("remove_breakpoint", node)
+
+    def operate(self, operation: int) -> None:
+        self._act("operate", str(operation))
+
+    def command(self, command: Command) -> None:
+        self._act(command.what, " ".join((command.partition, *command.replicas)))
+        self.commands.append(command)
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        self._act(f"set_protocol {protocol}", node)
+
+    def now_us(self) -> int:
+        return self.now_ms * 1000
+
+
+class Storm:
+    """One schedule on a recording world, driven by virtual time."""
+
+    def __init__(
+        self,
+        *faults: Fault,
+        drawn: bool = False,
+        operations: tuple[Operation, ...] = (),
+        **cluster: Any,
+    ) -> None:
+        schedule = Schedule(
+            cluster=Cluster(**cluster),
+            faults=faults,
+            drawn=drawn,
+            workload=Workload(clients=0, consumers=0, operations=operations),
+        )
+        self.world = RecordingWorld(schedule.cluster)
+        self.view = ClusterView()
+        self.lines: list[dict[str, Any]] = []
+        self.injector = Injector(
+            schedule, self.world, self.view, random.Random(1), self.lines.append, clients=CLIENTS
+        )
+
+    def run(self, until_ms: int) -> None:
+        """Step exactly when asked to, up to `until_ms`."""
+        due = self.injector.step(self.world.now_ms)
+        while due is not None and due <= until_ms:
+            assert due > self.world.now_ms
+            self.world.now_ms = due
+            due = self.injector.step(due)
+        self.world.now_ms = until_ms
+        self.injector.step(until_ms)
+
+    def happens(self, node: str, name: str, partition: str | None = None, **fields: Any) -> None:
+        """A trace event, now."""
+        stamp = {"t_us": self.world.now_us(), "node": node, "incarnation": 1}
+        if self.injector.observe(stamp | trace.event(name, partition, **fields)):
+            self.injector.step(self.world.now_ms)
+
+    def leads(self, node: str, epoch: int = 1, partition: str = "log-0") -> None:
+        """`node` becomes the leader of a partition."""
+        self.happens(
+            node,
+            trace.ROLE,
+            partition,
+            role="leader",
+            leader=node,
+            leader_epoch=epoch,
+            partition_epoch=epoch,
+            leo=0,
+            hw=0,
+        )
+
+    def replicas(self, *names: str, partition: str = "log-0") -> None:
+        """The controller says where a partition is; its first replica leads."""
+        self.happens(
+            "v1",
+            trace.PARTITION,
+            partition,
+            leader=names[0],
+            leader_epoch=1,
+            partition_epoch=1,
+            isr=names,
+            elr=(),
+            last_known_elr=(),
+            replicas=names,
+            unclean=False,
+            adding=(),
+            removing=(),
+            min_isr=1,
+        )
+
+    def isr(self, leader: str, *members: str, epoch: int = 1, partition: str = "log-0") -> None:
+        """The in-sync set of a partition changes."""
+        self.happens(
+            leader,
+            trace.ISR,
+            partition,
+            isr=members,
+            maximal_isr=members,
+            leader_epoch=epoch,
+            partition_epoch=epoch,
+        )
+
+    def told(self) -> list[str]:
+        """The record in short: "0 inject n1" is fault, action, nodes, then the detail if any."""
+        made = []
+        for line in self.lines:
+            text = f"{line['fault']} {line['action']} {','.join(line['nodes'])}".strip()
+            made.append(f"{text}: {line['detail']}" if line["detail"] else text)
+        return made

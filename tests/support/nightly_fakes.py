@@ -1,0 +1,234 @@
+"""A night whose pieces take no time: a clock that pieces move, canned searches, canned runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
+from harness.formats.nightly_journal import AnyRow, Hunted, Replayed, Searched
+from harness.nightly import corpus
+from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob
+from harness.nightly.main import Wish, whole_night
+from harness.nightly.plan import Settings
+from harness.nightly.workers import Done
+from harness.runs import run_folder
+from harness.runs.interrupts import Interrupts
+from harness.runs.options import load_schedule
+from harness.runs.progress import Progress
+from harness.search.campaign import Finding
+from nemesis.formats.schedule import Cluster, Expectation, Kill, Schedule, Workload
+
+LOST = "no-lost-acknowledged-write"
+PIECE_S = 10.0
+RUN_S = 30.0
+GB = 1 << 30
+
+
+class Killed(BaseException):
+    """What happens to a process that gets a SIGKILL: nothing after it."""
+
+
+def loses_a_write(name: str, faults: int = 1) -> Finding:
+    """A finding of a search on kafka, as a worker would report it."""
+    schedule = Schedule(
+        name=f"kafka-{name}",
+        cluster=Cluster(brokers=1, partitions=1, replication_factor=1, min_isr=1),
+        workload=Workload(clients=1, consumers=0, duration_ms=300, rate=5.0),
+        faults=tuple(Kill(on="n1", at_ms=100 + n, for_ms=50) for n in range(faults)),
+        expectation=Expectation(verdict="invalid", property=LOST),
+    )
+    return Finding(
+        bucket=f"{LOST}: {name}",
+        property=LOST,
+        sentence=f"1 record was lost, by {name}.",
+        schedule=schedule,
+        smallest=schedule,
+        schedules_before=3,
+        seconds_before=1.0,
+        shrink_tries=9,
+    )
+
+
+class FakeHands:
+    """`finds` are what the first search on kafka comes upon; `at` is called before each piece or
+    run with its number, and may do what it likes."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        self.clock_s = 1000.0
+        self.begun = 0
+        self.free = 100 * GB
+        self.finds: list[Finding] = []
+        self.at: Callable[[int], None] = lambda number: None
+        self.canary = Verdict.INVALID
+        self.storms: dict[str, str] = {}
+        """By protocol, the anomaly of lost writes that its storms show."""
+        self.idle = ""
+        """The protocol whose storms strike nobody."""
+        self.differ = False
+        self.mended = False
+        """Whether what was once found no longer fails."""
+        self.lose = ""
+        self.told: list[str] = []
+        self.judged: list[list[Path]] = []
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def stopping(self) -> bool:
+        return self._interrupts.asked
+
+    def tell(self, sentence: str) -> None:
+        self.told.append(sentence)
+
+    def status(self, words: str) -> None:
+        pass
+
+    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[Done]:
+        self.clock_s += PIECE_S
+        for nth, job in enumerate(jobs):
+            self._begin()
+            if self.stopping():
+                return
+            if job.key == self.lose:
+                yield Done(job, None, PIECE_S, "its process ended with -9 after 3 s")
+            else:
+                yield Done(job, self._done(job, nth), PIECE_S)
+
+    def _begin(self) -> None:
+        self.begun += 1
+        self.at(self.begun)
+
+    def _done(self, job: AnyJob, nth: int) -> AnyRow | Digests:
+        match job:
+            case SearchJob():
+                found = self.finds if job.protocol == "kafka" else []
+                buckets = {f.bucket: 2 for f in found}
+                new = [f for f in found if f.bucket not in job.known]
+                kept = [
+                    corpus.keep(f, Path(job.store), self.told.append, with_page=nth < job.pages)
+                    for nth, f in enumerate(new)
+                ]
+                return Searched(
+                    key=job.key,
+                    protocol=job.protocol,
+                    engine=job.engine,
+                    seed=job.seed,
+                    schedules=100,
+                    virtual_us=200_000_000,
+                    events=5000,
+                    kept=kept,
+                    buckets=buckets,
+                    failures=sum(buckets.values()),
+                    strikes={"kill/leader/in-sync": 3},
+                )
+            case HuntJob():
+                return Hunted(
+                    key=job.key,
+                    code=job.code,
+                    name=f"bug {job.code}",
+                    protocol="kafka",
+                    breaks=LOST,
+                    found=job.code != "M2",
+                    schedules=40,
+                    core_s=4.0,
+                )
+            case TwiceJob():
+                digest = f"{nth if self.differ else 0:016x}"
+                return Digests(schedules=(Schedule(),), digests=(digest,))
+            case ReplayJob():
+                gone = self.mended and "findings" in job.file
+                schedule = load_schedule(Path(job.file))
+                return Replayed(
+                    key=job.key,
+                    file=job.file,
+                    protocol=schedule.cluster.protocol,
+                    expectation=schedule.expectation,
+                    met=not gone,
+                    verdict="valid",
+                    sentence="valid.",
+                    bugs=schedule.cluster.bugs,
+                    faults=9,
+                    found=corpus.named(Path(job.file), schedule),
+                )
+
+    def run(self, schedule: Schedule, name: str, store: Path) -> Path:
+        self._begin()
+        self.clock_s += RUN_S
+        folder = run_folder.create(store, name)
+        folder.write_schedule(schedule)
+        about = {
+            "protocol": schedule.cluster.protocol,
+            "bugs": schedule.cluster.bugs,
+            "world": "real",
+            "state": "finished",
+            "run": folder.run,
+        }
+        (folder.path / "run.json").write_bytes(msgspec.json.encode(about))
+        return folder.path
+
+    def judge(self, folders: Sequence[Path]) -> list[RunResult]:
+        self.judged.append(list(folders))
+        results = [self._verdict(folder) for folder in folders]
+        for folder, result in zip(folders, results, strict=True):
+            (folder / "results.json").write_bytes(msgspec.json.encode(result))
+        return results
+
+    def _verdict(self, folder: Path) -> RunResult:
+        run = f"{folder.parent.name}/{folder.name}"
+        about = msgspec.json.decode((folder / "run.json").read_bytes())
+        anomaly = self.storms.get(about["protocol"], "")
+        verdict = Verdict.INVALID if anomaly else Verdict.VALID
+        if "canary" in run:
+            verdict, anomaly = self.canary, "lost"
+        elif about["protocol"] == self.idle:
+            return RunResult(
+                run=run,
+                verdict=Verdict.NOT_EXERCISED,
+                sentence="not-exercised: fault 0 found no target.",
+            )
+        if verdict is Verdict.VALID:
+            return RunResult(run=run, verdict=verdict, sentence="valid: all is well.")
+        return RunResult(
+            run=run,
+            verdict=verdict,
+            sentence=f"{verdict}: a record is gone.",
+            properties=(PropertyResult(property=LOST, verdict=verdict),),
+            anomalies=(Anomaly(property=LOST, name=anomaly),),
+        )
+
+
+def settings(store: Path, **changes: object) -> Settings:
+    """A night of ten minutes on the fake clock, with small pieces."""
+    made = Settings(store=store, budget_s=600.0, cores=2, judge_every=100)
+    return msgspec.structs.replace(made, **changes)
+
+
+class Nights:
+    """Nights in one store; `prepare` gets the hands of each before it begins."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.hands: FakeHands | None = None
+
+    def night(
+        self,
+        prepare: Callable[[FakeHands], None] = lambda hands: None,
+        *,
+        fresh: bool = False,
+        **changes: object,
+    ) -> int:
+        """Carry one out; returns the exit code."""
+
+        def make(wanted: Settings, interrupts: Interrupts, progress: Progress) -> FakeHands:
+            self.hands = FakeHands(interrupts)
+            prepare(self.hands)
+            return self.hands
+
+        return whole_night(settings(self.store, **changes), Wish(quiet=True, fresh=fresh), make)

@@ -1,0 +1,121 @@
+"""A standalone Spark cluster on this machine: a master and workers, gone when the test is over."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from checker.engine.java import find_java
+from checker.engine.jvm import SPARK_OPTIONS, spark_home
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """A running cluster: its URL, what a program needs to use it, and what its processes said."""
+
+    url: str
+    environment: dict[str, str]
+    logs: Path
+
+    def executors(self) -> int:
+        """How many executors its workers have started so far."""
+        said = "".join(path.read_text() for path in self.logs.glob("worker-*.txt"))
+        return len(re.findall(r"Asked to launch executor", said))
+
+
+@contextmanager
+def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
+    """A master and `workers` workers of one core each, on loopback, below `folder`."""
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(_java_home(folder / "java")),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": "2.13",  # as Spark's own start scripts find out
+        "SPARK_LOCAL_IP": HOST,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with ExitStack() as stack:
+
+        def start(name: str, program: str, *arguments: str) -> Path:
+            log = folder / f"{name}.txt"
+            jars = spark_home() / "jars"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [
+                        environment["JAVA_HOME"] + "/bin/java",
+                        "-cp",
+                        f"{jars}/*",
+                        "-Xmx256m",
+                        *SPARK_OPTIONS,
+                        f"org.apache.spark.deploy.{program}",
+                        *arguments,
+                    ],
+                    env=environment,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=folder,
+                    start_new_session=True,
+                )
+            stack.callback(_end, process)
+            return log
+
+        master = start(
+            "master", "master.Master", "--host", HOST, "--port", "0", "--webui-port", "0"
+        )
+        found: list[str] = []
+
+        def is_up() -> bool:
+            found[:] = re.findall(r"Starting Spark master at (spark://\S+)", master.read_text())
+            return bool(found)
+
+        until(is_up, "the master")
+        for number in range(workers):
+            log = start(
+                f"worker-{number}",
+                "worker.Worker",
+                found[0],
+                "--host",
+                HOST,
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--webui-port",
+                "0",
+                "--work-dir",
+                str(folder / f"work-{number}"),
+            )
+            until(lambda log=log: "Successfully registered" in log.read_text(), "a worker")
+        yield SparkCluster(found[0], environment, folder)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _java_home(home: Path) -> Path:
+    """A Java home whose `java` leaves out the one module that slim runtimes lack."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    java = find_java().executable
+    program.write_text(
+        '#!/bin/sh\nfor a; do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || '
+        f'set -- "$@" "$a"; done\nexec "{java}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return home
