@@ -50,6 +50,7 @@ COLD: Final = (
     "node/core/__init__.py",
     "node/core/api.py",
     "node/core/bug_catalogue.py",
+    "node/core/log_dump.py",
     "node/core/image.py",
     "node/core/messages.py",
     "node/core/protocol.py",

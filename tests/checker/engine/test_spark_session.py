@@ -117,9 +117,9 @@ def test_ctrl_c_spares_the_jvm_and_sigkill_takes_it_along() -> None:
     """In a process of its own, whose whole group gets the signal, as from a terminal."""
     program = (
         "import os, signal, sys\n"
-        "from checker import spark\n"
-        "from tests.test_spark_session import jvm_pid, largest_offsets\n"
-        "session = spark.start_session('owner', cores=1)\n"
+        "from checker.engine import spark_session\n"
+        "from tests.checker.engine.test_spark_session import jvm_pid, largest_offsets\n"
+        "session = spark_session.start_session('owner', cores=1)\n"
         "signal.signal(signal.SIGINT, lambda *_: None)\n"
         "print(jvm_pid(), largest_offsets(session), flush=True)\n"
         "sys.stdin.readline()\n"

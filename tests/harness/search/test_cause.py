@@ -69,8 +69,10 @@ def test_what_changes_after_its_election_does_not_change_its_right() -> None:
 
 
 def test_a_cut_is_told_by_its_rule_and_a_story_without_a_mistake_not_at_all() -> None:
-    wrong = Sentence(t_us=3, text="", kind="truncated", node="n2", breaks="cut:epoch-end")
-    assert cause.of_story([wrong, *lacking(6)], [], PARTITION) == "cut:epoch-end"
+    wrong = Sentence(
+        t_us=3, text="", kind="truncated", node="n2", breaks="cut:offset-for-leader-epoch"
+    )
+    assert cause.of_story([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
     assert cause.of_story([], [], PARTITION) == ""
 
 
@@ -80,7 +82,7 @@ def test_logs_that_differ_are_told_by_the_rule_that_should_have_made_them_equal(
         cut(4, "n2", "offset-for-leader-epoch"),
         cut(6, "n3", "other"),
     ]
-    assert cause.of_divergence(events, PARTITION, "n2") == "kept:epoch-end"
+    assert cause.of_divergence(events, PARTITION, "n2") == "kept:offset-for-leader-epoch"
     assert cause.of_divergence(events, PARTITION, "n2", 3) == "kept:own-high-watermark"
     assert cause.of_divergence(events, PARTITION) == "kept:other"
     assert cause.of_divergence(events, PARTITION, "n1") == "kept:never-cut"

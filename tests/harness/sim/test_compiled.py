@@ -18,7 +18,7 @@ from harness.sim.compiling import hot_files
 
 RUNS = """
 import random
-from harness import compiled
+from harness.sim import compiled
 from harness.search.attempt import attempt
 from harness.search.choice_source import RandomChooser
 from harness.search.generator import draw_schedule
@@ -68,7 +68,7 @@ def outcome(root: Path, script: str, **environment: str) -> str:
 def pretend(root: Path) -> None:
     """Put something in the place of a compiled module that is no code at all: whoever imports it
     fails."""
-    folder = home(root) / key(root) / "node"
+    folder = home(root) / key(root) / "node" / "core"
     folder.mkdir(parents=True)
     (folder / f"wire{SUFFIX}").write_bytes(b"not a library")
 
@@ -97,17 +97,17 @@ def test_the_key_changes_with_any_source(tmp_path: Path) -> None:
 
 def test_a_module_of_older_sources_is_never_found(project: Path) -> None:
     pretend(project)
-    look = "import harness; from harness import compiled; print(compiled.in_use())"
+    look = "import harness; from harness.sim import compiled; print(compiled.in_use())"
     assert outcome(project, look, **{PURE: ""}) == "True\n"
     assert outcome(project, look, **{PURE: "1"}) == "False\n"
-    with (project / "node" / "wire.py").open("a") as source:
+    with (project / "node" / "core" / "wire.py").open("a") as source:
         source.write("# changed\n")
     assert outcome(project, look + "; import node.core.wire", **{PURE: ""}) == "False\n"
 
 
 def test_sources_that_were_imported_already_stay(project: Path) -> None:
     pretend(project)
-    look = "import node.core.wire; from harness import compiled; print(compiled.in_use())"
+    look = "import node.core.wire; from harness.sim import compiled; print(compiled.in_use())"
     assert outcome(project, look, **{PURE: ""}) == "False\n"
 
 

@@ -12,7 +12,7 @@ from tests.support.sim_schedules import storm
 
 RUN = """
 from harness.sim.run import simulate
-from sim_schedules import storm
+from tests.support.sim_schedules import storm
 for protocol in ("kafka", "quorum"):
     result = simulate(storm(7, protocol=protocol, flush="async"), seed=7, stop_at="never")
     print(len(result.trace), len(result.faults), result.digest, result.states)
@@ -21,7 +21,7 @@ for protocol in ("kafka", "quorum"):
 
 
 def in_a_process(hash_seed: int) -> str:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT)])
     env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
     return subprocess.run(
         [sys.executable, "-c", RUN],

@@ -36,11 +36,11 @@ def test_a_look_into_a_log_is_the_watchers_time_and_not_the_cores() -> None:
     seen = []
 
     def look() -> None:
-        seen.append(simulator.part_of(sys._getframe()))
+        seen.append(simulator.part_of(sys._getframe(1)))
 
     in_core = compile("look()", "/x/node/core/log.py", "exec")
     exec(in_core, {"look": look})
-    in_watcher = compile("exec(inner)", "/x/harness/sim/watcher.py", "exec")
+    in_watcher = compile("exec(inner)", "/x/harness/sim/invariant_checker.py", "exec")
     exec(in_watcher, {"inner": in_core, "look": look})
     exec(compile("look()", "/x/harness/sim/disk.py", "exec"), {"look": look})
     assert seen == ["core", "watcher", "world"]

@@ -37,13 +37,13 @@ def test_m21_a_late_copy_of_an_accepted_proposal(tmp_path: Path) -> None:
         n1 leads epoch 1, ISR n1 n2
         - held: proposals
         - links mended
-        - arrives: the first alter
+        - arrives: the first alter-partition
         n1 leads epoch 1, ISR n1 n2 n3
         - cut: n1-n3 n2-n3
         c is acknowledged at 2, not as committed
         n1 leads epoch 1, ISR n1 n2
         d is acknowledged at 3
-        - arrives: alter
+        - arrives: alter-partition
         n1 leads epoch 1, ISR n1 n2 n3
         - n1 and n2 die
         n2 leads epoch 2, ISR n2 n3

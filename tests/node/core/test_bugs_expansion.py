@@ -38,7 +38,7 @@ def test_m4_who_enters_the_isr_is_another_process_than_who_caught_up(tmp_path: P
         - power fails at n3: it loses 2 of its records
         - lost: fetches of n3
         - n3 starts
-        - arrives: alter
+        - arrives: alter-partition
         n1 leads epoch 1, ISR n1 n2 n3
         - n1 and n2 die
         n2 leads epoch 2, ISR n2 n3
@@ -190,7 +190,7 @@ def test_m10_the_controller_knows_of_a_member_and_the_leader_does_not(tmp_path: 
         - links mended
         - cut: n1-n3 n2-n3
         c is acknowledged at 2
-        - arrives: alter
+        - arrives: alter-partition
         n1 leads epoch 1, ISR n1 n2 n3
         - n1 and n2 die
         n2 leads epoch 2, ISR n2 n3

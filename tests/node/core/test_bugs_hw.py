@@ -47,7 +47,7 @@ def test_m16_a_diverging_answer_from_two_epochs_ago(tmp_path: Path) -> None:
         - links mended
         n2 leads epoch 4, ISR n2 n3
         - n2 dies
-        - arrives: fetched
+        - arrives: fetch-response
         n3 cuts 2 -> 1
         n3 leads epoch 5, ISR n3, ELR n2
         - all healed
@@ -102,7 +102,7 @@ def test_m16_records_from_two_epochs_ago(tmp_path: Path) -> None:
         n2 leads epoch 2, ISR n1 n2
         - n2 dies
         n1 leads epoch 3, ISR n1
-        - arrives: the first fetched
+        - arrives: the first fetch-response
         n1 leads epoch 3, ISR n1 n3
         d is acknowledged at 2
         - all healed
@@ -245,12 +245,12 @@ def test_m23_a_second_copy_of_an_answer(tmp_path: Path) -> None:
         - held: diverging answers to n3
         - n1 dies
         n2 leads epoch 2, ISR n2 n3
-        - arrives: the first fetched
+        - arrives: the first fetch-response
         n3 cuts 2 -> 1
         c is acknowledged at 1
         d is acknowledged at 2
         - n2 dies
-        - arrives: fetched
+        - arrives: fetch-response
         n3 cuts 3 -> 1
         n3 leads epoch 3, ISR n3, ELR n2
         - all healed
@@ -283,11 +283,11 @@ def test_m23b_a_second_copy_of_an_answer_at_the_same_offset(tmp_path: Path) -> N
         - held: diverging answers to n3
         - n1 dies
         n2 leads epoch 2, ISR n2 n3
-        - arrives: the first fetched
+        - arrives: the first fetch-response
         n3 cuts 2 -> 1
         c is acknowledged at 1
         - n2 dies
-        - arrives: fetched
+        - arrives: fetch-response
         n3 cuts 2 -> 1
         n3 leads epoch 3, ISR n3, ELR n2
         - all healed

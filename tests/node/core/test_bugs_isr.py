@@ -136,7 +136,7 @@ def test_m7b_a_follower_that_is_counted_and_then_cuts(tmp_path: Path) -> None:
         - n2 is asked to stop
         n1 leads epoch 4, ISR n1 n3
         b is acknowledged at 1
-        - arrives: fetched
+        - arrives: fetch-response
         n3 cuts 2 -> 1
         - n1 dies
         - nothing is lost any longer

@@ -437,7 +437,7 @@ def test_a_deposed_leader_asks_where_its_epoch_ends_and_cuts_there() -> None:
         f"{f} -> {new}: fetch from 1",
         f"{new} -> {f}: records",
     ]
-    assert f"{f} cuts from 3 to 1: epoch-end" in world.decided()
+    assert f"{f} cuts from 3 to 1: offset-for-leader-epoch" in world.decided()
     world.run_for(300)
     assert {tuple(world.payloads(n, LOG)) for n in world.broker_names} == {(b"x1", b"x4")}
 

@@ -254,7 +254,7 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool) -> None:
         parent = subprocess.Popen(
             [
                 sys.executable,
-                str(ROOT / "tests" / "runtime_parent.py"),
+                str(ROOT / "tests" / "support" / "runtime_parent.py"),
                 json.dumps(msgspec.to_builtins(node.config)),
             ],
             stdin=subprocess.PIPE,

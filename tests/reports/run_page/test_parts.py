@@ -122,7 +122,7 @@ class TestWords:
         assert texts[10].startswith("Cut the power of the leader of log-0: a drawn part of")
         assert texts[11].startswith("Cut the power of n1: 0 % of the unsynced bytes remain")
         assert texts[12].startswith(
-            "Drop at most 2 fetched messages from n1 to n2 with hw at least 9 and diverging "
+            "Drop at most 2 fetch-response messages from n1 to n2 with hw at least 9 and diverging "
             "given at 0.001 s"
         )
         assert texts[13].startswith(
