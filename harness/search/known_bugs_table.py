@@ -1,9 +1,10 @@
-"""The museum's table: as text, as Markdown for docs/museum.md, and as a page. Pure."""
+"""The table of known bugs: as text, as Markdown for docs/known-bugs.md, and as a page. Pure."""
 
 from __future__ import annotations
 
 import html
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -25,6 +26,9 @@ HEADINGS: Final = (
     "steady",
     "real",
 )
+ORIGIN: Final = ("code", "bug", "seen in")
+RESULT: Final = tuple(name for name in HEADINGS if name not in {"bug", "seen in"})
+WIDTH: Final = 118
 OPEN: Final = "open"
 KNOWN_FAULTS: Final = {
     "M1": 3,
@@ -162,7 +166,7 @@ def summary(made: Sequence[Row]) -> str:
     found = sum(bool(row.found) for row in made)
     left = [row.exhibit.code for row in made if not row.found]
     still = f"; open: {', '.join(left)}" if left else ""
-    return f"{found} of {len(made)} exhibits found by blind search{still}."
+    return f"{found} of {len(made)} rows found by blind search{still}."
 
 
 def guarded_lines(guarded: Sequence[Guarded]) -> list[str]:
@@ -189,19 +193,42 @@ def as_text(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
 
 
 def as_markdown(made: Sequence[Row], guarded: Sequence[Guarded], *, date: str, machine: str) -> str:
-    """The whole of docs/museum.md."""
-    table = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in made)]
-    correct = "\n".join(f"* {line}" for line in guarded_lines(guarded)) or "* None were run yet."
-    stories = "\n".join(
-        f"* **{row.exhibit.code}** `{row.bucket}`: {row.sentence}" for row in made if row.found
+    """The whole of docs/known-bugs.md."""
+    correct = "\n".join(_item(line) for line in guarded_lines(guarded)) or "* None were run yet."
+    runs = "\n".join(
+        _item(f"**{row.exhibit.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
     )
     return _PAGE.format(
         date=date,
         machine=machine,
-        summary=summary(made),
+        summary=_wrapped(summary(made)),
         correct=correct,
-        stories=stories,
-        table="\n".join(f"| {' | '.join(map(_escaped, cells))} |" for cells in table),
+        runs=runs,
+        origins=_table(made, ORIGIN),
+        results=_table(made, RESULT),
+    )
+
+
+def _table(made: Sequence[Row], headings: Sequence[str]) -> str:
+    """The columns of these headings, as a Markdown table."""
+    shown = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in made)]
+    columns = [HEADINGS.index(heading) for heading in headings]
+    return "\n".join(f"| {' | '.join(_escaped(cells[n]) for n in columns)} |" for cells in shown)
+
+
+def _item(text: str) -> str:
+    """A list item; no line begins by accident with a mark of Markdown."""
+    return _wrapped(text, "* ", "  ")
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -221,46 +248,55 @@ def as_html(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
     )
     said = "".join(f"<li>{html.escape(line)}</li>" for line in guarded_lines(guarded))
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>floodmark museum</title><style>"
+        "<!doctype html><html lang=en><meta charset=utf-8><title>floodmark bugs</title><style>"
         "body{font:15px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
         "td,th{padding:.2em .7em;text-align:left;border-top:1px solid #ccc}.told td{border:0;"
         "color:#555;padding-bottom:.6em}.open td{background:#fff3d6}</style>"
-        f"<h1>Museum</h1><p>{html.escape(summary(made))}</p>"
+        f"<h1>Known bugs</h1><p>{html.escape(summary(made))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
         f"<h2>Protocols that should hold</h2><ul>{said}</ul></html>\n"
     )
 
 
-_PAGE: Final = """# The museum
+_PAGE: Final = """# Known bugs
 
-Written by `floodmark museum` on {date} ({machine}).
+Written by `floodmark bugs find` on {date} ({machine}).
 
-Each row is a known bug, turned on by a bug in a protocol that is correct without it, or a
-promise that a faulty protocol is known to break. Nobody wrote a schedule for it: the search draws
-small clusters, short workloads and chains of generic faults, the same for every row, until a run
-in the simulated world breaks the property that the row names. That run is then cut down to the
-faults it needs. Where a run breaks an invariant inside the cluster and nobody is harmed, it is made
-again with the worst that can follow: only who lacks something lives on. What is found must hold
-with the bug turned off.
+Each row is either a known bug, turned on in a protocol that is correct without it, or a promise
+that a faulty protocol is known to break. No schedule is written by hand. The search draws small
+clusters, short workloads and sequences of generic faults. It draws the same for every row, until a
+run in the simulated world breaks the property that the row names. The shrinker then removes the
+faults that are not needed. If a run breaks an invariant inside the cluster but harms no client,
+floodmark repeats it with the worst ending: only the replicas that lack a record survive. The
+failure must disappear when the bug is turned off.
 
 {summary}
 
-{table}
+## Results
 
-*schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
-failure; a seed without one counts with all it was given. *faults* are those of the smallest
-schedule, *known* those that the bug's description needs. *steady* says in how many of 20 moods of
-the network, every message up to a few milliseconds late, that schedule still fails; *real*, how
-often its form for real processes failed there (*no form*: none was found that fails in rough
-simulated worlds, for no seed's schedule). An *open* row was not found within its budget.
+{results}
+
+* *schedules* and *core s* (seconds of one core) are medians over the seeds until the first such
+  failure. A seed without one counts with its whole budget.
+* *faults* counts the faults of the smallest schedule; *known* counts those that the description
+  of the bug needs.
+* *steady* says under how many of 20 jitter seeds the smallest schedule still fails. A jitter seed
+  makes every message up to a few milliseconds late.
+* *real* says how often its real schedule failed on real processes. *No form* means that no
+  schedule of any seed has a form that fails in rough simulated worlds.
+* An *open* row was not found within its budget.
+
+## Where each bug was seen
+
+{origins}
 
 ## Protocols that should hold
 
-Any broken invariant counts here, seen by a client or not.
+Any broken invariant counts here, whether a client saw it or not.
 
 {correct}
 
 ## What the shrunk runs show
 
-{stories}
+{runs}
 """

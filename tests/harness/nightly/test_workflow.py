@@ -1,4 +1,4 @@
-"""The workflow of the night: a file GitHub can read, whose scripts do what their names say."""
+"""The workflows: files GitHub can read, whose scripts are scripts and do what their names say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from harness.formats.nightly_run import Bucket, Night
 from tests.support.paths import ROOT
 
-WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yml"
+WORKFLOWS = ROOT / ".github" / "workflows"
+NIGHTLY, TESTS = WORKFLOWS / "nightly.yml", WORKFLOWS / "tests.yml"
 ISSUES = ROOT / ".github" / "open_issues.py"
 
 
@@ -55,38 +56,50 @@ def blocks(text: str) -> dict[str, list[str]]:
     return found
 
 
-def test_the_workflow_is_well_formed_and_complete() -> None:
-    text = WORKFLOW.read_text(encoding="utf-8")
-    made = blocks(text)
-    assert {
-        "name",
-        "on/schedule",
-        "permissions/contents",
-        "jobs/night/runs-on",
-        "jobs/night/steps",
-        "jobs/publish/needs",
-    } <= set(made)
-    used = [value[0] for key, value in made.items() if key.endswith("/uses")]
-    assert all(re.fullmatch(r"actions/[a-z/-]+@v\d+", name) for name in used)
-    for action in ("cache/restore", "cache/save", "upload-artifact", "deploy-pages"):
-        assert any(name.startswith(f"actions/{action}@") for name in used), action
-    # No job may do more than it says it needs.
+def all_values(made: dict[str, list[str]], key: str) -> list[list[str]]:
+    return [value for name, value in made.items() if name.endswith(f"/{key}")]
+
+
+@pytest.mark.parametrize("workflow", [NIGHTLY, TESTS], ids=lambda path: path.stem)
+def test_a_workflow_is_well_formed_and_asks_for_no_more_than_it_needs(workflow: Path) -> None:
+    made = blocks(workflow.read_text(encoding="utf-8"))
+    assert made["name"] == [workflow.stem]
     assert made["permissions/contents"] == ["read"]
+    used = [value for (value,) in all_values(made, "uses")]
+    assert used[0].startswith("actions/checkout@")
+    assert all(re.fullmatch(r"actions/[a-z/-]+@v\d+", name) for name in used)
+    assert ['"3.11"'] in all_values(made, "python-version")
 
 
-def test_every_script_of_the_workflow_is_a_script() -> None:
-    made = blocks(WORKFLOW.read_text(encoding="utf-8"))
-    scripts = [value for key, value in made.items() if key.endswith("/run")]
-    assert len(scripts) >= 5
+@pytest.mark.parametrize(("workflow", "least"), [(NIGHTLY, 5), (TESTS, 2)])
+def test_every_script_of_a_workflow_is_a_script(workflow: Path, least: int) -> None:
+    scripts = all_values(blocks(workflow.read_text(encoding="utf-8")), "run")
+    assert len(scripts) >= least
     for lines in scripts:
         script = "\n".join(lines[1:] if lines[0] == "|" else lines)
-        script = re.sub(r"\$\{\{.*?\}\}", "x", script)
+        # Values of events come in as variables, never as text of the script.
+        assert "${{" not in script
         checked = subprocess.run(
             ["bash", "-n"], input=script, text=True, check=False, capture_output=True
         )
         assert checked.returncode == 0, checked.stderr
-        # Values of events come in as variables, never as text of the script.
-        assert script == "\n".join(lines[1:] if lines[0] == "|" else lines)
+
+
+def test_the_nightly_workflow_keeps_the_store_and_publishes_the_index() -> None:
+    made = blocks(NIGHTLY.read_text(encoding="utf-8"))
+    assert {"on/schedule", "jobs/publish/needs"} <= set(made)
+    used = [value for (value,) in all_values(made, "uses")]
+    for action in ("cache/restore", "cache/save", "upload-artifact", "deploy-pages"):
+        assert any(name.startswith(f"actions/{action}@") for name in used), action
+
+
+def test_the_workflow_of_pull_requests_runs_the_tests_and_keeps_what_failed() -> None:
+    made = blocks(TESTS.read_text(encoding="utf-8"))
+    assert "on/pull_request" in made
+    assert ["make test"] in all_values(made, "run")
+    (path,) = all_values(made, "path")
+    assert [line.strip() for line in path] == ["|", "store", "/tmp/pytest-of-*"]
+    assert ["failure()"] in all_values(made, "if")
 
 
 def bucket(key: str, *, expected: bool = False) -> Bucket:

@@ -153,16 +153,16 @@ def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path
         seconds=0.0,
         store=tmp_path,
         quiet=True,
-        page=tmp_path / "museum.md",
+        page=tmp_path / "known-bugs.md",
     )
     # Without time nothing is found, and nothing is left out of the table.
     assert find_bugs_command(wish) == 1
-    assert (tmp_path / "museum.md").read_text().count("| open |") == 2
+    assert (tmp_path / "known-bugs.md").read_text().count("| open |") == 2
 
     # With time the open ones are searched for again; LB1 is not asked for any more.
     assert find_bugs_command(replace(wish, only=("M19",), seconds=60.0, cores=2)) == 0
-    page = (tmp_path / "museum.md").read_text()
-    assert "1 of 2 exhibits found by blind search; open: LB1." in page
+    page = (tmp_path / "known-bugs.md").read_text()
+    assert "1 of 2 rows found by blind search; open: LB1." in page
 
     schedule = load(tmp_path / "museum" / "m19-0.schedule.json")
     assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
