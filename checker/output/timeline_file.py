@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ import msgspec
 
 from checker.formats.verdict import Anomaly, RunResult, Story, Verdict
 from checker.output.timeline import read_of, tell
+from node.formats.event_text import Event, parse
 
 STORY: Final = "story.json"
 
@@ -49,11 +51,13 @@ def _worst(result: RunResult) -> Anomaly | None:
     return None
 
 
-def _events(folder: Path, partition: str) -> Iterator[dict[str, Any]]:
+def _events(folder: Path, partition: str) -> Iterator[Event]:
     """Trace events of a partition and starts of processes; a damaged line is passed over."""
     needles = (partition.encode(), b'"started"')
     for file in sorted((folder / "trace").glob("*.jsonl")):
-        yield from _lines(file, needles)
+        for line in _lines(file, needles):
+            with contextlib.suppress(msgspec.ValidationError):
+                yield parse(line)
 
 
 def _lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,9 @@ from harness.sim.network import Struck
 from harness.sim.run import SimResult, StopAt, simulate
 from harness.sim.violation import Breach
 from nemesis.formats.schedule import Schedule
+from node.formats import trace
 from node.formats.errors import FloodmarkError
+from node.formats.event_text import parse
 
 UNTOLD: Final = "?"
 """Stands in a bucket for the mechanism of a failure whose story names no broken step."""
@@ -164,7 +166,12 @@ def story(result: SimResult, about: str = "") -> list[Sentence]:
         return []
     here = [a for a in result.checked.anomalies if (a.partition, a.offset) == (partition, offset)]
     read_us = next((t_us for a in here if (t_us := read_of(a)) is not None), None)
-    return tell(result.trace, result.faults, partition=partition, offset=offset, read_us=read_us)
+    events = [
+        parse(e)
+        for e in result.trace
+        if e.get("partition") == partition or e["event"] == trace.STARTED
+    ]
+    return tell(events, result.faults, partition=partition, offset=offset, read_us=read_us)
 
 
 def concerned(result: SimResult, about: str = "") -> tuple[str, int]:

@@ -1,14 +1,15 @@
-"""Who waits for what: the state of a simulated cluster in sentences, for a run that hangs."""
+"""The state of a simulated cluster in sentences, for a run that makes no progress."""
 
 from __future__ import annotations
 
 from harness.sim.cluster import SimCluster
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
+from node.formats.event_text import leadership, log_ends
 
 
 def who_waits(cluster: SimCluster) -> tuple[str, ...]:
-    """One sentence a partition and node: what the replica is, and what keeps it."""
+    """A sentence for each partition and replica: its role, its log, and what it waits for."""
     found = [f"{name} is down" for name, node in cluster.nodes.items() if not node.up]
     controllers = [
         name
@@ -31,15 +32,12 @@ def who_waits(cluster: SimCluster) -> tuple[str, ...]:
 
 
 def _record(state: PartitionRecord) -> str:
-    leader = f"{state.leader} leads" if state.leader else "nobody leads"
-    return (
-        f"{leader} {state.partition} in epoch {state.leader_epoch}, ISR [{' '.join(state.isr)}], "
-        f"ELR [{' '.join(state.elr)}]"
-    )
+    words = leadership(state.leader, state.leader_epoch, state.isr, state.elr)
+    return f"{state.partition}: {words}"
 
 
 def _replica(r: Replica) -> str:
-    said = f"{r.role} of {r.partition} in epoch {r.leader_epoch}, log to {r.leo}, HW {r.hw}"
+    said = f"{r.role} of {r.partition} in epoch {r.leader_epoch}, {log_ends(r.leo, r.hw)}"
     if r.role == "leader":
         behind = [name for name in r.maximal_isr if name in r.peers and r.peers[name].leo < r.leo]
         silent = [n for n in r.maximal_isr if n not in r.peers and n != r.leader]

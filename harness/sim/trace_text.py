@@ -1,17 +1,18 @@
-"""A simulated run as a list of steps in words: faults, what brokers did, how operations ended.
+"""A simulated run as a list of steps in words: faults, actions of nodes, failed operations.
 
-Every line is one moment: seconds since the storm began, who, what. High watermarks of followers,
-appends of followers and operations that went well are left out, for they only repeat.
+A line is one moment: seconds since the storm began, the subject, what it did. High watermarks and
+appends of followers and successful operations are left out: they only repeat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
 from harness.formats.history import Op, show_value
 from harness.sim.run import SimResult
 from node.formats import trace
+from node.formats.event_text import action, parse
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
@@ -34,70 +35,12 @@ def steps(result: SimResult) -> Iterator[str]:
 
 
 def _event(event: TraceEvent) -> str:
-    if event.get("partition") == METADATA_PARTITION:
+    partition = event.get("partition", "")
+    repeats = event["event"] in (trace.APPEND, trace.HW) and event["role"] != "leader"
+    if partition == METADATA_PARTITION or event["event"] == trace.VOTE or repeats:
         return ""
-    tell = _WORDS.get(event["event"])
-    return "" if tell is None else tell(event)
-
-
-def _role(e: TraceEvent) -> str:
-    took = "leads" if e["role"] == "leader" else f"{e['role']} of"
-    after = f" after {e['leader']}" if e["role"] == "follower" and e["leader"] else ""
-    where = f"{took} {e['partition']}{after} in epoch {e['leader_epoch']}"
-    return f"{where}: log to {e['leo']}, HW {e['hw']}"
-
-
-def _appended(e: TraceEvent) -> str:
-    if e["role"] != "leader":
-        return ""
-    return f"appends {e['partition']} [{e['base_offset']}, {e['leo']}) in epoch {e['leader_epoch']}"
-
-
-def _hw(e: TraceEvent) -> str:
-    return f"HW of {e['partition']} is {e['hw']}" if e["role"] == "leader" else ""
-
-
-def _partition(e: TraceEvent) -> str:
-    leader = f"{e['leader']} leads" if e["leader"] else "nobody leads"
-    elr = f", ELR [{' '.join(e['elr'])}]" if e["elr"] else ""
-    return (
-        f"commits: {leader} {e['partition']} in epoch {e['leader_epoch']}, "
-        f"ISR [{' '.join(e['isr'])}]{elr}{', unclean' if e['unclean'] else ''}"
-    )
-
-
-_WORDS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
-    trace.STARTED: lambda e: (
-        f"starts, process {e['incarnation']}"
-        + ("" if e["clean"] else ", something may be missing on its disk")
-    ),
-    trace.STOPPED: lambda e: "stops",
-    trace.REGISTERED: lambda e: f"is registered with broker epoch {e['broker_epoch']}",
-    trace.ROLE: _role,
-    trace.ISR: lambda e: (
-        f"ISR of {e['partition']} is [{' '.join(e['isr'])}]"
-        f", waits for [{' '.join(e['maximal_isr'])}]"
-    ),
-    trace.PROPOSED: lambda e: f"proposes ISR [{' '.join(e['isr'])}] of {e['partition']}",
-    trace.BREAK: lambda e: f"stops at a breakpoint, before the {e['before']} of '{e['at']}'",
-    trace.APPEND: _appended,
-    trace.TRUNCATED: lambda e: (
-        f"truncates {e['partition']} from {e['from_leo']} to {e['leo']} ({e['reason']})"
-    ),
-    trace.DIVERGING: lambda e: (
-        f"tells {e['follower']} that {e['partition']} diverges: epoch "
-        f"{e['epoch']} ends at {e['end_offset']}"
-    ),
-    trace.HW: _hw,
-    trace.ACK: lambda e: (
-        f"acknowledges {e['partition']} [{e['base_offset']}, {e['leo']}) to "
-        f"{e['client']}, ISR [{' '.join(e['isr'])}]"
-    ),
-    trace.REFUSED: lambda e: f"refuses {e['kind']} of {e['source']}: {e['reason']}",
-    trace.CONTROLLER: lambda e: f"controller {e['state']} in term {e['term']}",
-    trace.BROKER: lambda e: f"commits: {e['broker']} is {e['state']}",
-    trace.PARTITION: _partition,
-}
+    words = action(parse(event))
+    return f"{partition}: {words}" if partition and words else words
 
 
 def _fault(line: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ TIMES: Final = 74
 GAP: Final = 172
 SIDE: Final = 70
 CHARACTER: Final = 6.7
-LONGEST: Final = 64
+LONGEST: Final = 76
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from node.formats import trace
-from reports import wording
-from reports.run_page.events import Event
+from node.formats.event_text import EXIT, Event, action, message
 
 Tone = Literal["data", "client", "control", "own", "bad", "fault", "lost"]
 
@@ -18,8 +17,8 @@ class Row:
     """One row of the diagram, as it took effect at `t_us`.
 
     An arrow from `sender` to `receiver`; without a receiver a remark at `sender`; without both a
-    fault, across all lifelines. `down` and `up` name a node whose lifeline ends or begins here.
-    `raw` is the file and line it comes from.
+    fault, across all lifelines. `appends`: a leader appends here. `down` and `up` name a node whose
+    lifeline ends or begins here. `raw` is the file and line it comes from.
     """
 
     t_us: int
@@ -29,6 +28,7 @@ class Row:
     tone: Tone
     raw: str = ""
     breaks: bool = False
+    appends: bool = False
     down: str = ""
     up: str = ""
 
@@ -57,32 +57,33 @@ class Known:
 
 
 def rows(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    """The rows that an event is told with; none for what does not concern the place."""
-    tell = _TELL.get(e.event)
-    if tell is not None:
-        yield from tell(known, e, raw)
+    """The rows of an event; none where it does not concern the place."""
+    draw = _DRAW.get(e.event)
+    if draw is not None:
+        yield from draw(known, e, raw)
 
 
-def span(base: int, end: int) -> str:
-    """Offsets base .. end-1, short."""
-    return f"{base}" if end - base == 1 else f"{base}–{end - 1}"
+def _remark(e: Event, raw: str, tone: Tone = "own", **more: Any) -> Row:
+    return Row(e.t_us, e.node, "", action(e), tone, raw, **more)
+
+
+def _arrow(e: Event, raw: str, sender: str, receiver: str, tone: Tone) -> Row:
+    return Row(e.t_us, sender, receiver, message(e), tone, raw)
 
 
 def _append(known: Known, e: Event, raw: str) -> Iterator[Row]:
     if not known.concerns(e.base_offset, e.leo):
         return
-    what = f"{span(e.base_offset, e.leo)} of epoch {e.leader_epoch}"
     if e.role == "leader":
         known.leader = e.node
-        yield Row(e.t_us, e.node, "", f"appends {what}", "own", raw)
+        yield _remark(e, raw, appends=True)
     else:
-        yield Row(e.t_us, known.source(e.node), e.node, f"fetched: {what}", "data", raw)
+        yield _arrow(e, raw, known.source(e.node), e.node, "data")
 
 
 def _ack(known: Known, e: Event, raw: str) -> Iterator[Row]:
     if known.concerns(e.base_offset, e.leo):
-        text = f"produced: ok, offset {span(e.base_offset, e.leo)} (ISR {' '.join(e.isr)})"
-        yield Row(e.t_us, e.node, e.client, text, "client", raw)
+        yield _arrow(e, raw, e.node, e.client, "client")
 
 
 def _hw(known: Known, e: Event, raw: str) -> Iterator[Row]:
@@ -91,11 +92,9 @@ def _hw(known: Known, e: Event, raw: str) -> Iterator[Row]:
         return
     known.passed[e.node] = passed
     if e.role == "leader":
-        yield Row(e.t_us, e.node, "", f"high watermark {e.hw}", "own", raw)
+        yield _remark(e, raw)
     else:
-        yield Row(
-            e.t_us, known.source(e.node), e.node, f"fetched: high watermark {e.hw}", "data", raw
-        )
+        yield _arrow(e, raw, known.source(e.node), e.node, "data")
 
 
 def _role(known: Known, e: Event, raw: str) -> Iterator[Row]:
@@ -103,11 +102,7 @@ def _role(known: Known, e: Event, raw: str) -> Iterator[Row]:
     known.follows[e.node] = e.leader or ""
     if e.role == "leader":
         known.leader = e.node
-        text = f"leads epoch {e.leader_epoch}: log end {e.leo}, HW {e.hw}"
-    else:
-        whom = f" of {e.leader}" if e.leader and e.leader != e.node else ""
-        text = f"{e.role}{whom}, epoch {e.leader_epoch}: log end {e.leo}, HW {e.hw}"
-    yield Row(e.t_us, e.node, "", text, "own", raw)
+    yield _remark(e, raw)
 
 
 def _truncated(known: Known, e: Event, raw: str) -> Iterator[Row]:
@@ -116,42 +111,27 @@ def _truncated(known: Known, e: Event, raw: str) -> Iterator[Row]:
     if e.hw < known.high:
         known.passed[e.node] = False
     breaks = e.leo <= known.low < e.from_leo
-    reason = e.reason.replace("-", " ").replace("_", " ")
-    text = f"cuts its log, {e.from_leo} → {e.leo} ({reason})"
-    yield Row(e.t_us, e.node, "", text, "bad" if breaks else "own", raw, breaks)
+    yield _remark(e, raw, "bad" if breaks else "own", breaks=breaks)
 
 
 def _diverging(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    text = f"fetched: diverging, epoch {e.epoch} ends at {e.end_offset}"
-    yield Row(e.t_us, e.node, e.follower, text, "data", raw)
+    yield _arrow(e, raw, e.node, e.follower, "data")
 
 
 def _partition(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    # Every voter reports a commit; the first to do so tells it.
-    if e.partition_epoch <= known.decided:
-        return
-    known.decided = e.partition_epoch
-    leader = e.leader or "nobody"
-    text = f"commits: {leader} leads epoch {e.leader_epoch}, ISR {' '.join(e.isr) or 'empty'}"
-    yield Row(e.t_us, e.node, "", text, "control", raw)
+    # Every voter records a commit; the first record is drawn.
+    if e.partition_epoch > known.decided:
+        known.decided = e.partition_epoch
+        yield _remark(e, raw, "control")
 
 
-def _proposed(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    to = known.controller
-    yield Row(e.t_us, e.node, to, f"alter: ISR {' '.join(e.isr)}", "control", raw)
-
-
-def _reported(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    yield Row(
-        e.t_us, e.node, known.controller, f"report-leader: {e.leader} is silent", "control", raw
-    )
+def _to_controller(known: Known, e: Event, raw: str) -> Iterator[Row]:
+    yield _arrow(e, raw, e.node, known.controller, "control")
 
 
 def _vote(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    if e.candidate == e.node:
-        return
-    what = "pre-vote" if e.pre else "vote"
-    yield Row(e.t_us, e.node, e.candidate, f"voted: {what} for term {e.term}", "control", raw)
+    if e.candidate != e.node:
+        yield _arrow(e, raw, e.node, e.candidate, "control")
 
 
 def _controller(known: Known, e: Event, raw: str) -> Iterator[Row]:
@@ -161,33 +141,28 @@ def _controller(known: Known, e: Event, raw: str) -> Iterator[Row]:
 
 
 def _refused(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    # A client asks again and again: once says it.
-    said = (e.node, e.source, e.reason)
-    if said in known.refused:
-        return
-    known.refused.add(said)
-    text = f"{e.kind}: refused ({e.reason})"
-    yield Row(e.t_us, e.source, e.node, text, "own", raw)
+    # A client retries: the first refusal is drawn.
+    refusal = (e.node, e.source, e.reason)
+    if refusal not in known.refused:
+        known.refused.add(refusal)
+        yield _arrow(e, raw, e.source, e.node, "own")
 
 
 def _started(known: Known, e: Event, raw: str) -> Iterator[Row]:
     if e.incarnation > 1:
-        text = f"starts again (process {e.incarnation})"
-        yield Row(e.t_us, e.node, "", text, "own", raw, up=e.node)
+        yield _remark(e, raw, up=e.node)
 
 
 def _exit(known: Known, e: Event, raw: str) -> Iterator[Row]:
     known.passed.pop(e.node, None)
-    how = f" ({wording.clip(e.reason, 30)})" if e.reason else ""
-    yield Row(e.t_us, e.node, "", f"ends{how}", "bad", raw, down=e.node)
+    yield _remark(e, raw, "bad", down=e.node)
 
 
 def _break(known: Known, e: Event, raw: str) -> Iterator[Row]:
-    yield Row(e.t_us, e.node, "", "stops at a breakpoint", "fault", raw)
+    yield _remark(e, raw, "fault")
 
 
-EXIT: Final = "exit"
-_TELL: Final[dict[str, Callable[[Known, Event, str], Iterator[Row]]]] = {
+_DRAW: Final[dict[str, Callable[[Known, Event, str], Iterator[Row]]]] = {
     trace.APPEND: _append,
     trace.ACK: _ack,
     trace.HW: _hw,
@@ -195,8 +170,8 @@ _TELL: Final[dict[str, Callable[[Known, Event, str], Iterator[Row]]]] = {
     trace.TRUNCATED: _truncated,
     trace.DIVERGING: _diverging,
     trace.PARTITION: _partition,
-    trace.PROPOSED: _proposed,
-    trace.REPORTED: _reported,
+    trace.PROPOSED: _to_controller,
+    trace.REPORTED: _to_controller,
     trace.VOTE: _vote,
     trace.CONTROLLER: _controller,
     trace.REFUSED: _refused,

@@ -16,9 +16,9 @@ import msgspec
 
 from harness.formats.history import show_value
 from node.formats import trace
+from node.formats.event_text import EXIT, Event
 from reports import wording
-from reports.messages.message_events import EXIT, Known, Row, Tone, rows
-from reports.run_page.events import Event
+from reports.messages.message_events import Known, Row, Tone, rows
 from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 
@@ -169,7 +169,7 @@ def _addressed(told: list[Row]) -> list[Row]:
     there."""
     leader, made = "", []
     for row in reversed(told):
-        if row.text.startswith("appends"):
+        if row.appends:
             leader = row.sender
         if row.text.startswith("produce:") and leader:
             row = replace(row, receiver=leader)

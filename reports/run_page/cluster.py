@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from node.formats import trace
-from reports.run_page.events import Event
+from node.formats.event_text import Event
 from reports.run_page.files import Notes, json_lines
 
 MOST_POINTS: Final = 3_000

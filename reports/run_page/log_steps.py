@@ -16,7 +16,7 @@ import msgspec
 
 from checker.formats.verdict import Verdict
 from node.formats import trace
-from reports.run_page.events import Event
+from node.formats.event_text import EXIT, Event, action
 from reports.run_page.files import Notes, json_lines
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import Focus
@@ -95,7 +95,7 @@ def _events(folder: RunFolder, focus: Focus, nodes: Sequence[str]) -> Iterator[E
                 yield e
     for ended in folder.exits:
         if ended.node in nodes:
-            yield Event(event="exit", t_us=ended.t_us, node=ended.node, reason=ended.by)
+            yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by)
 
 
 def _steps(
@@ -113,33 +113,26 @@ def _steps(
 def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | None:
     """What an event changes in the window: (what, a, b, in words), None if nothing."""
     inside = e.base_offset < focus.high and e.leo > focus.low
-    last = e.leo - 1
-    span = f"offset {last}" if e.base_offset == last else f"offsets {e.base_offset}–{last}"
+    words = f"{e.node} {action(e)}"
     if e.event == trace.APPEND and inside:
-        verb = "appends" if e.role == "leader" else "copies"
-        return "append", e.base_offset, e.leo, f"{e.node} {verb} {span} (e{e.leader_epoch})"
+        return "append", e.base_offset, e.leo, words
     if e.event == trace.ACK and inside:
-        return "ack", e.base_offset, e.leo, f"{e.node} acknowledges {span} to {e.client}"
+        return "ack", e.base_offset, e.leo, words
     if e.event == trace.TRUNCATED and e.leo < min(e.from_leo, focus.high):
         seen.hw = min(seen.hw, e.leo)
-        said = f"{e.node} cuts its log from {e.from_leo} to {e.leo} ({e.reason})"
-        return "cut", e.leo, e.hw, said
+        return "cut", e.leo, e.hw, words
     if e.event == trace.HW:
         before, seen.hw = seen.hw, e.hw
         low, high = focus.low, focus.high
         if max(low, min(high, before)) == max(low, min(high, e.hw)) and before >= 0:
             return None
-        return "hw", e.hw, e.leo, f"{e.node}: high watermark {e.hw}"
+        return "hw", e.hw, e.leo, words
     if e.event == trace.ROLE:
         seen.hw = e.hw
-        leads = e.role == "leader"
-        verb = "leads" if leads else f"is {e.role} in"
-        return "role", e.hw, int(leads), f"{e.node} {verb} epoch {e.leader_epoch} (log end {e.leo})"
+        return "role", e.hw, int(e.role == "leader"), words
     if e.event == trace.STARTED:
-        return "up", -1, -1, f"{e.node} starts (process {e.incarnation})"
-    if e.event == "exit":
-        return "down", -1, -1, f"{e.node} ends" + (f" ({e.reason})" if e.reason else "")
-    return None
+        return "up", -1, -1, words
+    return ("down", -1, -1, words) if e.event == EXIT else None
 
 
 def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:

@@ -83,7 +83,7 @@ def test_the_slider_goes_by_keys_and_buttons(invalid: Page) -> None:
     steps = int(invalid.run("document.querySelector('.replay input').max"))
     broke = at()
     assert 0 < broke < steps
-    assert "n3 leads epoch 2" in invalid.text(".replay .said")
+    assert "n3 becomes leader of epoch 2" in invalid.text(".replay .said")
     invalid.run("document.querySelector('.replay input').focus()")
     invalid.press("ArrowRight")
     assert at() == broke + 1

@@ -1,4 +1,4 @@
-"""Stories: what a run's trace says about one offset, in sentences."""
+"""Timelines: what a run's trace says about one offset, in sentences."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import Anomaly, Witness
 from checker.output.timeline import AFTERWARDS, MAX_SENTENCES, read_of, tell
+from node.formats.event_text import parse
 from node.formats.trace import event
 
 Line = dict[str, Any]
@@ -57,7 +58,7 @@ class Tape:
         self, offset: int, until_us: int | None = None, read_us: int | None = None
     ) -> list[str]:
         found = tell(
-            reversed(self.events),
+            map(parse, reversed(self.events)),
             self.faults,
             partition=P,
             offset=offset,
@@ -100,18 +101,18 @@ def kip_101_scenario_1() -> Tape:
 
 def test_kip_101s_first_scenario_is_told_to_the_letter() -> None:
     assert kip_101_scenario_1().told(offset=1) == [
-        "n1 leads epoch 1 and appends offset 1.",
+        "n1 appends offset 1 as leader of epoch 1.",
         "n2 copies offset 1 of epoch 1 from its leader.",
-        "n1 raises its high watermark to 2: offset 1 is committed.",
-        "n1 acknowledges offset 1 to c1 (acks=all), in sync: n1 and n2; its high watermark is 2.",
+        "n1 moves its high watermark to 2: offset 1 is committed.",
+        "n1 acknowledges offset 1 to c1 (acks=all), ISR [n1, n2], high watermark 2.",
         "Fault: kill n2.",
         "n2 starts again (process 2).",
-        "! n2 cuts its log from 2 to 1, to its own high watermark: "
-        "offset 1 is gone there, it is still on n1.",
+        "! n2 truncates its log from 2 to 1, to its own high watermark. "
+        "Offset 1 is removed from n2 and is still on n1.",
         "Fault: kill n1.",
-        "The controller decides: n2 leads in epoch 2, in sync: n2.",
-        "! n2 becomes leader of epoch 2, without offset 1 (log end 1, high watermark 1).",
-        "! n2 leads epoch 2 and appends offset 1 where another record was acknowledged.",
+        "The controller commits: n2 leads epoch 2, ISR [n2].",
+        "! n2 becomes leader of epoch 2 (log end 1, high watermark 1), without offset 1.",
+        "! n2 appends offset 1 as leader of epoch 2, where another record was acknowledged.",
     ]
 
 
@@ -124,7 +125,7 @@ def test_a_zombie_leader_is_named() -> None:
     t.role("n2", "leader", "n2", 2, leo=5, hw=5)
     t.append("n1", 1, 5, 6, role="leader")
     assert t.told(offset=5) == [
-        "n1 leads epoch 1 and appends offset 5, although n2 leads epoch 2 already."
+        "n1 appends offset 5 as leader of epoch 1, although n2 already leads epoch 2."
     ]
 
 
@@ -145,7 +146,7 @@ def test_a_long_story_keeps_what_broke_something() -> None:
     t("n1", "truncated", from_leo=2, leo=1, hw=1, reason="out-of-range", hash="")
     told = t.told(offset=1)
     assert len(told) == MAX_SENTENCES
-    assert told[-1].startswith("! n1 cuts its log from 2 to 1, to the leader's log end")
+    assert told[-1].startswith("! n1 truncates its log from 2 to 1, to its leader's log end")
 
 
 def test_the_healing_of_everything_is_named() -> None:
@@ -174,10 +175,10 @@ def read_and_never_acknowledged() -> Tape:
 def test_what_was_read_is_owed_from_its_commit_on() -> None:
     t = read_and_never_acknowledged()
     broke = [s for s in t.told(offset=1, read_us=3500) if s.startswith("! ")]
-    assert [s.split(",")[0] for s in broke] == [
-        "! n2 cuts its log from 2 to 1",
-        "! n2 becomes leader of epoch 2",
-        "! n2 leads epoch 2 and appends offset 1 where another record was read.",
+    assert [s.partition(", to")[0] for s in broke] == [
+        "! n2 truncates its log from 2 to 1",
+        "! n2 becomes leader of epoch 2 (log end 1, high watermark 1), without offset 1.",
+        "! n2 appends offset 1 as leader of epoch 2, where another record was read.",
     ]
     # Its answer may come to the client after the cut.
     assert [s for s in t.told(offset=1, read_us=9500) if s.startswith("! ")] == broke
@@ -188,9 +189,9 @@ def test_what_was_read_above_the_high_watermark_is_owed_once_it_was_read() -> No
     t = read_and_never_acknowledged()
     del t.events[2]
     assert [s[:7] for s in t.told(offset=1, read_us=2500) if s.startswith("! ")] == [
-        "! n2 cu",
+        "! n2 tr",
         "! n2 be",
-        "! n2 le",
+        "! n2 ap",
     ]
     assert not [s for s in t.told(offset=1, read_us=9500) if s.startswith("! ")]
 
@@ -203,7 +204,7 @@ def test_a_stale_record_may_be_cut_where_a_later_one_was_acknowledged() -> None:
     t("n1", "truncated", from_leo=2, leo=1, hw=1, reason="offset-for-leader-epoch", hash="")
     t("n2", "truncated", from_leo=2, leo=1, hw=1, reason="offset-for-leader-epoch", hash="")
     broke = [s for s in t.told(offset=1) if s.startswith("! ")]
-    assert [s[:12] for s in broke] == ["! n2 cuts it"]
+    assert [s[:14] for s in broke] == ["! n2 truncates"]
 
 
 def lying_disk(role: str, epoch: int) -> list[str]:
@@ -214,15 +215,18 @@ def lying_disk(role: str, epoch: int) -> list[str]:
     t.append("n2", 1, 1, 2)
     t("n1", "ack", base_offset=1, leo=2, acks=-1, hw=2, isr=["n1", "n2"], client="c1")
     t.role("n1", role, "n1", epoch, leo=1, hw=1)
-    found = tell(t.events, [], partition=P, offset=1)
+    found = tell(map(parse, t.events), [], partition=P, offset=1)
     return [f"{s.breaks}: {s.text}" for s in found][-1:]
 
 
 def test_a_leader_that_comes_back_without_what_was_not_on_disk_breaks_its_word() -> None:
-    text = "without offset 1 (log end 1, high watermark 1)."
-    assert lying_disk("leader", 1) == [f"came-back-without: n1 becomes leader of epoch 1, {text}"]
-    assert lying_disk("leader", 2) == [f"elected-without: n1 becomes leader of epoch 2, {text}"]
-    assert lying_disk("follower", 2) == [": n1 comes back with log end 1: offset 1 is gone there."]
+    text = "(log end 1, high watermark 1), without offset 1."
+    assert lying_disk("leader", 1) == [f"came-back-without: n1 becomes leader of epoch 1 {text}"]
+    assert lying_disk("leader", 2) == [f"elected-without: n1 becomes leader of epoch 2 {text}"]
+    assert lying_disk("follower", 2) == [
+        ": n1 follows n1 in epoch 2 (log end 1, high watermark 1): "
+        "offset 1 is no longer in its log."
+    ]
 
 
 def test_only_a_record_that_vanished_is_owed_for_being_read() -> None:

@@ -117,5 +117,5 @@ def test_where_logs_differ_the_story_is_that_of_the_first_offset_at_which_they_d
     schedule = ready_made.load("kip-279-scenario-1")
     told = explain.explain(schedule)
     assert told.property == "committed-prefix-agreement"
-    appends = [s for s in told.sentences if s.kind == "append" and " leads epoch " in s.text]
+    appends = [s for s in told.sentences if s.kind == "append" and " as leader of " in s.text]
     assert len({s.node for s in appends}) == 2, "two leaders, two records at one offset"

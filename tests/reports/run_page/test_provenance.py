@@ -9,12 +9,12 @@ import pytest
 
 import reports
 from nemesis.formats import schedule as s
+from node.formats.event_text import Event
 from reports.charts import still_plots, svg
 from reports.messages import messages
 from reports.messages.message_events import Known, Row, rows
 from reports.run_page import citations, curve_data, model, provenance
 from reports.run_page.curves import sections
-from reports.run_page.events import Event
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
 from tests.support import report_kinds as kinds
@@ -52,7 +52,7 @@ class TestTellers:
         copied = Event("append", node="n2", role="follower", base_offset=5, leo=6, leader_epoch=1)
         row = told(*self.led, copied)[-1]
         assert (row.sender, row.receiver, row.tone) == ("n1", "n2", "data")
-        assert row.text == "fetched: 5 of epoch 1"
+        assert row.text == "fetch-response: offset 5 of epoch 1"
 
     def test_other_offsets_are_not_told(self) -> None:
         other = Event("append", node="n2", role="follower", base_offset=6, leo=9, leader_epoch=1)
@@ -60,13 +60,15 @@ class TestTellers:
 
     def test_a_watermark_is_told_when_it_passes_and_again_when_it_falls(self) -> None:
         moves = [Event("hw", node="n1", role="leader", hw=hw) for hw in (5, 6, 7, 8)]
-        assert [row.text for row in told(*self.led, *moves)[2:]] == ["high watermark 6"]
+        assert [row.text for row in told(*self.led, *moves)[2:]] == [
+            "moves its high watermark to 6"
+        ]
         back = Event("role", node="n2", role="follower", leader="n1", leo=6, hw=4)
         follower = [Event("hw", node="n2", role="follower", hw=hw) for hw in (6, 7)]
         said = [row.text for row in told(*self.led, follower[0], back, follower[1])]
         assert [text for text in said if "high" in text] == [
-            "fetched: high watermark 6",
-            "fetched: high watermark 7",
+            "fetch-response: high watermark 6",
+            "fetch-response: high watermark 7",
         ]
 
     def test_a_cut_through_the_place_is_what_broke_it(self) -> None:
@@ -81,7 +83,7 @@ class TestTellers:
             Event("partition", node=v, leader="n2", leader_epoch=2, partition_epoch=3, isr=("n2",))
             for v in ("v1", "v2", "v3")
         ]
-        assert [row.text for row in told(*said)] == ["commits: n2 leads epoch 2, ISR n2"]
+        assert [row.text for row in told(*said)] == ["commits: n2 leads epoch 2, ISR [n2]"]
 
     def test_a_process_that_ends_and_begins_again_breaks_its_lifeline(self) -> None:
         ended = Event("exit", node="n2", reason="kill")
@@ -97,7 +99,7 @@ class TestExchange:
         assert {"n1", "n2", "n3", "c3", "v1"} <= set(shown.lifelines)
         produced = next(row for row in shown.rows if row.text.startswith("produce:"))
         assert produced.receiver == "n2", "who appended it"
-        acked = next(row for row in shown.rows if row.text.startswith("produced: ok"))
+        acked = next(row for row in shown.rows if row.text.startswith("produce-response:"))
         assert (acked.sender, acked.receiver) == ("n2", "c3")
         assert [row.t_us for row in shown.rows] == sorted(row.t_us for row in shown.rows)
         lost = [row for row in shown.rows if row.tone == "lost"]
