@@ -21,7 +21,7 @@ import msgspec
 
 from harness.runs.progress import Progress
 from harness.search.attempt import attempt
-from harness.search.choice_source import RandomChooser
+from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim import compiled
 from harness.sim.run import many_runs, simulate
@@ -113,7 +113,7 @@ def _storm(settings: SimBench, number: int) -> _Run:
 def _experiment(settings: SimBench, number: int) -> _Run:
     """One schedule of a search."""
     rng = random.Random(f"bench/{settings.seed}/{number}")
-    outcome = attempt(draw_schedule(RandomChooser(rng), settings.protocol))
+    outcome = attempt(draw_schedule(RandomChoices(rng), settings.protocol))
     verdict = "unknown" if outcome.problem else "invalid" if outcome.failed else "valid"
     return _Run(verdict, outcome.virtual_us, outcome.events, 0)
 

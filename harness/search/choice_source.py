@@ -1,6 +1,6 @@
-"""Where the choices of a drawn schedule come from: a seeded generator, or Hypothesis.
+"""Where the choices of a drawn schedule come from: a seeded random generator, or Hypothesis.
 
-One drawing routine (`drawing.py`) serves both engines. Choices are small and independent, and the
+The generator (`harness.search.generator`) serves both. Choices are small and independent. The
 simplest value comes first everywhere, so that Hypothesis simplifies towards it.
 """
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 T = TypeVar("T")
 
 
-class Chooser(Protocol):
+class ChoiceSource(Protocol):
     """Makes one choice after another."""
 
     def integer(self, low: int, high: int) -> int:
@@ -31,8 +31,8 @@ class Chooser(Protocol):
         ...
 
 
-class RandomChooser:
-    """Chooses by a seeded generator: a plain random draw."""
+class RandomChoices:
+    """Uniform choices from a seeded generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -47,8 +47,8 @@ class RandomChooser:
         return self._rng.randrange(100) < percent
 
 
-class HypothesisChooser:
-    """Chooses by Hypothesis: it remembers what led to interesting runs and tries near them."""
+class HypothesisChoices:
+    """Choices by Hypothesis, which remembers what led to interesting runs and tries near them."""
 
     def __init__(self, data: st.DataObject) -> None:
         self._data = data

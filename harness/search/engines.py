@@ -15,7 +15,7 @@ import hypothesis
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.search.choice_source import HypothesisChooser, RandomChooser
+from harness.search.choice_source import HypothesisChoices, RandomChoices
 from harness.search.escalate import judged
 from harness.search.generator import MAX_FAULTS_DRAWN, draw_schedule
 from harness.search.shrink_passes import possible
@@ -71,7 +71,7 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
-        _judge(draw_schedule(RandomChooser(rng), subject.protocol, subject.bugs), judge, enough)
+        _judge(draw_schedule(RandomChoices(rng), subject.protocol, subject.bugs), judge, enough)
         number += 1
 
 
@@ -94,7 +94,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     corpus: list[Schedule] = []
     while not enough():
         if not corpus or rng.randrange(100) < _FRESH_PERCENT:
-            schedule = draw_schedule(RandomChooser(rng), subject.protocol, subject.bugs)
+            schedule = draw_schedule(RandomChoices(rng), subject.protocol, subject.bugs)
         else:
             schedule = mutate(rng.choice(corpus), rng)
         covered = set(_judge(schedule, judge, enough).coverage)
@@ -115,7 +115,7 @@ def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
 
 
 def _one_change(schedule: Schedule, rng: random.Random) -> Schedule:
-    subject = draw_schedule(RandomChooser(rng), schedule.cluster.protocol, schedule.cluster.bugs)
+    subject = draw_schedule(RandomChoices(rng), schedule.cluster.protocol, schedule.cluster.bugs)
     faults = list(schedule.faults)
     way = rng.randrange(5)
     if way == 0 or not faults:
@@ -161,7 +161,7 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
     def attempt(data: st.DataObject) -> None:
         if enough():
             raise _Found
-        schedule = draw_schedule(HypothesisChooser(data), subject.protocol, subject.bugs)
+        schedule = draw_schedule(HypothesisChoices(data), subject.protocol, subject.bugs)
         outcome = _judge(schedule, judge, enough)
         hypothesis.target(float(len(outcome.coverage)))
         if outcome.failed:

@@ -1,8 +1,8 @@
-"""Draws one small experiment: a cluster, a short workload, and a chain of acts. Pure.
+"""Draws one small schedule: a cluster, a short workload, and a chain of scenarios. Pure.
 
-Meant for the simulated world: about two virtual seconds and some thirty operations, so that a run
-costs a fraction of a second. Each experiment draws a mask first, so that it uses few kinds of
-acts, but those often (swarm testing, Groce and others 2012).
+The schedule is meant for the simulated world. It has about two virtual seconds and thirty
+operations, so that a run takes a fraction of a second. Each schedule first draws which scenarios
+it may use, so that it uses few kinds of them, but those often (swarm testing, Groce et al. 2012).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from harness.search.choice_source import Chooser
-from harness.search.scenario_builder import Scene
-from harness.search.scenarios import ACTS, ACTS_WITH_VOTES, Act, let_go, strike
+from harness.search.choice_source import ChoiceSource
+from harness.search.scenario_builder import ScenarioBuilder
+from harness.search.scenarios import SCENARIOS, SCENARIOS_WITH_VOTES, Scenario, fail_leader, release
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-DRAWING: Final = 13
-"""The generation of this routine: with another one the same seed gives another schedule."""
-MAX_ACTS: Final = 6
+GENERATOR_VERSION: Final = 13
+"""Under another version the same seed draws another schedule."""
+MAX_SCENARIOS: Final = 6
 MAX_FAULTS_DRAWN: Final = 14
 TIMINGS: Final = Timings(
     heartbeat_ms=80,
@@ -35,58 +35,58 @@ TIMINGS: Final = Timings(
     idle_wait_ms=60,
     leader_timeout_ms=250,
 )
-"""Every timeout about a sixth of a storm's: two virtual seconds hold many elections."""
-TEMPERS: Final = (
+"""Each timeout is about a sixth of a storm's: two virtual seconds hold many elections."""
+TIMING_PROFILES: Final = (
     TIMINGS,
-    # Whoever lags keeps its place: an election finds it in the in-sync set.
+    # A lagging follower stays in the in-sync set until the next election.
     replace(TIMINGS, lag_ms=2000),
-    # Leaders change before anybody is found to lag.
+    # Leaders change before a follower is found to lag.
     replace(TIMINGS, heartbeat_ms=50, session_ms=110, lag_ms=1000, leader_timeout_ms=120),
-    # The in-sync set changes before anybody is found to be dead.
+    # The in-sync set changes before a broker is found to be dead.
     replace(TIMINGS, session_ms=600, lag_ms=120),
-    # Candidates stand at the same moment, and nothing is soon written down.
+    # Candidates stand at the same time, and the high watermark is seldom written down.
     replace(TIMINGS, election_min_ms=170, election_max_ms=185, hw_checkpoint_ms=2000),
 )
 """How clusters differ in what they notice first."""
 
 
-def draw_schedule(choose: Chooser, protocol: str, bugs: tuple[str, ...] = ()) -> Schedule:
-    """One experiment on `protocol`, with the bugs `bugs` turned on."""
+def draw_schedule(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...] = ()) -> Schedule:
+    """One schedule for `protocol`, with the bugs `bugs` turned on."""
     cluster = _cluster(choose, protocol, bugs)
     seed = choose.integer(0, 1 << 16)
-    scene = Scene(
+    builder = ScenarioBuilder(
         choose=choose,
         cluster=cluster,
         partition=choose.pick(cluster.partition_names()),
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
     )
-    acts = _mask(choose, votes=scene.votes)
-    for number in range(MAX_ACTS):
-        if len(scene.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):
+    scenarios = _enabled(choose, votes=builder.votes)
+    for number in range(MAX_SCENARIOS):
+        if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):
             break
-        choose.pick(acts)(scene)
-        if scene.held and choose.chance(40):
-            let_go(scene)
+        choose.pick(scenarios)(builder)
+        if builder.held and choose.chance(40):
+            release(builder)
     workload = Workload(
         seed=seed,
         clients=choose.pick((2, 1, 3)),
-        # Whoever reads at once sees what is committed and not acknowledged to anybody.
+        # A consumer that reads at once sees records that are committed and not acknowledged.
         consumers=choose.pick((1, 1, 1, 2, 0)),
         rate=choose.pick((20.0, 40.0, 10.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
         acks=-1 if choose.chance(92) else 1,
         timeout_ms=choose.pick((200, 100, 600)),
-        duration_ms=min(2000, scene.now_ms + choose.pick((300, 500, 800))),
+        duration_ms=min(2000, builder.now_ms + choose.pick((300, 500, 800))),
     )
-    faults = tuple(scene.faults[:MAX_FAULTS_DRAWN])
+    faults = tuple(builder.faults[:MAX_FAULTS_DRAWN])
     return Schedule(cluster=cluster, workload=workload, faults=faults)
 
 
-def _cluster(choose: Chooser, protocol: str, bugs: tuple[str, ...]) -> Cluster:
+def _cluster(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...]) -> Cluster:
     brokers = choose.pick((3, 3, 3, 2, 3, 4))
     votes = protocol_of(protocol).leader_by is LeaderBy.VOTES
-    # Of two voters both are a majority: there is little to get wrong.
+    # With two voters, only both are a majority: there is little to get wrong.
     factor = min(brokers, choose.pick((3, 3, 3, 3, 3, 2) if votes else (3, 3, 3, 2)))
     if choose.chance(12 if votes else 6):
         factor = 1
@@ -105,12 +105,12 @@ def _cluster(choose: Chooser, protocol: str, bugs: tuple[str, ...]) -> Cluster:
         flush=flush,
         flush_interval_ms=choose.pick((1000, 200)),
         unclean_election=unclean,
-        timings=choose.pick(TEMPERS),
+        timings=choose.pick(TIMING_PROFILES),
     )
 
 
-def _mask(choose: Chooser, *, votes: bool) -> list[Act]:
-    """The acts this experiment uses, each in or out by a coin; a leader is struck in most."""
-    possible = ACTS_WITH_VOTES if votes else ACTS
-    chosen = [act for act, percent in possible.items() if choose.chance(percent)]
-    return chosen or [strike]
+def _enabled(choose: ChoiceSource, *, votes: bool) -> list[Scenario]:
+    """The scenarios that this schedule may use, each decided by a coin."""
+    possible = SCENARIOS_WITH_VOTES if votes else SCENARIOS
+    chosen = [scenario for scenario, percent in possible.items() if choose.chance(percent)]
+    return chosen or [fail_leader]

@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.search.attempt import Attempt, attempt
-from harness.search.choice_source import RandomChooser
+from harness.search.choice_source import RandomChoices
 from harness.search.escalate import judged
-from harness.search.generator import DRAWING, draw_schedule
+from harness.search.generator import GENERATOR_VERSION, draw_schedule
 from harness.search.rerun import anew
 from harness.search.shrink import Shrinking
 from harness.search.stabilise import JITTERS, steadiness, steady
@@ -128,7 +128,7 @@ def correct_protocols() -> list[str]:
 def drawn(exhibit: Target, seed: int, number: int) -> Schedule:
     """The `number`-th schedule of a search. All subjects share them: nothing is drawn for a bug."""
     rng = random.Random(f"museum/{seed}/{number}")
-    return draw_schedule(RandomChooser(rng), exhibit.protocol, exhibit.bugs)
+    return draw_schedule(RandomChoices(rng), exhibit.protocol, exhibit.bugs)
 
 
 def shows(exhibit: Target, schedule: Schedule) -> Attempt | None:
@@ -149,7 +149,7 @@ def shows(exhibit: Target, schedule: Schedule) -> Attempt | None:
 
 def unfinished(entry: Entry, seconds: float) -> bool:
     """Whether a search has not found its exhibit, and may go on for `seconds` in all."""
-    return not entry.found and (entry.drawing != DRAWING or entry.seconds < seconds)
+    return not entry.found and (entry.drawing != GENERATOR_VERSION or entry.seconds < seconds)
 
 
 def hunt_on(exhibit: Target, seed: int, seconds: float, before: Entry | None) -> Entry:
@@ -173,7 +173,7 @@ def hunt(
     what is drawn has changed since, it begins anew. Unshrunk, the entry's schedule is the one that
     was drawn, and nothing is known of its steadiness.
     """
-    goes_on = before is not None and before.drawing == DRAWING
+    goes_on = before is not None and before.drawing == GENERATOR_VERSION
     number, spent_s, others = (
         (before.schedules, before.seconds, before.others) if goes_on and before else (0, 0.0, 0)
     )
@@ -216,7 +216,7 @@ def _entry(exhibit: Target, seed: int, schedules: int, seconds: float, others: i
         schedules=schedules,
         seconds=round(seconds, 1),
         others=others,
-        drawing=DRAWING,
+        drawing=GENERATOR_VERSION,
     )
 
 

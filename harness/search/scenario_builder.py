@@ -1,33 +1,38 @@
-"""An experiment being drawn: what it is about, how far it has come, and when the next act is due.
+"""The state of a schedule that is being drawn: its faults, its clock, and the next triggers.
 
-The acts themselves are in `acts.py`.
+The scenarios themselves are in `harness.search.scenarios`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from harness.search.choice_source import Chooser
-from nemesis.formats.schedule import After, Cluster, Fault
+from harness.search.choice_source import ChoiceSource
+from nemesis.formats.schedule import After, Cluster, Fault, Link
+from node.formats.trace import METADATA_PARTITION
 
-LAST_MOMENT_MS: Final = 1500
-"""No act is timed later; what follows an event may come later still."""
+LATEST_MS: Final = 1500
+"""No scenario begins at a later time; faults that wait for an event may come later."""
+DIVERGING: Final = {"diverging": {"given": True}}
+"""Matches a fetch response that tells a follower to truncate its log."""
 
 When = dict[str, Any]
+"""`{"at_ms": ...}` or `{"after": ...}`: the timing fields of a fault."""
+LinkAction = Literal["drop", "delay", "duplicate", "hold"]
 
 
 @dataclass
-class Scene:
-    """An experiment being drawn.
+class ScenarioBuilder:
+    """A schedule that is being drawn.
 
-    `partition` is where things happen; `felt` are the events by which the last act is felt;
-    `held` names the rules that hold messages; `elections` counts the leaders that must have taken
-    over so far; `preferred` is the replica that is to lead when all is well; `victim` is the broker
-    that most acts on a broker strike.
+    `partition` is the partition that all scenarios are about. `triggers` are events that the last
+    scenario is expected to cause. `held` names the link rules that hold messages. `elections`
+    counts the elections expected so far. `preferred` is the replica that leads when all is well.
+    `victim` is the broker that most scenarios of this schedule affect.
     """
 
-    choose: Chooser
+    choose: ChoiceSource
     cluster: Cluster
     partition: str
     votes: bool
@@ -36,13 +41,13 @@ class Scene:
     crashes: int = 0
     preferred: str = "n1"
     victim: str = ""
-    felt: list[After] = field(default_factory=list)
+    triggers: list[After] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     @property
     def leader(self) -> str:
-        """The leader of the moment, as a target."""
+        """The current leader, as a target."""
         return f"leader:{self.partition}"
 
     @property
@@ -50,9 +55,12 @@ class Scene:
         """The brokers that hold the partition at the beginning."""
         return self.cluster.broker_names()[: self.cluster.replication_factor]
 
+    def add(self, *faults: Fault) -> None:
+        """Append faults to the schedule."""
+        self.faults += faults
+
     def broker(self, but: str = "") -> str:
-        """One broker by name, as a rule the one of before; seldom the first where it leads at
-        the beginning as a rule."""
+        """A broker by name: mostly the victim, and seldom the replica that leads at first."""
         if self.victim and self.victim != but and self.choose.chance(60):
             return self.victim
         names = self.replicas if self.choose.chance(90) else self.cluster.broker_names()
@@ -62,26 +70,30 @@ class Scene:
         self.victim = self.victim or chosen
         return chosen
 
+    # -- when
+
     def when(self, *, arming: bool = False) -> When:
-        """The moment of the next act: felt from the last one, or some time after it; what is only
-        `arming` something comes at once as often."""
+        """When the next scenario begins: at an event that the last one causes, or some time later.
+
+        A fault that only arms something (`arming`) comes at the current time half of the time.
+        """
         choose = self.choose
         if arming and choose.chance(50):
             return {"at_ms": self.now_ms}
-        if self.felt and choose.chance(60):
-            after = choose.pick(self.felt)
+        if self.triggers and choose.chance(60):
+            after = choose.pick(self.triggers)
             return later({"after": after}, choose.pick((0, 0, 0, 0, 2, 10, 30, 70, 120, 250)))
         if choose.chance(15 if self.faults else 40):
-            return {"after": self._any_moment()}
+            return {"after": self._any_event()}
         self.now_ms += choose.pick((5, 30, 80, 150, 300))
-        self.now_ms = min(self.now_ms, LAST_MOMENT_MS)
+        self.now_ms = min(self.now_ms, LATEST_MS)
         return {"at_ms": self.now_ms}
 
-    def _any_moment(self) -> After:
-        """When something is written, committed, acknowledged or cut for the n-th time."""
+    def _any_event(self) -> After:
+        """The n-th append, commit, acknowledgement or truncation."""
         choose = self.choose
         events = ["append", "hw", "ack", "append", "hw"]
-        if self.faults:  # before that nobody has a reason to
+        if self.faults:  # without a fault, no replica votes, truncates or leaves the ISR
             events += ["vote", "vote"] if self.votes else ["isr", "proposed"]
             events.append("truncated")
         event = choose.pick(events)
@@ -92,10 +104,17 @@ class Scene:
         delay_ms = choose.pick((0, 0, 1, 5, 30))
         return After(event=event, match=match, nth=choose.integer(1, most), delay_ms=delay_ms)
 
+    def when_leading(self, delay_ms: int = 0) -> When:
+        """When the winner of the last expected election leads; now, if there was no election."""
+        if not self.elections:
+            return later({"at_ms": self.now_ms}, delay_ms)
+        match = {"partition": self.partition, "role": "leader"}
+        after = After(event="role", match=match, nth=self.elections, delay_ms=delay_ms)
+        return {"after": after}
+
     def span_ms(self, *percents: int) -> int:
-        """How long, in percent of the time after which the cluster takes notice."""
+        """A duration, in percent of the timeout after which the cluster notices a failure."""
         timings = self.cluster.timings
-        # Where replicas vote, the patience of a voter is what silence is measured by.
         timeout = (
             timings.election_max_ms
             if self.votes
@@ -103,19 +122,21 @@ class Scene:
         )
         return timeout * self.choose.pick(percents) // 100
 
-    def takes(self, ms: int) -> None:
-        """So long it is, more or less, until an act is felt."""
-        self.now_ms = min(self.now_ms + min(ms, 600), LAST_MOMENT_MS)
+    def advance(self, ms: int) -> None:
+        """Move the clock on by about the time that a scenario needs to have its effect."""
+        self.now_ms = min(self.now_ms + min(ms, 600), LATEST_MS)
 
-    def feel_election(self) -> None:
-        """The act just drawn brings about another leader, as a rule."""
+    # -- what a scenario is expected to cause
+
+    def expect_election(self) -> None:
+        """The last fault usually causes an election: its events are the next triggers."""
         self.elections += 1
         timings = self.cluster.timings
-        self.takes(timings.election_max_ms if self.votes else timings.session_ms)
+        self.advance(timings.election_max_ms if self.votes else timings.session_ms)
         at, nth, choose = self.partition, self.elections, self.choose
         leads = After(event="role", match={"partition": at, "role": "leader"}, nth=nth)
         writes = {"partition": at, "leader_epoch": {"at_least": nth + 1}}
-        self.felt = [
+        self.triggers = [
             leads,
             leads,
             leads,
@@ -126,30 +147,95 @@ class Scene:
             After(event="diverging", match={"partition": at}),
         ]
 
-    def in_office(self, delay_ms: int = 0) -> When:
-        """When the leader of the last election leads; now, if there was none."""
-        if not self.elections:
-            return later({"at_ms": self.now_ms}, delay_ms)
-        match = {"partition": self.partition, "role": "leader"}
-        after = After(event="role", match=match, nth=self.elections, delay_ms=delay_ms)
-        return {"after": after}
-
-    def feel_isr(self) -> None:
-        """The act just drawn changes the in-sync set, as a rule."""
-        self.takes(self.cluster.timings.lag_ms)
+    def expect_isr_change(self) -> None:
+        """The last fault usually changes the in-sync set: its events are the next triggers."""
+        self.advance(self.cluster.timings.lag_ms)
         match, choose = {"partition": self.partition}, self.choose
-        self.felt = [
+        self.triggers = [
             After(event=event, match=match, nth=choose.integer(1, 3))
             for event in ("proposed", "partition", "isr")
         ]
         if choose.chance(30):
-            self.felt.append(
+            self.triggers.append(
                 After(event="append", match={**match, "role": "leader"}, nth=choose.integer(1, 4))
             )
 
+    # -- link rules that several scenarios use
+
+    def late_responses(self, to: str, when: When) -> Link:
+        """One or two fetch responses to a follower arrive late, or twice."""
+        choose = self.choose
+        action = choose.pick(("hold", "duplicate", "delay"))
+        return Link(
+            on="rest",
+            to=to,
+            action=action,
+            kinds=("fetch-response",),
+            match={"partition": self.partition, **(DIVERGING if choose.chance(50) else {})},
+            delay_ms=0 if action == "hold" else choose.pick((100, 200, 400)),
+            limit=choose.pick((1, 2)),
+            for_ms=self.span_ms(130, 250, 400, 600),
+            **when,
+        )
+
+    def drop_responses(self, on: str, to: str, span: int, when: When) -> Link:
+        """What a leader answers its followers is lost, or arrives much later."""
+        return Link(
+            on=on,
+            to=to,
+            action=self.choose.pick(("drop", "hold")),
+            kinds=("fetch-response", "offset-for-leader-epoch-response"),
+            match={"partition": self.partition},
+            for_ms=span,
+            **when,
+        )
+
+    def slow_controller(self, when: When, *, across_restart: bool = False) -> Link:
+        """Requests of the leader to the controller, or the answers, are late or lost.
+
+        With `across_restart` most requests arrive after a process was replaced.
+        """
+        choose = self.choose
+        asks = choose.chance(80 if across_restart else 60)
+        actions: tuple[LinkAction, ...] = ("hold", "drop", "drop", "delay", "duplicate")
+        held = across_restart and choose.chance(70)
+        action: LinkAction = "hold" if held else choose.pick(actions)
+        percents = (300, 200, 400) if across_restart else (200, 130, 300, 400, 60)
+        return Link(
+            on=self.leader if asks else "voters",
+            to="voters" if asks else self.leader,
+            action=action,
+            kinds=("alter-partition",) if asks else ("alter-partition-response", "fetch-response"),
+            delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
+            for_ms=self.span_ms(*percents),
+            **when,
+        )
+
+    def late_metadata(self, on: str, span: int, when: When, *, name: str = "") -> Link:
+        """Metadata records reach a healthy broker late or not at all.
+
+        A broker that receives none for a session is fenced. One that receives them late applies
+        each change some time after the others.
+        """
+        actions: tuple[LinkAction, ...] = ("delay", "delay", "drop", "hold")
+        action: LinkAction = "hold" if name else self.choose.pick(actions)
+        session_ms = self.cluster.timings.session_ms
+        delay_ms = self.choose.pick((session_ms * 80 // 100, session_ms * 40 // 100, 50))
+        return Link(
+            name=name,
+            on="voters",
+            to=on,
+            action=action,
+            kinds=("fetch-response",),
+            match={"partition": METADATA_PARTITION},
+            for_ms=span,
+            delay_ms=delay_ms if action == "delay" else 0,
+            **when,
+        )
+
 
 def later(when: When, delay_ms: int) -> When:
-    """So much after a moment."""
+    """`delay_ms` after a time or an event."""
     if "at_ms" in when:
         return {"at_ms": when["at_ms"] + delay_ms}
     after: After = when["after"]

@@ -1,28 +1,22 @@
-"""What may happen to a small cluster, act by act: each follows on what the last one brings about.
+"""The scenarios that a schedule is drawn from: short chains of faults in a small cluster.
 
-A replicated log breaks in windows: after a broker is back and before it has caught up, between an
-election and the first write, while one message is under way. None of that is hit by faults at
-times drawn apart. So an experiment is a short chain of acts (bounce a broker, strike the leader,
-let a follower lag, hold one kind of message, cut all power), and an act comes as a rule at an
-event by which the last one is felt: the broker has its role back, the next leader leads, the
-in-sync set has changed. Nothing here knows any particular bug.
+A replicated log breaks in short windows: after a broker is back and before it has caught up,
+between an election and the first write, while one message is under way. Faults at independent
+random times seldom hit them. So a schedule is a chain of scenarios, and each usually begins at an
+event that the last one causes: a broker has its role back, the next leader leads, the in-sync set
+has changed. The longer scenarios span several elections or changes of the in-sync set, and each of
+their steps waits for the effect of the step before. No scenario knows any particular bug.
+
+The order of random choices is fixed: a seed must draw the same schedule in every version, or
+`harness.search.generator.GENERATOR_VERSION` changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
-from harness.search.long_scenarios import (
-    churn,
-    contest,
-    relapse,
-    seesaw,
-    stands_or_votes,
-    succession,
-)
-from harness.search.rules import ACTIONS, DIVERGING, deaf, in_the_dark, late
-from harness.search.scenario_builder import Scene, When, later
+from harness.search.scenario_builder import DIVERGING, LinkAction, ScenarioBuilder, When, later
 from nemesis.formats.schedule import (
     After,
     Break,
@@ -30,6 +24,7 @@ from nemesis.formats.schedule import (
     Cut,
     ElectPreferred,
     ElectUnclean,
+    Fault,
     Isolate,
     Kill,
     Link,
@@ -41,16 +36,17 @@ from nemesis.formats.schedule import (
     Stop,
 )
 
-Act = Callable[[Scene], None]
+Scenario = Callable[[ScenarioBuilder], None]
 
-_COPYING: Final = (
+_LINK_ACTIONS: Final[tuple[LinkAction, ...]] = ("hold", "hold", "drop", "delay", "duplicate")
+_REPLICATION_KINDS: Final = (
     "fetch-response",
     "fetch-response",
     "fetch",
     "offset-for-leader-epoch-response",
     "offset-for-leader-epoch",
 )
-_VOTING: Final = (
+_VOTE_KINDS: Final = (
     "fetch-response",
     "fetch-response",
     "fetch",
@@ -58,34 +54,58 @@ _VOTING: Final = (
     "vote-response",
     "begin-epoch",
 )
-_UPWARDS: Final = ("alter-partition", "alter-partition", "heartbeat", "register", "report-leader")
-_DOWNWARDS: Final = (
+_TO_CONTROLLER: Final = (
+    "alter-partition",
+    "alter-partition",
+    "heartbeat",
+    "register",
+    "report-leader",
+)
+_FROM_CONTROLLER: Final = (
     "alter-partition-response",
     "fetch-response",
     "fetch-response",
     "heartbeat-response",
     "register-response",
 )
-_CRASH_AT: Final = ("ack", "append", "hw", "role", "isr", "truncated", "proposed")
+_RESPONSES: Final = (
+    "fetch-response",
+    "offset-for-leader-epoch-response",
+    "vote-response",
+    "begin-epoch",
+)
+_CRASH_EVENTS: Final = ("ack", "append", "hw", "role", "isr", "truncated", "proposed")
+_LEADER_FAILURES: Final = (
+    *("kill",) * 3,
+    *("isolate",) * 3,
+    *("stop",) * 3,
+    "pause",
+    "power",
+    "no-heartbeats",
+    "no-metadata",
+)
 
 
-def bounce(scene: Scene) -> None:
-    """A broker goes down and is soon back: felt when it starts, registers, has a role, cuts."""
-    choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(0, 2, 10, 30, 60, 130)
-    if scene.votes and choose.chance(40):
-        when = {"after": stands_or_votes(scene, on, choose.integer(1, 2))}
+# -- failures of one broker
+
+
+def restart(builder: ScenarioBuilder) -> None:
+    """A broker goes down and is back soon."""
+    choose, on = builder.choose, builder.broker()
+    when, span = builder.when(), builder.span_ms(0, 2, 10, 30, 60, 130)
+    if builder.votes and choose.chance(40):
+        when = {"after": _candidate_or_vote(builder, on, choose.integer(1, 2))}
     match choose.pick(("kill", "power", "power", "stop")):
         case "kill":
-            scene.faults.append(Kill(on=on, for_ms=span, **when))
+            builder.add(Kill(on=on, for_ms=span, **when))
         case "power":
             keep = choose.pick((0, None, 50))
-            scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
+            builder.add(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case _:
-            scene.faults.append(Stop(on=on, for_ms=span, **when))
+            builder.add(Stop(on=on, for_ms=span, **when))
     again: dict[str, Any] = {"node": on, "incarnation": {"at_least": 2}}
-    there = {**again, "partition": scene.partition}
-    scene.felt = [
+    there = {**again, "partition": builder.partition}
+    builder.triggers = [
         After(event="truncated", match=there),
         After(event="role", match={"role": "follower", **there}),
         After(event="role", match={"role": "follower", **there}, nth=2),
@@ -95,142 +115,169 @@ def bounce(scene: Scene) -> None:
     ]
 
 
-def strike(scene: Scene) -> None:
-    """The leader dies, freezes or is cut off, as a rule for longer than anybody waits: felt when
-    the next one leads, writes or commits."""
-    _strike(scene, scene.when())
+def fail_leader(builder: ScenarioBuilder) -> None:
+    """The leader dies, freezes or is cut off, usually for longer than its session."""
+    _fail_leader(builder, builder.when())
 
 
-def _strike(scene: Scene, when: When) -> None:
-    choose, on = scene.choose, scene.leader
-    span = scene.span_ms(130, 180, 250, 400, 800, 50)
-    way = choose.pick(
-        (
-            "kill",
-            "kill",
-            "kill",
-            "isolate",
-            "isolate",
-            "isolate",
-            "stop",
-            "stop",
-            "stop",
-            "pause",
-            "power",
-            "zombie",
-            "deaf",
-        )
-    )
-    match way:
+def _fail_leader(builder: ScenarioBuilder, when: When) -> None:
+    choose, on = builder.choose, builder.leader
+    span = builder.span_ms(130, 180, 250, 400, 800, 50)
+    match choose.pick(_LEADER_FAILURES):
         case "kill":
-            scene.faults.append(Kill(on=on, for_ms=span, **when))
+            builder.add(Kill(on=on, for_ms=span, **when))
         case "isolate":
-            scene.faults.append(Isolate(on=on, clients=choose.chance(20), for_ms=span, **when))
+            builder.add(Isolate(on=on, clients=choose.chance(20), for_ms=span, **when))
         case "pause":
-            scene.faults.append(Pause(on=on, for_ms=span, **when))
+            builder.add(Pause(on=on, for_ms=span, **when))
         case "power":
             keep = choose.pick((0, None))
-            scene.faults.append(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
+            builder.add(PowerCut(on=on, for_ms=span, keep_percent=keep, **when))
         case "stop":
-            scene.faults.append(Stop(on=on, for_ms=span, **when))
-        case "zombie":
+            builder.add(Stop(on=on, for_ms=span, **when))
+        case "no-heartbeats":
             two_way = choose.chance(50)
-            scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
+            builder.add(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
         case _:
-            scene.faults.append(Cut(on="voters", to=on, two_way=False, for_ms=span, **when))
-    scene.feel_election()
+            builder.add(Cut(on="voters", to=on, two_way=False, for_ms=span, **when))
+    builder.expect_election()
 
 
-def strand(scene: Scene) -> None:
-    """The leader writes what not all get, or nobody, and is struck a little later: the next one
-    leads with another log than some of the others."""
-    choose, when = scene.choose, scene.when()
-    span = scene.span_ms(130, 250, 400, 800)
-    match way := choose.pick(("pair", "deaf", "apart", "lonely")):
+def diverge_leader(builder: ScenarioBuilder) -> None:
+    """The leader writes what only some followers receive, or none, and fails a little later.
+
+    The next leader has another log than some of the other replicas.
+    """
+    choose, when = builder.choose, builder.when()
+    span = builder.span_ms(130, 250, 400, 800)
+    match way := choose.pick(("pair", "no-responses", "disconnected", "alone")):
         case "pair":
-            scene.faults.append(Cut(on=scene.broker(), to=scene.leader, for_ms=span, **when))
-        case "apart":
-            scene.faults.append(Cut(on=scene.broker(), to="all", for_ms=span, **when))
-        case "deaf":
-            scene.faults.append(deaf(scene, "rest", scene.broker(), span, when))
+            builder.add(Cut(on=builder.broker(), to=builder.leader, for_ms=span, **when))
+        case "disconnected":
+            builder.add(Cut(on=builder.broker(), to="all", for_ms=span, **when))
+        case "no-responses":
+            builder.add(builder.drop_responses("rest", builder.broker(), span, when))
         case _:
-            scene.faults.append(
-                Cut(on=scene.leader, to="all", for_ms=span, **when)
+            builder.add(
+                Cut(on=builder.leader, to="all", for_ms=span, **when)
                 if choose.chance(50)
-                else deaf(scene, scene.leader, "all", span, when)
+                else builder.drop_responses(builder.leader, "all", span, when)
             )
-    _strike(scene, later(when, choose.pick((30, 60, 100, 10))))
+    _fail_leader(builder, later(when, choose.pick((30, 60, 100, 10))))
     if choose.chance(35):
-        # Whoever wrote alone is told to cut when it is back.
-        to = scene.preferred if way == "lonely" and choose.chance(60) else scene.broker()
-        scene.faults.append(late(scene, to, later(when, choose.pick((0, 100, 200)))))
+        # The old leader must truncate its log when it is back.
+        alone = way == "alone" and choose.chance(60)
+        to = builder.preferred if alone else builder.broker()
+        builder.add(builder.late_responses(to, later(when, choose.pick((0, 100, 200)))))
 
 
-def lag(scene: Scene) -> None:
-    """A follower gets nothing new, or nothing through, while others go on: felt when the in-sync
-    set is to change, and when it has changed."""
-    choose, on = scene.choose, scene.broker()
-    when, span = scene.when(), scene.span_ms(130, 200, 300, 600, 1000, 60)
-    way = choose.pick(("deaf", "deaf", "mute", "pair", "pair", "brokers", "voters", "rest", "slow"))
-    match way:
-        case "deaf":
-            scene.faults.append(deaf(scene, "rest", on, span, when))
-        case "mute":
-            scene.faults.append(
-                Link(
-                    on=on,
-                    to="rest",
-                    action="drop",
-                    kinds=("fetch", "offset-for-leader-epoch"),
-                    for_ms=span,
-                    match={"partition": scene.partition},
-                    **when,
-                )
+def delay_follower(builder: ScenarioBuilder) -> None:
+    """A follower receives no records, or none of its requests arrive, while others continue."""
+    choose, on = builder.choose, builder.broker()
+    when, span = builder.when(), builder.span_ms(130, 200, 300, 600, 1000, 60)
+    ways = ("responses", "responses", "requests", "pair", "pair", "brokers", "voters", "rest")
+    match choose.pick((*ways, "pause")):
+        case "responses":
+            builder.add(builder.drop_responses("rest", on, span, when))
+        case "requests":
+            kinds = ("fetch", "offset-for-leader-epoch")
+            match = {"partition": builder.partition}
+            rule = Link(
+                on=on, to="rest", action="drop", kinds=kinds, for_ms=span, match=match, **when
             )
+            builder.add(rule)
         case "pair":
-            other = scene.broker(but=on)
-            scene.faults.append(Cut(on=on, to=other, two_way=True, for_ms=span, **when))
+            other = builder.broker(but=on)
+            builder.add(Cut(on=on, to=other, two_way=True, for_ms=span, **when))
         case "brokers":
-            scene.faults.append(Cut(on=on, to="all", two_way=True, for_ms=span, **when))
+            builder.add(Cut(on=on, to="all", two_way=True, for_ms=span, **when))
         case "voters":
             two_way = choose.chance(50)
-            scene.faults.append(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
+            builder.add(Cut(on=on, to="voters", two_way=two_way, for_ms=span, **when))
         case "rest":
-            scene.faults.append(Isolate(on=on, for_ms=span, **when))
+            builder.add(Isolate(on=on, for_ms=span, **when))
         case _:
-            scene.faults.append(Pause(on=on, for_ms=span, **when))
-    scene.feel_isr()
+            builder.add(Pause(on=on, for_ms=span, **when))
+    builder.expect_isr_change()
 
 
-def hold(scene: Scene) -> None:
-    """One kind of message is held, lost, late or doubled on some links, across what comes next."""
-    choose = scene.choose
-    one = choose.pick((scene.broker(), scene.broker(), scene.leader))
+def crash_in_turn(builder: ScenarioBuilder) -> None:
+    """A process dies inside a turn: before it has committed anything, or before it sends."""
+    choose, when = builder.choose, builder.when(arming=True)
+    on = choose.pick((builder.leader, builder.leader, builder.broker()))
+    events = (*_CRASH_EVENTS, "vote", "vote") if builder.votes else _CRASH_EVENTS
+    builder.add(
+        Break(
+            on=on,
+            event=choose.pick(events),
+            match={"partition": builder.partition},
+            nth=choose.integer(1, 4),
+            before=choose.pick(("commit", "send")),
+            **when,
+        )
+    )
+    span = builder.span_ms(0, 5, 60, 130, 300)
+    builder.crashes += 1
+    stopped: When = {"after": After(event="break", nth=builder.crashes)}
+    if choose.chance(70):
+        builder.add(Kill(on=on, for_ms=span, **stopped))
+    else:
+        keep = choose.pick((0, None))
+        builder.add(PowerCut(on=on, keep_percent=keep, for_ms=span, **stopped))
+    builder.expect_election()
+
+
+# -- failures of several brokers, and of links
+
+
+def power_loss(builder: ScenarioBuilder) -> None:
+    """Several brokers lose power or die at once, lose more or less, and return one by one."""
+    choose, when = builder.choose, builder.when()
+    kill, keep = choose.chance(30), choose.pick((0, None, 100))
+    for name in builder.cluster.broker_names():
+        if choose.chance(75):
+            span = builder.span_ms(5, 30, 60, 130, 200, 800)
+            builder.add(
+                Kill(on=name, for_ms=span, **when)
+                if kill
+                else PowerCut(on=name, keep_percent=keep, for_ms=span, **when)
+            )
+    builder.expect_election()
+
+
+def partial_partition(builder: ScenarioBuilder) -> None:
+    """Two halves that one broker connects, or a link that is cut in one direction."""
+    choose, when = builder.choose, builder.when()
+    span = builder.span_ms(80, 130, 200, 400)
+    if builder.cluster.brokers >= 3 and choose.chance(30):
+        builder.add(Bridge(on=builder.broker(), for_ms=span, **when))
+    else:
+        on, to = builder.broker(), choose.pick(("rest", "voters", "all", builder.leader))
+        builder.add(Cut(on=on, to=to, two_way=False, for_ms=span, **when))
+
+
+def disturb_messages(builder: ScenarioBuilder) -> None:
+    """Messages of one kind are held, lost, delayed or doubled on some links."""
+    choose = builder.choose
+    one = choose.pick((builder.broker(), builder.broker(), builder.leader))
     match: dict[str, Any] = {}
     if choose.chance(40):
         upwards = choose.chance(50)
         on, to = (one, "voters") if upwards else ("voters", one)
-        kind = choose.pick(_UPWARDS if upwards else _DOWNWARDS)
+        kind = choose.pick(_TO_CONTROLLER if upwards else _FROM_CONTROLLER)
         if kind in ("alter-partition", "alter-partition-response"):
-            on, to = (scene.leader, "voters") if upwards else ("voters", scene.leader)
+            on, to = (builder.leader, "voters") if upwards else ("voters", builder.leader)
     else:
-        kind = choose.pick(_VOTING if scene.votes else _COPYING)
-        answers = kind in (
-            "fetch-response",
-            "offset-for-leader-epoch-response",
-            "vote-response",
-            "begin-epoch",
-        )
-        if one == scene.leader:
-            answers = not answers
-        on, to = ("rest", one) if answers else (one, "rest")
-        match = {"partition": scene.partition}
+        kind = choose.pick(_VOTE_KINDS if builder.votes else _REPLICATION_KINDS)
+        towards = (kind in _RESPONSES) != (one == builder.leader)
+        on, to = ("rest", one) if towards else (one, "rest")
+        match = {"partition": builder.partition}
         if kind == "fetch-response" and choose.chance(40):
             match.update(DIVERGING)
-    action = choose.pick(ACTIONS)
-    late_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
-    name = f"held-{len(scene.faults)}" if action == "hold" else ""
-    scene.faults.append(
+    action = choose.pick(_LINK_ACTIONS)
+    delay_ms = choose.pick((10, 50, 100, 200, 500)) if action in ("delay", "duplicate") else 0
+    name = f"held-{len(builder.faults)}" if action == "hold" else ""
+    builder.add(
         Link(
             name=name,
             on=on,
@@ -238,154 +285,392 @@ def hold(scene: Scene) -> None:
             action=action,
             kinds=(kind,),
             match=match,
-            delay_ms=late_ms,
+            delay_ms=delay_ms,
             limit=choose.pick((None, 1, 1, 2)),
-            for_ms=scene.span_ms(60, 130, 200, 300, 500, 1000),
-            **scene.when(arming=True),
+            for_ms=builder.span_ms(60, 130, 200, 300, 500, 1000),
+            **builder.when(arming=True),
         )
     )
-    # A rule is armed ahead of time: what was felt before may still set off the next act.
+    # The rule is armed ahead of time: earlier triggers may still start the next scenario.
     if name:
-        scene.held.append(name)
+        builder.held.append(name)
 
 
-def let_go(scene: Scene) -> None:
-    """What is held arrives."""
-    scene.faults.append(Release(of=scene.held.pop(0), **scene.when()))
+def release(builder: ScenarioBuilder) -> None:
+    """The messages that the oldest rule holds are delivered."""
+    builder.add(Release(of=builder.held.pop(0), **builder.when()))
 
 
-def blackout(scene: Scene) -> None:
-    """Several brokers lose power or die at once, keep more or less, and come back in turn."""
-    choose, when = scene.choose, scene.when()
-    kill, keep = choose.chance(30), choose.pick((0, None, 100))
-    for name in scene.cluster.broker_names():
-        if choose.chance(75):
-            span = scene.span_ms(5, 30, 60, 130, 200, 800)
-            scene.faults.append(
-                Kill(on=name, for_ms=span, **when)
-                if kill
-                else PowerCut(on=name, keep_percent=keep, for_ms=span, **when)
-            )
-    scene.feel_election()
+def stale_metadata(builder: ScenarioBuilder) -> None:
+    """A healthy broker receives the cluster's metadata late or not at all."""
+    choose, on = builder.choose, builder.broker()
+    name = f"held-{len(builder.faults)}" if choose.chance(35) else ""
+    span = builder.span_ms(60, 130, 300, 600, 1000)
+    builder.add(builder.late_metadata(on, span, builder.when(arming=True), name=name))
+    if name:
+        builder.held.append(name)
 
 
-def crash(scene: Scene) -> None:
-    """A process dies inside a turn: with nothing of it written, or nothing of it sent."""
-    choose, when = scene.choose, scene.when(arming=True)
-    on = choose.pick((scene.leader, scene.leader, scene.broker()))
-    events = (*_CRASH_AT, "vote", "vote") if scene.votes else _CRASH_AT
-    scene.faults.append(
-        Break(
-            on=on,
-            event=choose.pick(events),
-            match={"partition": scene.partition},
-            nth=choose.integer(1, 4),
-            before=choose.pick(("commit", "send")),
-            **when,
-        )
-    )
-    span = scene.span_ms(0, 5, 60, 130, 300)
-    scene.crashes += 1
-    stands: When = {"after": After(event="break", nth=scene.crashes)}
-    if choose.chance(70):
-        scene.faults.append(Kill(on=on, for_ms=span, **stands))
-    else:
-        keep = choose.pick((0, None))
-        scene.faults.append(PowerCut(on=on, keep_percent=keep, for_ms=span, **stands))
-    scene.feel_election()
+# -- changes by an operator
 
 
-def split(scene: Scene) -> None:
-    """Two halves that one broker joins, or a link that is cut one way."""
-    choose, when, span = scene.choose, scene.when(), scene.span_ms(80, 130, 200, 400)
-    if scene.cluster.brokers >= 3 and choose.chance(30):
-        scene.faults.append(Bridge(on=scene.broker(), for_ms=span, **when))
-    else:
-        on, to = scene.broker(), choose.pick(("rest", "voters", "all", scene.leader))
-        scene.faults.append(Cut(on=on, to=to, two_way=False, for_ms=span, **when))
+def transfer_leadership(builder: ScenarioBuilder) -> None:
+    """Another replica becomes preferred and is elected: an election without a failure.
 
-
-def hand_over(scene: Scene) -> None:
-    """Another replica is preferred, and shall lead, while all are well: an election without any
-    failure. Several may follow each other closely; the last may bring the first leader back."""
-    choose = scene.choose
+    Several may follow each other closely; the last may bring the first leader back.
+    """
+    choose = builder.choose
     for _ in range(choose.pick((1, 2, 2))):
-        when = scene.when()
-        names = list(scene.replicas)
-        first = choose.pick([name for name in names if name != scene.preferred] or names)
-        scene.preferred = first
+        when = builder.when()
+        names = list(builder.replicas)
+        first = choose.pick([name for name in names if name != builder.preferred] or names)
+        builder.preferred = first
         order = ",".join([first, *(name for name in names if name != first)])
-        scene.faults.append(Reassign(partition=scene.partition, replicas=order, **when))
-        scene.faults.append(
-            ElectPreferred(partition=scene.partition, **later(when, choose.pick((2, 5, 20))))
+        builder.add(
+            Reassign(partition=builder.partition, replicas=order, **when),
+            ElectPreferred(partition=builder.partition, **later(when, choose.pick((2, 5, 20)))),
         )
-        scene.feel_election()
+        builder.expect_election()
 
 
-def govern(scene: Scene) -> None:
-    """An operator moves the partition, elects uncleanly, or changes what must be in sync."""
-    choose, when = scene.choose, scene.when()
-    match choose.pick(("move", "move", "swap", "unclean", "min-isr")):
+def admin_change(builder: ScenarioBuilder) -> None:
+    """The partition is moved, an unclean election is asked for, or `min.insync.replicas` set."""
+    choose, when = builder.choose, builder.when()
+    match choose.pick(("move", "move", "rotate", "unclean", "min-isr")):
         case "move":
-            names = scene.cluster.broker_names()
+            names = builder.cluster.broker_names()
             count = choose.integer(1, len(names))
             order: list[str] = []
             while len(order) < count:
                 order.append(choose.pick([name for name in names if name not in order]))
-            scene.faults.append(
-                Reassign(partition=scene.partition, replicas=",".join(order), **when)
-            )
-        case "swap":
-            scene.faults.append(Reassign(partition=scene.partition, replicas="rotate", **when))
+            builder.add(Reassign(partition=builder.partition, replicas=",".join(order), **when))
+        case "rotate":
+            builder.add(Reassign(partition=builder.partition, replicas="rotate", **when))
         case "unclean":
-            scene.faults.append(ElectUnclean(partition=scene.partition, **when))
+            builder.add(ElectUnclean(partition=builder.partition, **when))
         case _:
-            most = scene.cluster.replication_factor
-            scene.faults.append(SetMinIsr(min_isr=choose.integer(1, most), **when))
-    scene.feel_isr()
+            most = builder.cluster.replication_factor
+            builder.add(SetMinIsr(min_isr=choose.integer(1, most), **when))
+    builder.expect_isr_change()
 
 
-def forget(scene: Scene) -> None:
-    """A broker hears no news of the cluster, or late, and goes by what it knew; it is alive and
-    well."""
-    choose, on = scene.choose, scene.broker()
-    name = f"held-{len(scene.faults)}" if choose.chance(35) else ""
-    span = scene.span_ms(60, 130, 300, 600, 1000)
-    scene.faults.append(in_the_dark(scene, on, span, scene.when(arming=True), name=name))
-    if name:
-        scene.held.append(name)
+# -- several elections, or changes of the in-sync set, in a row
 
 
-ACTS: Final[dict[Act, int]] = {
-    strike: 45,
-    strand: 35,
-    lag: 30,
-    hold: 40,
-    bounce: 35,
-    hand_over: 20,
-    forget: 20,
-    blackout: 20,
-    crash: 25,
-    split: 12,
-    govern: 18,
-    relapse: 40,
-    succession: 25,
-    seesaw: 40,
-    churn: 30,
+def repeated_failover(builder: ScenarioBuilder) -> None:
+    """One leader after another fails as soon as it leads, has written, or has committed.
+
+    Each is back at about the next election.
+    """
+    choose = builder.choose
+    for _ in range(choose.pick((4, 3, 4, 3, 2))):
+        when = builder.when_leading(choose.pick((0, 0, 0, 1, 30)))
+        at, epoch = {"partition": builder.partition, "role": "leader"}, builder.elections + 1
+        if choose.chance(50):
+            match: dict[str, Any] = {**at, "leader_epoch": {"at_least": epoch}}
+            event, nth = choose.pick((("hw", 1), ("hw", 1), ("hw", 1), ("hw", 2), ("append", 1)))
+            when = {
+                "after": After(event=event, match=match, nth=nth, delay_ms=choose.pick((0, 0, 2)))
+            }
+        builder.add(_leader_gone(builder, builder.span_ms(150, 250, 250, 400, 80), when))
+        builder.expect_election()
+
+
+def _leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
+    """The current leader fails, or only its followers lose contact with it."""
+    on = builder.leader
+    match builder.choose.pick(("isolate", "isolate", "isolate", "brokers", "kill", "pause")):
+        case "isolate":
+            return Isolate(on=on, for_ms=span, **when)
+        case "brokers":
+            return Cut(on=on, to="all", for_ms=span, **when)
+        case "kill":
+            return Kill(on=on, for_ms=span, **when)
+        case _:
+            return Pause(on=on, for_ms=span, **when)
+
+
+def contended_election(builder: ScenarioBuilder) -> None:
+    """An election in which several may stand in one term, and voters restart after their vote.
+
+    Votes are late. A voter that restarts may not learn who won. Late votes may arrive when the
+    voters are back.
+    """
+    choose, when = builder.choose, builder.when()
+    slow, *others = _shuffled(builder, builder.replicas)
+    # The rule comes first: it does nothing for a broker that is down already.
+    late = _late_votes(builder, slow, when)
+    builder.add(late)
+    voters = others or [slow]
+    if len(others) > 1 and choose.chance(70):
+        builder.add(Cut(on=slow, to=others[0], for_ms=late.for_ms, **when))
+        voters = others[1:]
+    if choose.chance(65):
+        on = choose.pick((builder.leader, builder.leader, ",".join(builder.replicas)))
+        builder.add(_restarted(builder, on, choose.pick((1, 20, 50)), when))
+    else:
+        builder.add(_leader_gone(builder, builder.span_ms(150, 250), when))
+    for voter in voters[: choose.pick((1, 1, 2))]:
+        voted: When = {"after": _candidate_or_vote(builder, voter, choose.pick((1, 1, 1, 2)))}
+        builder.add(_restarted(builder, voter, choose.pick((0, 0, 5, 30)), voted))
+        if others and choose.chance(50):
+            to = others[0] if others[0] != voter else slow
+            builder.add(Cut(on=voter, to=to, for_ms=late.for_ms, **voted))
+    builder.expect_election()
+    if late.name:
+        back = {"node": voters[0], "incarnation": {"at_least": 2}}
+        delay_ms = choose.pick((0, 5, 30))
+        registered = After(event="registered", match=back, delay_ms=delay_ms)
+        builder.add(Release(of=late.name, after=registered))
+
+
+def _shuffled(builder: ScenarioBuilder, names: Sequence[str]) -> list[str]:
+    left, order = list(names), []
+    while left:
+        order.append(left.pop(builder.choose.integer(0, len(left) - 1)))
+    return order
+
+
+def _restarted(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
+    """Down and soon up again. After a clean stop a broker may register at once; otherwise the
+    session of its last process must end first."""
+    match builder.choose.pick(("stop", "stop", "kill", "power")):
+        case "stop":
+            return Stop(on=on, for_ms=span, **when)
+        case "kill":
+            return Kill(on=on, for_ms=span, **when)
+        case _:
+            return PowerCut(on=on, for_ms=span, **when)
+
+
+def _late_votes(builder: ScenarioBuilder, slow: str, when: When) -> Link:
+    """All votes are late, or those that one candidate asks for or is given.
+
+    Usually by longer than it takes to replace a process, which waits for a session to end.
+    """
+    choose, session_ms = builder.choose, builder.cluster.timings.session_ms
+    on, to, kinds = choose.pick(
+        (
+            (slow, "rest", ("vote",)),
+            ("rest", slow, ("vote-response",)),
+            ("all", "all", ("vote", "vote-response")),
+        )
+    )
+    no_pre_votes: dict[str, Any] = {"pre": False} if on == slow and choose.chance(70) else {}
+    held = on == slow and choose.chance(60)
+    delay_ms = session_ms * choose.pick((100, 60, 150, 20)) // 100
+    return Link(
+        name=f"votes-{len(builder.faults)}" if held else "",
+        on=on,
+        to=to,
+        kinds=kinds,
+        match={"partition": builder.partition, **no_pre_votes},
+        action="hold" if held else "delay",
+        delay_ms=0 if held else delay_ms,
+        jitter_ms=delay_ms // 2 * (not held and choose.chance(30)),
+        for_ms=builder.span_ms(400, 250, 600),
+        **when,
+    )
+
+
+def _candidate_or_vote(builder: ScenarioBuilder, node: str, nth: int) -> After:
+    """When a replica becomes a candidate, or votes."""
+    match: dict[str, Any] = {"node": node, "partition": builder.partition}
+    if builder.choose.chance(35):
+        return After(event="role", match={**match, "role": "candidate"}, nth=nth)
+    return After(event="vote", match={**match, "pre": False}, nth=nth)
+
+
+def alternate_leaders(builder: ScenarioBuilder) -> None:
+    """The leadership moves to and fro between two replicas that hardly receive each other's
+    messages.
+
+    An operator, or a balancer, moves it. Messages between the two are lost, late, or doubled. The
+    links may be mended at a change of leaders. A third replica may learn of changes late.
+    """
+    choose, when = builder.choose, builder.when()
+    if len(builder.replicas) < 2:
+        return
+    one = builder.preferred
+    other = choose.pick([name for name in builder.replicas if name != one])
+    rules = _disconnected(builder, one, other, when)
+    builder.add(*rules)
+    cut = next((f.name for f in rules if isinstance(f, Cut)), "")
+    held = next((f.name for f in rules if isinstance(f, Link) and f.name), "")
+    thirds = [name for name in builder.replicas if name not in (one, other)]
+    if thirds and choose.chance(50):
+        span = builder.span_ms(400, 250, 600, 1000)
+        builder.add(builder.late_metadata(choose.pick(thirds), span, when))
+    change, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
+    # With short pauses, nothing is written between two changes.
+    pauses = (1, 5) if choose.chance(50) else (1, 5, 30, 60, 150)
+    for _ in range(choose.pick((2, 3, 3, 4, 1))):
+        if cut and choose.chance(60):
+            # The link is mended before the leader changes: the next fetch is answered.
+            builder.add(Release(of=cut, **change))
+            cut = ""
+        asked = later(change, choose.pick((1, 5)))
+        builder.add(ElectPreferred(partition=builder.partition, first=leads, **asked))
+        builder.preferred = leads
+        builder.expect_election()
+        if cut and choose.chance(40):
+            builder.add(Release(of=cut, **builder.when_leading(choose.pick((0, 5, 30)))))
+            cut = ""
+        change, leads, last = builder.when_leading(choose.pick(pauses)), last, leads
+    if held:
+        builder.add(Release(of=held, **builder.when_leading(choose.pick((0, 1, 5, 30)))))
+
+
+def _disconnected(builder: ScenarioBuilder, one: str, other: str, when: When) -> list[Fault]:
+    """What two replicas send each other is lost for a while, or some of it is late; or both."""
+    choose, span = builder.choose, builder.span_ms(250, 130, 400, 600)
+    on, to = choose.pick(((one, other), (other, one)))
+    made: list[Fault] = []
+    way = choose.pick(("cut", "cut", "no-responses", "late"))
+    if way == "cut":
+        name = f"apart-{len(builder.faults)}"
+        made.append(Cut(name=name, on=on, to=to, for_ms=span, **when))
+    if way == "no-responses":
+        made.append(builder.drop_responses(on, to, span, when))
+    if not made or choose.chance(50):
+        made.append(_late_answers(builder, on, to, when))
+    return made
+
+
+def _late_answers(builder: ScenarioBuilder, on: str, to: str, when: When) -> Link:
+    """Answers that tell a follower where to truncate, or all of them, are late or doubled."""
+    choose = builder.choose
+    kinds, how = choose.pick(
+        (
+            (("fetch-response",), DIVERGING),
+            (("fetch-response",), DIVERGING),
+            (("offset-for-leader-epoch-response",), {}),
+            (("fetch-response", "offset-for-leader-epoch-response"), {}),
+        )
+    )
+    match: dict[str, Any] = {"partition": builder.partition}
+    action: Literal["hold", "delay", "duplicate"] = choose.pick(("hold", "delay", "duplicate"))
+    held = action == "hold"
+    return Link(
+        name=f"late-{len(builder.faults)}" if held else "",
+        on=on,
+        to=to,
+        two_way=choose.chance(50),
+        kinds=kinds,
+        match=match | how,
+        action=action,
+        delay_ms=0 if held else choose.pick((100, 50, 200, 400)),
+        limit=choose.pick((None, 1, 2)),
+        for_ms=builder.span_ms(400, 250, 600),
+        **when,
+    )
+
+
+def isr_flap(builder: ScenarioBuilder) -> None:
+    """A follower leaves the in-sync set, and fails again when the leader proposes to let it in.
+
+    The controller may learn of the proposal, or answer it, late.
+    """
+    choose, on, when = builder.choose, builder.broker(), builder.when()
+    span = _leave_isr(builder, on, when)
+    loses = builder.cluster.flush == "async"
+    way = choose.pick(
+        ("power", "power", "no-responses")
+        if loses
+        else ("no-responses", "no-responses", "disconnected", "kill")
+    )
+    if choose.chance(75):
+        # A process that died registers again only after its last session has ended.
+        restarts = way in ("power", "kill")
+        builder.add(builder.slow_controller(later(when, span), across_restart=restarts))
+    builder.advance(span)
+    asked: When = {"after": _isr_proposal(builder, on, choose.pick((0, 0, 2, 10, 50)))}
+    soon = builder.span_ms(0, 10, 60)
+    match way:
+        case "power":
+            keep = choose.pick((0, 0, None))
+            builder.add(PowerCut(on=on, for_ms=soon, keep_percent=keep, **asked))
+        case "kill":
+            builder.add(Kill(on=on, for_ms=soon, **asked))
+        case "disconnected":
+            builder.add(Cut(on=on, to="all", for_ms=builder.span_ms(300, 130), **asked))
+    if way == "no-responses" or (way != "disconnected" and choose.chance(65)):
+        builder.add(builder.drop_responses("rest", on, builder.span_ms(400, 250, 800), asked))
+    builder.expect_isr_change()
+
+
+def _leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
+    """Make a follower leave the in-sync set by the shorter timeout. Returns the duration in ms."""
+    choose, timings = builder.choose, builder.cluster.timings
+    if timings.lag_ms < timings.session_ms:
+        span = timings.lag_ms * choose.pick((180, 250, 350)) // 100
+        builder.add(builder.drop_responses("rest", on, span, when))
+    else:
+        span = timings.session_ms * choose.pick((160, 250)) // 100
+        builder.add(
+            Isolate(on=on, for_ms=span, **when)
+            if choose.chance(50)
+            else Kill(on=on, for_ms=span, **when)
+        )
+    return span
+
+
+def _isr_proposal(builder: ScenarioBuilder, on: str, delay_ms: int) -> After:
+    """When the leader proposes to let `on` in again, after all the others."""
+    isr = [*(name for name in builder.replicas if name != on), on]
+    match = {"partition": builder.partition, "isr": isr}
+    return After(event="proposed", match=match, delay_ms=delay_ms)
+
+
+def failover_while_lagging(builder: ScenarioBuilder) -> None:
+    """A follower leaves the in-sync set, then the leader fails, so that the follower meets a new
+    leader before it has caught up."""
+    choose, on, when = builder.choose, builder.broker(), builder.when()
+    out_ms = _leave_isr(builder, on, when)
+    span = builder.span_ms(400, 250, 600, 800)
+    builder.add(builder.drop_responses("rest", on, out_ms + span, when))
+    builder.advance(out_ms)
+    others = [name for name in builder.replicas if name != on]
+    event = choose.pick(("isr", "isr", "partition"))
+    match = {"partition": builder.partition, "isr": others}
+    delay_ms = choose.pick((0, 1, 1, 10, 50))
+    shrunk: When = {"after": After(event=event, match=match, delay_ms=delay_ms)}
+    gone = builder.span_ms(250, 400, 800)
+    if choose.chance(25):
+        builder.add(Stop(on=builder.leader, for_ms=gone, **shrunk))
+    else:
+        builder.add(_leader_gone(builder, gone, shrunk))
+    builder.expect_election()
+
+
+SCENARIOS: Final[dict[Scenario, int]] = {
+    fail_leader: 45,
+    diverge_leader: 35,
+    delay_follower: 30,
+    disturb_messages: 40,
+    restart: 35,
+    transfer_leadership: 20,
+    stale_metadata: 20,
+    power_loss: 20,
+    crash_in_turn: 25,
+    partial_partition: 12,
+    admin_change: 18,
+    isr_flap: 40,
+    failover_while_lagging: 25,
+    alternate_leaders: 40,
+    repeated_failover: 30,
 }
-"""Each act, and in how many percent of the experiments it is used."""
-ACTS_WITH_VOTES: Final[dict[Act, int]] = {
-    strike: 45,
-    strand: 35,
-    lag: 25,
-    hold: 35,
-    bounce: 35,
-    blackout: 25,
-    crash: 35,
-    split: 15,
-    churn: 70,
-    contest: 45,
+"""Each scenario, and in how many percent of the schedules it is used."""
+SCENARIOS_WITH_VOTES: Final[dict[Scenario, int]] = {
+    fail_leader: 45,
+    diverge_leader: 35,
+    delay_follower: 25,
+    disturb_messages: 35,
+    restart: 35,
+    power_loss: 25,
+    crash_in_turn: 35,
+    partial_partition: 15,
+    repeated_failover: 70,
+    contended_election: 45,
 }
-"""The same where replicas vote: there is no controller to ask for anything."""
-
-__all__ = ["ACTS", "ACTS_WITH_VOTES", "Act", "let_go", "strike"]
+"""The same where replicas vote: there is no controller to send requests to."""

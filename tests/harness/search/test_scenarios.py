@@ -1,4 +1,4 @@
-"""What a search draws strikes: acts that last over several elections wait for events that come."""
+"""Scenarios of several elections: their triggers wait for events that really come."""
 
 from __future__ import annotations
 
@@ -8,47 +8,51 @@ from collections import Counter
 import pytest
 
 from harness.search import generator
-from harness.search.choice_source import RandomChooser
-from harness.search.long_scenarios import churn, contest, relapse, seesaw, succession
-from harness.search.scenarios import Act
+from harness.search.choice_source import RandomChoices
+from harness.search.scenarios import (
+    Scenario,
+    alternate_leaders,
+    contended_election,
+    failover_while_lagging,
+    isr_flap,
+    repeated_failover,
+)
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Link
 
 
 @pytest.mark.parametrize(
-    ("act", "protocol"),
+    ("scenario", "protocol"),
     [
-        (churn, "quorum"),
-        (contest, "quorum"),
-        (seesaw, "kafka"),
-        (relapse, "kafka"),
-        (succession, "kip-279"),
+        (repeated_failover, "quorum"),
+        (contended_election, "quorum"),
+        (alternate_leaders, "kafka"),
+        (isr_flap, "kafka"),
+        (failover_while_lagging, "kip-279"),
     ],
 )
-def test_one_fault_of_an_act_leads_to_the_next(
-    act: Act, protocol: str, monkeypatch: pytest.MonkeyPatch
+def test_one_fault_of_a_scenario_triggers_the_next(
+    scenario: Scenario, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generator, "_mask", lambda choose, votes: [act])
-    monkeypatch.setattr(generator, "MAX_ACTS", 1)
-    struck: Counter[int] = Counter()
+    monkeypatch.setattr(generator, "_enabled", lambda choose, votes: [scenario])
+    monkeypatch.setattr(generator, "MAX_SCENARIOS", 1)
+    injected: Counter[int] = Counter()
     for number in range(6):
-        schedule = generator.draw_schedule(RandomChooser(random.Random(number)), protocol)
+        schedule = generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
         result = simulate(schedule, seed=number, stop_at="never")
         assert not result.breaches
-        struck[number] = sum(line["action"] == "inject" for line in result.faults)
-    # Not every chain is played to its end, but most go further than their first fault.
-    assert sum(count > 1 for count in struck.values()) >= 4, struck
+        injected[number] = sum(line["action"] == "inject" for line in result.faults)
+    # Not every chain runs to its end, but most go further than their first fault.
+    assert sum(count > 1 for count in injected.values()) >= 4, injected
 
 
-def test_answers_that_tell_a_follower_to_cut_are_really_held_or_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A rule whose match fits no message ever sent would go unnoticed: nothing happens by it."""
-    monkeypatch.setattr(generator, "_mask", lambda choose, votes: [seesaw])
-    monkeypatch.setattr(generator, "MAX_ACTS", 1)
+def test_rules_for_diverging_responses_affect_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that matches no message that is ever sent would go unnoticed."""
+    monkeypatch.setattr(generator, "_enabled", lambda choose, votes: [alternate_leaders])
+    monkeypatch.setattr(generator, "MAX_SCENARIOS", 1)
     met = False
     for number in range(60):
-        schedule = generator.draw_schedule(RandomChooser(random.Random(number)), "kafka")
+        schedule = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
         rules = [
             at
             for at, fault in enumerate(schedule.faults)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search.choice_source import RandomChooser
+from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.search.shrink import Shrinking, minimize_list
 from harness.search.shrink_passes import SHORTEST_MS, without_each_fault
@@ -30,7 +30,7 @@ from nemesis.formats.schedule import (
 
 
 def drawn(number: int) -> Schedule:
-    return draw_schedule(RandomChooser(random.Random(number)), "kafka")
+    return draw_schedule(RandomChoices(random.Random(number)), "kafka")
 
 
 def kills_and_drops(schedule: Schedule) -> bool:

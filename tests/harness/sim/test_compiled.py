@@ -20,7 +20,7 @@ RUNS = """
 import random
 from harness.sim import compiled
 from harness.search.attempt import attempt
-from harness.search.choice_source import RandomChooser
+from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Poll, Schedule, Send, Workload
@@ -31,7 +31,7 @@ subjects = [(name, ()) for name in REGISTRY]
 subjects += [(each.protocol, (each.name,)) for each in KNOWN_BUGS]
 for number, (protocol, bugs) in enumerate(subjects):
     rng = random.Random(f"compiled/{number}")
-    schedule = draw_schedule(RandomChooser(rng), protocol, bugs)
+    schedule = draw_schedule(RandomChoices(rng), protocol, bugs)
     result = simulate(schedule, seed=number, stop_at="visible")
     print(protocol, *bugs, result.digest, result.events, result.sentence)
     print(attempt(schedule).bucket)

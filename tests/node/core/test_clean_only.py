@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from harness.search.choice_source import RandomChooser
+from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import simulate
 from nemesis.formats.schedule import PowerCut
@@ -31,7 +31,7 @@ def test_a_leader_that_lost_its_tail_leads_on_in_its_epoch(
 
 @pytest.mark.parametrize("protocol", CLEAN_ONLY)
 def test_a_search_asks_no_more_than_is_promised(protocol: str) -> None:
-    choosers = [RandomChooser(random.Random(seed)) for seed in range(60)]
-    drawn = [draw_schedule(choose, protocol).cluster for choose in choosers]
+    sources = [RandomChoices(random.Random(seed)) for seed in range(60)]
+    drawn = [draw_schedule(choose, protocol).cluster for choose in sources]
     assert {cluster.flush for cluster in drawn} == {"sync"}
     assert not any(cluster.unclean_election for cluster in drawn)
