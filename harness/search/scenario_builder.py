@@ -165,7 +165,8 @@ class ScenarioBuilder:
     def late_responses(self, to: str, when: When) -> Link:
         """One or two fetch responses to a follower arrive late, or twice."""
         choose = self.choose
-        action = choose.pick(("hold", "duplicate", "delay"))
+        actions: tuple[LinkAction, ...] = ("hold", "duplicate", "delay")
+        action = choose.pick(actions)
         return Link(
             on="rest",
             to=to,
