@@ -334,7 +334,7 @@ def protocols() -> None:
 @app.command()
 def bugs() -> None:
     """List the historical bugs that can be switched on."""
-    from node.core.bug_catalogue import KNOWN_BUGS
+    from node.core.bugs import KNOWN_BUGS
 
     for exhibit in KNOWN_BUGS:
         print(f"{exhibit.name} ({exhibit.code}): {exhibit.summary}; seen in {exhibit.seen_in}")

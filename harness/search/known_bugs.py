@@ -27,7 +27,7 @@ from harness.search.stabilise import JITTERS, steadiness, steady
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Expectation, Schedule
 from node.core import protocol as protocols
-from node.core.bug_catalogue import KNOWN_BUGS
+from node.core.bugs import KNOWN_BUGS
 
 SHRINK_TRIES: Final = 1_000
 CHUNK: Final = 250

@@ -49,7 +49,6 @@ so would the decoder."""
 COLD: Final = (
     "node/core/__init__.py",
     "node/core/api.py",
-    "node/core/bug_catalogue.py",
     "node/core/log_dump.py",
     "node/core/image.py",
     "node/core/messages.py",

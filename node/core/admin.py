@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from node.core import election, reassignment
+from node.core import election
 from node.core.context import Jitter
 from node.core.image import NO_LEADER, Image, PartitionRecord
 from node.core.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
@@ -92,11 +92,11 @@ def _reassign(
     image: Image, state: PartitionRecord, target: tuple[str, ...], rules: election.Rules
 ) -> Decision:
     if not target:
-        why_not = reassignment.why_not_cancelled(state, rules) if state.target else ""
+        why_not = election.why_not_cancelled(state, rules) if state.target else ""
         if why_not:
             return _refused(why_not)
         return _one(
-            reassignment.cancel(state, image.is_active, rules),
+            election.cancel_reassignment(state, image.is_active, rules),
             f"{state.partition} is not being moved",
         )
     if len(set(target)) != len(target):
@@ -105,7 +105,7 @@ def _reassign(
     if unknown:
         return _refused(f"{' '.join(unknown)} never registered as a broker")
     return _one(
-        reassignment.begin(state, target, image.is_active, rules),
+        election.reassign(state, target, image.is_active, rules),
         f"{state.partition} is on {' '.join(target)}, or on its way there, already",
     )
 

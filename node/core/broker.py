@@ -19,7 +19,6 @@ from node.core import (
     isr_change,
     leader,
     partitions,
-    produce,
     protocol,
     recovery,
     truncation,
@@ -27,7 +26,7 @@ from node.core import (
 from node.core import controller as controlling
 from node.core.api import Deliver, Effects, Event, NodeConfig, Shutdown, Tick
 from node.core.context import Context, Jitter
-from node.core.image import Image, PartitionRecord, Record
+from node.core.image import Image, PartitionRecord, Record, fold
 from node.core.membership import Membership
 from node.core.messages import (
     AlterPartitionResponse,
@@ -51,8 +50,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.metadata_log import fold, trace_committed
-from node.core.not_controller import not_controller
 from node.core.protocol import Restart
 from node.core.quorum import Quorum
 from node.core.replica import NEVER, Replica, load
@@ -67,7 +64,7 @@ class Broker:
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
         self.ctx = ctx = Context(config, storage, bugs.parse(config.bugs), jitter, now_us)
-        self.protocol = bugs.spoil(protocol.protocol(config.protocol), ctx.bugs)
+        self.protocol = bugs.apply_bugs(protocol.protocol(config.protocol), ctx.bugs)
         timings = config.timings
         idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}
@@ -90,7 +87,7 @@ class Broker:
         self._flush_us = now_us if config.flush_interval_ms else NEVER
         self._begun = False
         self._stopping = False
-        self._farewell: Membership | None = None
+        self._shutdown_membership: Membership | None = None
 
     def step(self, now_us: int, event: Event) -> Effects:
         """Handle one event at `now_us` and say what the world must do."""
@@ -203,7 +200,7 @@ class Broker:
     def _produce(self, source: str, message: ProduceRequest, body: bytes | None) -> None:
         r = self._replica(message.partition)
         if r is not None:
-            produce.on_produce(self.ctx, r, source, message, body)
+            leader.on_produce(self.ctx, r, source, message, body)
         elif message.acks != 0:
             self.ctx.send(
                 source,
@@ -225,7 +222,7 @@ class Broker:
     def _to_controller(self, source: str, message: ControllerRequest) -> None:
         ctx, active = self.ctx, self.controller
         if active is None:
-            refusal = not_controller(message, self.quorum.r.leader)
+            refusal = controlling.not_controller(message, self.quorum.r.leader)
             if refusal is not None:
                 ctx.send(source, refusal)
             return
@@ -279,7 +276,7 @@ class Broker:
         self._applied = max(self._applied, metadata.hw)
         if metadata.role == "leader":
             for record in records:
-                trace_committed(self.ctx, record)
+                controlling.trace_committed(self.ctx, record)
         return records
 
     def _watch_controllership(self) -> None:
@@ -306,7 +303,7 @@ class Broker:
                 return
             self._serving = True
             changed = dict(ctx.image.partitions)
-            partitions.delete_strays(ctx, self.protocol)
+            partitions.delete_orphans(ctx, self.protocol)
         for r in partitions.apply(
             ctx, self.replicas, self.quorums, changed.values(), self.protocol
         ):
@@ -382,11 +379,11 @@ class Broker:
         leaves ISR and leadership as they are, there is nothing to say."""
         self._stopping = True
         if self.membership is not None and self.protocol.restart is not Restart.AT_ONCE:
-            self._farewell = self.membership
+            self._shutdown_membership = self.membership
             self.membership.ask_to_stop(self.ctx)
 
     def _may_stop(self) -> bool:
-        return self._farewell is None or self._farewell.may_stop
+        return self._shutdown_membership is None or self._shutdown_membership.may_stop
 
     def _shut_down(self) -> None:
         """Stop cleanly: everything flushed, nothing promised that is not on disk."""

@@ -1,23 +1,171 @@
-"""Historical bugs as bugs: each is one boolean consulted at one decision point.
+"""The known bugs: historical bugs that `--bug` brings back, each at one decision point.
 
-A correct broker has all of them off. `exhibits.py` says what each one is; a bug is named on
-the command line by its name or its code.
+A correct broker has all of them off. `KNOWN_BUGS` is the catalogue: one entry a bug, with its name,
+its code, what it changes, where it was seen and the property that it breaks. `Bugs` has one field a
+bug, for the modules that ask whether it is on. docs/protocols.md describes each bug, and lists
+those that this design cannot express.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from node.core.bug_catalogue import KNOWN_BUGS
 from node.core.protocol import Protocol, Truncation
 from node.formats.errors import UsageError
 
 
+class KnownBug(NamedTuple):
+    """One entry of the catalogue.
+
+    `protocol` is one that takes the decision which the bug changes, `breaks` the property that the
+    checker must find broken.
+    """
+
+    name: str
+    code: str
+    protocol: str
+    breaks: str
+    summary: str
+    seen_in: str
+
+
+KNOWN_BUGS: Final = (
+    # -- truncation: how a follower cuts its log
+    KnownBug("truncate-to-own-hw", "M1", "kip-279", "no-lost-acknowledged-write",
+        "a new follower cuts its log to its own high watermark", "Kafka before KIP-101 (0.11)"),
+    KnownBug("truncate-to-leader-hw", "M1b", "kip-279", "no-lost-acknowledged-write",
+        "a new follower cuts its log to its leader's high watermark",
+        "the high-water mark pattern, literally"),
+    KnownBug("never-truncate", "M1c", "kafka", "committed-prefix-agreement",
+        "a follower cuts only what lies beyond its leader's log end",
+        "nobody; the reason for all the others"),
+    KnownBug("epoch-end-without-epoch", "M2", "kafka", "committed-prefix-agreement",
+        "the leader answers where a follower's last epoch ends, but not which epoch it found",
+        "KAFKA-6361 (before KIP-279, 2.0)"),
+    KnownBug("undefined-to-own-hw", "M2b", "kafka", "committed-prefix-agreement",
+        "where the leader knows no epoch that old, a follower cuts to its own HW", "KIP-279 (2.0)"),
+    KnownBug("one-round-only", "M2c", "kafka", "committed-prefix-agreement",
+        "after one cut a follower's fetches name no epoch any more",
+        "KIP-279's assumption for clean elections"),
+    KnownBug("no-local-lookup", "M2d", "kafka", "committed-prefix-agreement",
+        "a follower cuts to the leader's offset, whatever its own log says of that epoch",
+        "KIP-595's rule, half"),
+    KnownBug("compare-offsets-only", "M2e", "kafka", "committed-prefix-agreement",
+        "a leader compares where the follower's last epoch ends, and not which epoch it found",
+        "KIP-595's rule, half"),
+    KnownBug("lazy-epoch-cache", "M3", "kip-279", "committed-prefix-agreement",
+        "a leader enters its epoch with its first record, not at its election",
+        "KAFKA-7415 (before 2.0.1)"),
+    KnownBug("keep-empty-epoch", "M14", "kafka", "liveness",
+        "a follower names an epoch in which it led and wrote nothing, and keeps it in its cache",
+        "KAFKA-10706"),
+    KnownBug("cut-inside-batch", "M15", "kip-101", "log-and-metadata",
+        "a cut inside a batch removes it all and leaves the log end at the cut, over a hole",
+        "Kafka's LocalLog.truncateTo"),
+    # -- in-sync set: which replicas count as in sync
+    KnownBug("expand-stale-process", "M4", "kafka", "no-lost-acknowledged-write",
+        "the fetch of a process before the registered one lets it into the ISR",
+        "KIP-903, KAFKA-14139"),
+    KnownBug("expand-fenced", "M4b", "kafka", "log-and-metadata",
+        "a fenced replica may enter the ISR", "KIP-841, KAFKA-13916"),
+    KnownBug("expand-at-hw", "M5", "kafka", "no-lost-acknowledged-write",
+        "a follower at the leader's own, perhaps stale, high watermark may enter the ISR",
+        "KAFKA-7128"),
+    KnownBug("expand-by-lag-only", "M5b", "kafka", "no-lost-acknowledged-write",
+        "a follower may enter the ISR because of its lag alone, complete or not", "Liftbridge"),
+    KnownBug("hw-ignores-min-isr", "M6", "kafka", "no-lost-acknowledged-write",
+        "the high watermark moves while the ISR is below MinISR", "KIP-966, KAFKA-15583"),
+    KnownBug("no-epoch-fencing", "M7", "kip-279", "no-lost-acknowledged-write",
+        "fetches and answers of another leader epoch count", "KAFKA-7395, Liftbridge #183"),
+    KnownBug("fetch-without-current-epoch", "M7b", "kafka", "no-lost-acknowledged-write",
+        "a fetch carries the last epoch of the log, but not the leader epoch it is meant for",
+        "KIP-320, its first draft"),
+    KnownBug("no-fsync-before-ack", "M8", "kafka", "no-lost-acknowledged-write",
+        "records are acknowledged from memory although flush=sync", "NATS #7564, #7567"),
+    KnownBug("unclean-as-clean", "M9", "kafka", "no-lost-acknowledged-write",
+        "a process that lost data keeps its place in ISR and ELR", "KAFKA-18635"),
+    KnownBug("no-maximal-isr", "M10", "kafka", "no-lost-acknowledged-write",
+        "the high watermark does not wait for replicas that may already be in the ISR",
+        "Kafka before KIP-497"),
+    KnownBug("rollback-on-timeout", "M10b", "kafka", "no-lost-acknowledged-write",
+        "an unanswered proposal counts as refused", "KIP-497, rejected design"),
+    KnownBug("count-diverging-fetch", "M11", "kafka", "no-lost-acknowledged-write",
+        "the offset of a fetch is noted before the test for divergence", "KAFKA-13141"),
+    KnownBug("hw-from-diverging-response", "M12", "kafka", "committed-prefix-agreement",
+        "a follower takes the high watermark of a diverging answer", "KAFKA-14704"),
+    KnownBug("keep-peer-state", "M13", "kafka", "no-lost-acknowledged-write",
+        "a leader keeps what it knew of its followers in an earlier leader epoch", "KAFKA-13790"),
+    # -- high watermark: what counts as committed, and who may read it
+    KnownBug("stale-epoch-response", "M16", "kafka", "committed-prefix-agreement",
+        "a follower takes an answer that a leader gave in an older leader epoch",
+        "Kafka before KIP-320"),
+    KnownBug("ack-on-demotion", "M17", "kafka", "no-lost-acknowledged-write",
+        "a deposed leader acknowledges what still waits for the ISR", "KAFKA-20634"),
+    KnownBug("ack-before-isr", "M18", "kafka", "no-lost-acknowledged-write",
+        "acks=all is answered after the local append, before the ISR has the batch",
+        "Redpanda #6018/#6019"),
+    KnownBug("read-beyond-hw", "M19", "kafka", "reads-below-hw",
+        "consumers are served up to the log end instead of the high watermark", "Redpanda #14794"),
+    KnownBug("commit-leader-only", "M20", "kafka", "no-lost-acknowledged-write",
+        "the high watermark is the leader's log end",
+        "replication without waiting, as Redis does it"),
+    KnownBug("accept-any-response", "M23", "kafka", "no-lost-acknowledged-write",
+        "a follower takes a late second copy of an answer",
+        "Kafka's fetcher, offset test left out"),
+    KnownBug("match-by-offset-only", "M23b", "kafka", "no-lost-acknowledged-write",
+        "a follower knows an answer by its offset alone, without the last epoch",
+        "found with this harness"),
+    KnownBug("keep-hw-at-truncation", "M26", "kafka", "log-and-metadata",
+        "truncation leaves the high watermark above the log end", "KAFKA-3978, KAFKA-16452"),
+    # -- controller: elections, reassignment and eligible leader replicas
+    KnownBug("no-partition-epoch-test", "M21", "kafka", "no-lost-acknowledged-write",
+        "the controller accepts a proposal that rests on an old state of the partition",
+        "KAFKA-12686"),
+    KnownBug("elect-any-replica", "M22", "kafka", "log-and-metadata",
+        "the controller lets the first active replica lead, even one outside ISR and ELR",
+        "Kafka unclean leader election on by default (before 0.11)"),
+    KnownBug("reassign-drops-first", "M24", "kafka", "no-lost-acknowledged-write",
+        "a move drops the old replicas at once; the new ones count as in sync, caught up or not",
+        "KIP-455, rule left out"),
+    KnownBug("keep-elr-at-min-isr", "M25", "kafka", "no-lost-acknowledged-write",
+        "the ELR is kept when the ISR is at MinISR again", "KIP-966, rule left out"),
+    # -- quorum: votes and majorities
+    KnownBug("count-old-terms", "R1", "quorum", "no-lost-acknowledged-write",
+        "a record of an earlier term commits when a majority has it, with none of this term",
+        "Raft's figure 8; LogCabin #44"),
+    KnownBug("forget-vote", "R2", "quorum", "log-and-metadata",
+        "a voter does not keep its vote over a restart", "PySyncObj"),
+    KnownBug("cut-on-every-answer", "R3", "quorum", "no-lost-acknowledged-write",
+        "a follower cuts its log to where an answer begins, late or not", "PySyncObj"),
+    KnownBug("last-index-matches", "R4", "quorum", "no-lost-acknowledged-write",
+        "a follower's log end counts before its log is compared with the leader's",
+        "the high-water mark pattern; KAFKA-13141"),
+    KnownBug("no-previous-check", "R4b", "quorum", "committed-prefix-agreement",
+        "records are appended by their index; what precedes them is not compared",
+        "the high-water mark pattern, literally"),
+    KnownBug("ack-before-commit", "R6", "quorum", "no-lost-acknowledged-write",
+        "an acknowledgement leaves before the leader's own append is on its disk", "etcd #14370"),
+    # -- Liftbridge: defects of its code
+    KnownBug("liftbridge-epoch-offset", "LB1", "liftbridge", "committed-prefix-agreement",
+        "a leader answers one too high where it learned the next leader epoch from records",
+        "Liftbridge 26.01.1, leader epoch cache"),
+    KnownBug("liftbridge-fallback", "LB2", "liftbridge", "no-lost-acknowledged-write",
+        "a follower whose LeaderEpoch offset request failed three times cuts to its own HW",
+        "Liftbridge 26.01.1, truncation of a follower"),
+    KnownBug("liftbridge-witness", "LB3", "liftbridge", "no-lost-acknowledged-write",
+        "reports about a leader outlive it and count against its successor",
+        "Liftbridge 26.01.1, leader reports"),
+    KnownBug("liftbridge-monotone", "LB4", "liftbridge", "no-lost-acknowledged-write",
+        "a follower that came back with a shorter log is counted at its old log end",
+        "Liftbridge 26.01.1, in-sync offsets"),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Bugs:
-    """Which bugs are on. One field an exhibit, in the catalogue's sections."""
+    """Which bugs are on: one field a bug, in the order of the catalogue."""
 
     # truncation
     truncate_to_own_hw: bool = False
@@ -91,10 +239,10 @@ RULES: Final[dict[str, dict[str, Any]]] = {
     "no_epoch_fencing": {"fences_by_epoch": False},
     "no_previous_check": {"truncation": Truncation.NONE, "appends_by_index": True},
 }
-"""Bugs that are another protocol's rule: what they change in a protocol. The rule is there once."""
+"""The bugs that are a rule of some protocol: the fields of `Protocol` that they replace."""
 
-NAMES: Final = tuple(exhibit.name for exhibit in KNOWN_BUGS)
-_BY_ANY_NAME: Final = {key.lower(): e.name for e in KNOWN_BUGS for key in (e.name, e.code)}
+NAMES: Final = tuple(bug.name for bug in KNOWN_BUGS)
+_BY_ANY_NAME: Final = {key.lower(): bug.name for bug in KNOWN_BUGS for key in (bug.name, bug.code)}
 
 assert {f.name.replace("_", "-") for f in fields(Bugs)} == set(NAMES)
 
@@ -103,7 +251,7 @@ def canonical(name: str) -> str:
     """The bug's one name, from its name or code. Raises UsageError if there is none."""
     found = _BY_ANY_NAME.get(name.lower())
     if found is None:
-        known = ", ".join(f"{e.name} ({e.code})" for e in KNOWN_BUGS)
+        known = ", ".join(f"{bug.name} ({bug.code})" for bug in KNOWN_BUGS)
         raise UsageError(f"unknown bug '{name}' (known: {known})")
     return found
 
@@ -114,9 +262,12 @@ def parse(names: Iterable[str]) -> Bugs:
     return Bugs(**{f.name: True for f in fields(Bugs) if f.name in wanted})
 
 
-def spoil(protocol: Protocol, bugs: Bugs) -> Protocol:
-    """The protocol with the rules of the bugs that are on in the place of its own. None of them is
-    to stop a node before it can do harm: what a bug breaks is for the checker to find."""
+def apply_bugs(protocol: Protocol, bugs: Bugs) -> Protocol:
+    """The protocol with its rules replaced by those of the bugs that are on.
+
+    With any bug on, a node does not stop when it is asked to cut below its high watermark: the
+    harm must happen, so that the checker can find it.
+    """
     for name, rules in RULES.items():
         if getattr(bugs, name):
             protocol = replace(protocol, **rules)

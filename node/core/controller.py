@@ -24,6 +24,7 @@ from node.core.image import (
     encode_records,
     epochs_from_offsets,
 )
+from node.core.leader import append
 from node.core.leader_reports import Witnesses
 from node.core.messages import (
     AdminRequest,
@@ -40,10 +41,10 @@ from node.core.messages import (
     ReplicaLogInfo,
     ReportLeader,
 )
-from node.core.produce import append
 from node.core.protocol import Detection, LeaderBy, Protocol, Restart
 from node.core.recovery import Recovery
 from node.core.replica import Replica
+from node.formats.trace import BROKER, PARTITION
 
 
 class Controller:
@@ -327,7 +328,7 @@ class Controller:
         """A follower's leader does not answer it; enough such reports depose that leader. Returns
         when the next reports expire, us."""
         state = self.image.partitions.get(report.partition)
-        if state is not None and self._witnesses.testify(ctx, state, report):
+        if state is not None and self._witnesses.count(ctx, state, report):
             change = election.leader_reported(
                 state, self.image.is_active, self._leads(), self._rules
             )
@@ -359,3 +360,50 @@ class Controller:
             else:
                 deadline = min(deadline, silent_at)
         return min(deadline, self._recovery.look(ctx, self.image))
+
+
+def trace_committed(ctx: Context, record: Record) -> None:
+    """What the controller tells about a change that has committed."""
+    if isinstance(record, BrokerRecord):
+        state = "fenced" if record.fenced else "stopping" if record.stopping else "unfenced"
+        ctx.trace(BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state)
+    elif isinstance(record, PartitionRecord):
+        ctx.trace(
+            PARTITION,
+            record.partition,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            isr=list(record.isr),
+            elr=list(record.elr),
+            last_known_elr=list(record.last_known_elr),
+            replicas=list(record.replicas),
+            unclean=record.unclean,
+            adding=list(record.adding),
+            removing=list(record.removing),
+            min_isr=record.min_isr,
+        )
+
+
+def not_controller(message: ControllerRequest, hint: str) -> AnyMessage | None:
+    """The refusal that fits the request, with a hint who to ask; None for what is no request."""
+    error = Error.NOT_CONTROLLER
+    match message:
+        case RegisterBroker():
+            return RegisterBrokerResponse(
+                corr=message.corr, incarnation=message.incarnation, error=error, leader=hint
+            )
+        case Heartbeat():
+            return HeartbeatResponse(corr=message.corr, error=error, leader=hint)
+        case AlterPartition():
+            return AlterPartitionResponse(
+                corr=message.corr,
+                partition=message.partition,
+                error=error,
+                request_epoch=message.partition_epoch,
+                leader=hint,
+            )
+        case ReplicaLogInfo():
+            return None
+        case _:
+            return AdminResponse(corr=message.corr, error=error, leader=hint)

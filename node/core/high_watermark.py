@@ -1,17 +1,60 @@
-"""When a leader raises its high watermark, and who is answered then.
+"""When a leader raises its high watermark, and which producers it answers then.
 
-The HW is monotone on one leader in one epoch. Triggers: a follower's fetch, a committed ISR
-change, a produce, and becoming leader. See docs/protocols.md.
+The arithmetic is pure: KIP-966 and KIP-497 (maximal ISR); for majorities the high-water mark
+pattern with Raft's rule for older terms. The HW of one leader in one epoch only rises. It may rise
+at a follower's fetch, a committed ISR change, a produce request, and at the election.
+
+See docs/protocols.md.
 """
 
 from __future__ import annotations
 
-from node.core.acks import acknowledge
+from collections.abc import Iterable, Mapping, Sequence
+
+from node.core.api import Mark
 from node.core.context import Context
-from node.core.isr import isr_high_watermark, majority_high_watermark
+from node.core.messages import Error, ProduceResponse
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import Replica
 from node.core.serve import serve_waiting
+from node.formats.trace import ACK
+
+
+def isr_high_watermark(
+    maximal_isr: Iterable[str], leo_of: Mapping[str, int], *, committed_isr: int, min_isr: int
+) -> int | None:
+    """What every member of the maximal ISR has, or None when the HW may not move.
+
+    A member whose log end is not known in this leader epoch (absent from `leo_of`) blocks. The
+    size test is on the committed ISR: below MinISR the controller may hold an ELR unseen here.
+    """
+    if committed_isr < min_isr:
+        return None
+    ends = []
+    for member in maximal_isr:
+        if member not in leo_of:
+            return None
+        ends.append(leo_of[member])
+    return min(ends)
+
+
+def majority_high_watermark(
+    voters: Sequence[str],
+    leo_of: Mapping[str, int],
+    *,
+    epoch_start: int,
+    half_is_enough: bool = False,
+) -> int | None:
+    """What a majority of the voters has, or None when the HW may not move.
+
+    An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of
+    older terms commit with a record of this one, never by counting alone (Raft, figure 8); an
+    `epoch_start` of -1 says that counting is enough. `half_is_enough`: the index at N/2 of the
+    *ascending* ends, which for an even number of voters half of them may lack.
+    """
+    ends = sorted((leo_of.get(v, 0) for v in voters), reverse=not half_is_enough)
+    candidate = ends[len(voters) // 2]
+    return candidate if candidate > epoch_start else None
 
 
 def advance_hw(ctx: Context, r: Replica) -> None:
@@ -47,3 +90,58 @@ def advance_hw(ctx: Context, r: Replica) -> None:
         ack = r.acks.popleft()
         acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
     serve_waiting(ctx, r, followers=False)
+
+
+def acknowledge(
+    ctx: Context, r: Replica, client: str, corr: int, base: int, end: int, *, acks: int
+) -> None:
+    ctx.trace(
+        ACK,
+        r.partition,
+        base_offset=base,
+        leo=end,
+        acks=acks,
+        hw=r.hw,
+        isr=list(r.isr),
+        client=client,
+    )
+    response = ProduceResponse(
+        corr=corr,
+        partition=r.partition,
+        appended=True,
+        base_offset=base,
+        leader_epoch=r.leader_epoch,
+        leader=r.leader,
+    )
+    # Nothing promised may be known before it is on disk, and the leader's own part counts.
+    mark = Mark.AT_ONCE if ctx.bugs.ack_before_commit else Mark.AFTER_COMMIT
+    ctx.send(client, response, mark=mark)
+
+
+def refuse_produce(
+    ctx: Context, r: Replica, to: str, corr: int, error: Error, *, appended: bool, acks: int = -1
+) -> None:
+    if acks == 0:
+        return
+    ctx.send(
+        to,
+        ProduceResponse(
+            corr=corr,
+            partition=r.partition,
+            error=error,
+            appended=appended,
+            leader_epoch=r.leader_epoch,
+            leader=r.leader,
+        ),
+    )
+
+
+def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
+    """The committed ISR fell below MinISR: waiting producers learn that nothing is certain."""
+    if r.protocol.below_min_isr is BelowMinIsr.WAIT:
+        return
+    if r.role == "leader" and len(r.isr) < r.min_isr:
+        while r.acks:
+            ack = r.acks.popleft()
+            error = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            refuse_produce(ctx, r, ack.client, ack.corr, error, appended=True)

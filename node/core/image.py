@@ -11,6 +11,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from node.core import batch as batches
+from node.core.log import Log
+
 NO_LEADER: Final = ""
 
 
@@ -63,6 +66,7 @@ Record = BrokerRecord | PartitionRecord | LeaderRecord
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
+_READ_BYTES: Final = 1 << 20
 
 
 def encode_records(records: list[Record]) -> bytes:
@@ -119,3 +123,17 @@ class Image:
     def active(self, brokers: Iterable[str]) -> list[str]:
         """Those of `brokers` that are active, in the order given."""
         return [b for b in brokers if self.is_active(b)]
+
+
+def fold(log: Log, image: Image, start: int, end: int) -> list[Record]:
+    """Apply the records of whole batches from `start` to `end` to `image`; returns them."""
+    records: list[Record] = []
+    while start < end:
+        found, after = log.read(start, max_bytes=_READ_BYTES, below=end)
+        assert found, (start, end)
+        for data in found:
+            records += decode_records(batches.view(data).payload)
+        start = after
+    for record in records:
+        image.apply(record)
+    return records

@@ -7,10 +7,8 @@ never rolled back. See docs/protocols.md; KIP-497, KIP-841, KIP-903, KIP-966.
 
 from __future__ import annotations
 
-from node.core.acks import fail_acks_below_min_isr
 from node.core.context import Context
-from node.core.high_watermark import advance_hw
-from node.core.isr import may_expand
+from node.core.high_watermark import advance_hw, fail_acks_below_min_isr
 from node.core.messages import AlterPartition, AlterPartitionResponse, Error
 from node.core.protocol import Commit, Detection
 from node.core.replica import NEVER, Peer, PendingAlter, Replica
@@ -52,6 +50,18 @@ def _complete_enough(ctx: Context, r: Replica, peer: Peer) -> bool:
         caught_up_ago_us=caught_up_ago_us,
         lag_us=ctx.lag_us,
     )
+
+
+def may_expand(
+    *, fetch_offset: int, hw: int, leso: int, caught_up_ago_us: int, lag_us: int
+) -> bool:
+    """Whether a follower's log is complete enough to enter the ISR (rules 1-3 of five).
+
+    Below the leader's epoch start offset its own HW may be stale, so HW alone does not prove
+    completeness (KAFKA-7128). That the fetch is of this leader epoch and of the registered, active
+    process are rules 4 and 5, which the caller checks.
+    """
+    return caught_up_ago_us <= lag_us and fetch_offset >= hw and fetch_offset >= leso
 
 
 def _shrink_laggards(ctx: Context, r: Replica) -> None:

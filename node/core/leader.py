@@ -7,16 +7,21 @@ trace in the leader's state (KAFKA-13141). See docs/protocols.md.
 
 from __future__ import annotations
 
+from typing import Final
+
+from node.core import batch as batches
 from node.core import isr_change
-from node.core.acks import acknowledge, answer_produce
 from node.core.context import Context
 from node.core.epochs import diverges
-from node.core.high_watermark import advance_hw
-from node.core.messages import CONSUMER, Error, FetchRequest
-from node.core.protocol import Commit
-from node.core.replica import LONG_AGO, NEVER, Peer, Replica
-from node.core.serve import answer_or_hold, refuse_traced, send_fetch
-from node.formats.trace import DIVERGING
+from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
+from node.core.messages import CONSUMER, Error, FetchRequest, ProduceRequest
+from node.core.protocol import BelowMinIsr, Commit
+from node.core.replica import LONG_AGO, NEVER, Peer, PendingAck, Replica
+from node.core.serve import answer_or_hold, refuse_traced, send_fetch, serve_waiting
+from node.formats.errors import WireError
+from node.formats.trace import APPEND, DIVERGING
+
+MAX_PENDING_ACKS: Final = 10_000
 
 
 def begin(ctx: Context, r: Replica) -> None:
@@ -43,7 +48,7 @@ def resign(ctx: Context, r: Replica) -> None:
         if r.bugs.ack_on_demotion:
             acknowledge(ctx, r, ack.client, ack.corr, ack.base_offset, ack.end, acks=-1)
             continue
-        answer_produce(ctx, r, ack.client, ack.corr, Error.LEADERSHIP_LOST, appended=True)
+        refuse_produce(ctx, r, ack.client, ack.corr, Error.LEADERSHIP_LOST, appended=True)
     for wait in (*r.follower_waits.values(), *r.consumer_waits.values()):
         refuse_traced(ctx, r, wait.source, wait.request, Error.NOT_LEADER)
     r.follower_waits.clear()
@@ -55,6 +60,58 @@ def resign(ctx: Context, r: Replica) -> None:
     r.maximal_isr = ()
     r.leso = -1
     r.next_lag_check_us = NEVER
+
+
+def on_produce(
+    ctx: Context, r: Replica, source: str, request: ProduceRequest, body: bytes | None
+) -> None:
+    """A client appends one batch. A refusal says whether anything was appended."""
+    error = _check_produce(r, request)
+    if error is Error.NONE:
+        try:
+            if batches.view(body or b"").control:
+                error = Error.CORRUPT_BATCH
+        except WireError:
+            error = Error.CORRUPT_BATCH
+    if error is not Error.NONE or body is None:
+        refuse_produce(ctx, r, source, request.corr, error, appended=False, acks=request.acks)
+        return
+    base, end = append(ctx, r, body)
+    if request.acks == 1 or (request.acks == -1 and r.bugs.ack_before_isr):
+        acknowledge(ctx, r, source, request.corr, base, end, acks=request.acks)
+    elif request.acks == -1:
+        deadline = ctx.now_us + request.timeout_ms * 1000
+        r.acks.append(PendingAck(source, request.corr, base, end, deadline))
+        r.wake_us = min(r.wake_us, deadline)
+    advance_hw(ctx, r)
+
+
+def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
+    """Append a checked batch in the current epoch; followers that wait get it at once."""
+    one = r.log.append_as_leader(body, r.leader_epoch)
+    ctx.trace(
+        APPEND,
+        r.partition,
+        base_offset=one.base_offset,
+        leo=one.end,
+        leader_epoch=one.epoch,
+        hash=r.log.chain.hex(),
+        role="leader",
+    )
+    serve_waiting(ctx, r, followers=True)
+    return one.base_offset, one.end
+
+
+def _check_produce(r: Replica, request: ProduceRequest) -> Error:
+    if r.role != "leader":
+        return Error.NOT_LEADER
+    in_sync_counts = r.protocol.commit is Commit.ISR and request.acks == -1
+    refuses = r.protocol.below_min_isr is BelowMinIsr.REFUSE
+    if in_sync_counts and refuses and len(r.isr) < r.min_isr:
+        return Error.NOT_ENOUGH_REPLICAS
+    if len(r.acks) >= MAX_PENDING_ACKS:
+        return Error.OVERLOADED
+    return Error.NONE
 
 
 def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> None:
@@ -159,7 +216,7 @@ def tick(ctx: Context, r: Replica) -> int:
     overdue = [ack for ack in r.acks if ack.deadline_us <= now]
     for ack in overdue:
         r.acks.remove(ack)
-        answer_produce(ctx, r, ack.client, ack.corr, Error.REQUEST_TIMED_OUT, appended=True)
+        refuse_produce(ctx, r, ack.client, ack.corr, Error.REQUEST_TIMED_OUT, appended=True)
     isr_change.tick(ctx, r)
     deadlines = [w.deadline_us for w in r.follower_waits.values()]
     deadlines += [w.deadline_us for w in r.consumer_waits.values()]

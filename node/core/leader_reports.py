@@ -67,7 +67,7 @@ class Witnesses:
     def __init__(self) -> None:
         self._of: dict[str, _Reports] = {}
 
-    def testify(self, ctx: Context, state: PartitionRecord, report: ReportLeader) -> bool:
+    def count(self, ctx: Context, state: PartitionRecord, report: ReportLeader) -> bool:
         """Count a report, if it is about the present leader and epochs. Returns whether the leader
         has to go: more than (ISR - 1) / 2 members of the ISR say so."""
         if (report.leader, report.leader_epoch) != (state.leader, state.leader_epoch):

@@ -21,7 +21,7 @@ from node.core.replica import NEVER
 from node.formats.trace import REGISTERED
 
 _INTACT_KEY = "intact_since"
-LONGEST_FAREWELL_US: Final = 1_500_000
+LONGEST_HANDOVER_US: Final = 1_500_000
 """A broker asked to stop waits no longer for the controller than this, nor than a session."""
 
 
@@ -93,7 +93,7 @@ class Membership:
         if ctx.broker_epoch < 0:
             self.may_stop = True
         elif self._stop_by_us == NEVER:
-            longest_us = min(ctx.config.timings.session_ms * 1000, LONGEST_FAREWELL_US)
+            longest_us = min(ctx.config.timings.session_ms * 1000, LONGEST_HANDOVER_US)
             self._stop_by_us = ctx.now_us + longest_us
             self.next_us = ctx.now_us
 

@@ -91,7 +91,7 @@ def _delete(ctx: Context, partition: str, protocol: Protocol) -> None:
     forget_hw(ctx, partition)
 
 
-def delete_strays(ctx: Context, protocol: Protocol) -> None:
+def delete_orphans(ctx: Context, protocol: Protocol) -> None:
     """Logs of partitions that moved elsewhere while this node was away."""
     for partition in ctx.storage.partitions():
         record = ctx.image.partitions.get(partition)

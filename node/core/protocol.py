@@ -87,7 +87,7 @@ class Protocol:
     `fences_by_epoch`: fetches of another leader epoch are refused, and answers to them ignored.
     `elr`: eligible leader replicas are kept while the ISR is below MinISR, and the high watermark
     stands still then; without it the last member never leaves the ISR (before KIP-966).
-    `tells_hw_at_once`: a waiting follower's fetch is answered when the high watermark moves, not
+    `sends_hw_at_once`: a waiting follower's fetch is answered when the high watermark moves, not
     only with the next data or at the end of its wait.
     `random_first_leader`: a new partition is led by any of its replicas, not by the first.
     `epochs_are_offsets`: partition epoch and leader epoch are the metadata offset of the record
@@ -115,7 +115,7 @@ class Protocol:
     restart: Restart
     fences_by_epoch: bool
     elr: bool
-    tells_hw_at_once: bool
+    sends_hw_at_once: bool
     expected: tuple[tuple[str, Expected], ...]
     detection: Detection = Detection.HEARTBEATS
     waiting: Waiting = Waiting.LONG_POLL
@@ -147,7 +147,7 @@ HIGH_WATERMARK: Final = Protocol(
     restart=Restart.AT_ONCE,
     fences_by_epoch=False,
     elr=False,
-    tells_hw_at_once=False,
+    sends_hw_at_once=False,
     expected=_violable(
         "no-lost-acknowledged-write",
         "committed-prefix-agreement",
@@ -165,7 +165,7 @@ KIP_101: Final = Protocol(
     restart=Restart.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
-    tells_hw_at_once=False,
+    sends_hw_at_once=False,
     expected=_violable("committed-prefix-agreement", "log-and-metadata", "liveness"),
     clean_only=True,
 )
@@ -178,7 +178,7 @@ KIP_279: Final = Protocol(
     restart=Restart.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
-    tells_hw_at_once=False,
+    sends_hw_at_once=False,
     expected=_ALL_HOLD,
     clean_only=True,
 )
@@ -191,7 +191,7 @@ KAFKA: Final = Protocol(
     restart=Restart.AFTER_FENCING,
     fences_by_epoch=True,
     elr=True,
-    tells_hw_at_once=False,
+    sends_hw_at_once=False,
     expected=_ALL_HOLD,
 )
 LIFTBRIDGE: Final = Protocol(
@@ -203,7 +203,7 @@ LIFTBRIDGE: Final = Protocol(
     restart=Restart.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
-    tells_hw_at_once=False,
+    sends_hw_at_once=False,
     detection=Detection.LEADER_REPORTS,
     waiting=Waiting.IDLE_WAIT,
     below_min_isr=BelowMinIsr.WAIT,
@@ -231,7 +231,7 @@ QUORUM: Final = Protocol(
     restart=Restart.AFTER_FENCING,
     fences_by_epoch=True,
     elr=False,
-    tells_hw_at_once=True,
+    sends_hw_at_once=True,
     hw_only_rises=True,
     expected=_ALL_HOLD,
 )
@@ -244,7 +244,7 @@ QUORUM_NAIVE: Final = Protocol(
     restart=Restart.AFTER_FENCING,
     fences_by_epoch=True,
     elr=False,
-    tells_hw_at_once=True,
+    sends_hw_at_once=True,
     counts_old_terms=True,
     half_is_enough=True,
     last_index_matches=True,

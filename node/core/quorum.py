@@ -19,6 +19,7 @@ from node.core import follower, leader
 from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.image import NO_LEADER, LeaderRecord, encode_records
+from node.core.leader import append
 from node.core.messages import (
     BeginQuorumEpoch,
     Error,
@@ -27,7 +28,6 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.produce import append
 from node.core.replica import NEVER, Replica
 from node.core.serve import refuse_fetch
 from node.core.wire import split_fetch_body

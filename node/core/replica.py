@@ -35,7 +35,7 @@ class Peer:
     last_fetch_us: int
     last_caught_up_us: int
     leader_leo_at_fetch: int
-    hw_told: int = -1
+    hw_sent: int = -1
 
 
 @dataclass(slots=True)

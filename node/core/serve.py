@@ -49,14 +49,14 @@ def _readable_end(r: Replica, request: FetchRequest) -> int:
 def _owes_hw(r: Replica, request: FetchRequest) -> bool:
     """Whether a follower must hear of a new high watermark without waiting for data."""
     peer = r.peers.get(request.replica)
-    return r.protocol.tells_hw_at_once and peer is not None and peer.hw_told < r.hw
+    return r.protocol.sends_hw_at_once and peer is not None and peer.hw_sent < r.hw
 
 
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
     """New data (for followers) or a new high watermark (for consumers): answer who can be."""
     if followers:
         idle.notify(ctx, r)
-    if r.follower_waits and (followers or r.protocol.tells_hw_at_once):
+    if r.follower_waits and (followers or r.protocol.sends_hw_at_once):
         waits = list(r.follower_waits.values())
         r.follower_waits.clear()
         for wait in waits:
@@ -77,7 +77,7 @@ def send_fetch(
     diverging: tuple[int, int] | None = None,
 ) -> None:
     if (peer := r.peers.get(request.replica)) is not None:
-        peer.hw_told = r.hw
+        peer.hw_sent = r.hw
     response = FetchResponse(
         corr=request.corr,
         partition=r.partition,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from node.core import batch as batches
-from node.core import bugs, follower, isr_change, leader, partitions, produce, protocol
+from node.core import bugs, follower, isr_change, leader, partitions, protocol
 from node.core.api import CoreTimings, NodeConfig
 from node.core.context import Context
 from node.core.image import BrokerRecord, PartitionRecord
@@ -202,7 +202,7 @@ class Bench:
         """A client appends one record (or `body` as it is)."""
         request = ProduceRequest(partition=PARTITION, acks=acks, corr=corr, timeout_ms=timeout_ms)
         data = batches.build(1, payload.encode()) if body is None else body
-        produce.on_produce(self.ctx, self.r, "c1", request, data)
+        leader.on_produce(self.ctx, self.r, "c1", request, data)
         return self.last(ProduceResponse)
 
     def controller_says(

@@ -24,7 +24,7 @@ from typing import Any
 from checker.formats.anomalies import KINDS
 from harness.formats.history import LogRun, Run
 from node.core import batch as batches
-from node.core.bug_catalogue import KNOWN_BUGS, KnownBug
+from node.core.bugs import KNOWN_BUGS, KnownBug
 from node.core.messages import (
     AdminRequest,
     AdminResponse,

@@ -22,8 +22,8 @@ from functools import partial
 from typing import NamedTuple
 
 from node.core import batch as batches
-from node.core import follower, idle, leader, partitions, produce, truncation
-from node.core.bugs import spoil
+from node.core import follower, idle, leader, partitions, truncation
+from node.core.bugs import apply_bugs
 from node.core.image import PartitionRecord
 from node.core.messages import (
     UNDEFINED,
@@ -60,7 +60,7 @@ class Node(Bench):
     def __init__(self, name: str, variant: Variant, disk: Disk) -> None:
         log, hw = disk
         super().__init__(name, log, switched=variant.bugs)
-        self.protocol = spoil(variant.protocol, self.ctx.bugs)
+        self.protocol = apply_bugs(variant.protocol, self.ctx.bugs)
         self.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
 
     def hears(self, record: PartitionRecord) -> None:
@@ -153,7 +153,7 @@ class Cluster:
         self._writes[corr] = base, text
         self.say(f"{name} writes {text}")
         request = ProduceRequest(partition=PARTITION, acks=-1, corr=corr, timeout_ms=60_000)
-        produce.on_produce(node.ctx, node.r, "c1", request, batches.build(count, text.encode()))
+        leader.on_produce(node.ctx, node.r, "c1", request, batches.build(count, text.encode()))
         self._collect(name)
 
     def checkpoint(self, name: str) -> None:

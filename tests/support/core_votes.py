@@ -20,7 +20,7 @@ import random
 from typing import NamedTuple
 
 from node.core import batch as batches
-from node.core import bugs, follower, produce, truncation
+from node.core import bugs, follower, leader, truncation
 from node.core.api import NodeConfig
 from node.core.context import Context
 from node.core.messages import (
@@ -68,7 +68,7 @@ class Node:
         self.disk = MemoryStorage()
         self.processes = 0
         self.bugs = bugs.parse(variant.bugs)
-        self.protocol = bugs.spoil(variant.protocol, self.bugs)
+        self.protocol = bugs.apply_bugs(variant.protocol, self.bugs)
         self.start(0)
 
     def start(self, now_us: int) -> None:
@@ -170,7 +170,7 @@ class Voters:
         """A client writes one record, acks=all."""
         node = self.nodes[name]
         request = ProduceRequest(partition=PARTITION, acks=-1, timeout_ms=60_000)
-        produce.on_produce(node.ctx, node.r, "c1", request, batches.build(1, letter.encode()))
+        leader.on_produce(node.ctx, node.r, "c1", request, batches.build(1, letter.encode()))
         self._collect(name)
 
     def crash(self, name: str) -> None:

@@ -24,7 +24,7 @@ from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Poll, Schedule, Send, Workload
-from node.core.bug_catalogue import KNOWN_BUGS
+from node.core.bugs import KNOWN_BUGS
 from node.core.protocol import REGISTRY
 
 subjects = [(name, ()) for name in REGISTRY]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from node.core.bug_catalogue import CONTROLLER, HIGH_WATERMARK, IN_SYNC_SET
+from node.core.bugs import CONTROLLER, HIGH_WATERMARK, IN_SYNC_SET
 from tests.support.core_play import Bug, Play, kind, shows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from node.core.bug_catalogue import KNOWN_BUGS
+from node.core.bugs import KNOWN_BUGS
 from tests.support.core_play import Bug, Play, commits, diverging, kind, metadata, shows
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.bug_catalogue import KNOWN_BUGS
-from node.core.bugs import NAMES, RULES, Bugs, parse, spoil
+from node.core.bugs import KNOWN_BUGS, NAMES, RULES, Bugs, apply_bugs, parse
 from node.core.protocol import KAFKA, KIP_101, PROPERTIES, REGISTRY
 from tests.support.core_scenarios import Cluster, Variant, kip_279_scenario_1
 
@@ -43,14 +42,14 @@ def test_a_cut_inside_a_batch_that_keeps_its_offsets_leaves_a_hole() -> None:
 
 def test_without_a_bug_a_protocol_stays_what_it_is() -> None:
     for protocol in REGISTRY.values():
-        assert spoil(protocol, Bugs()) is protocol
+        assert apply_bugs(protocol, Bugs()) is protocol
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_bug_that_is_a_rule_changes_the_protocol_it_is_a_bug_of(name: str) -> None:
     exhibit = next(e for e in KNOWN_BUGS if e.name == name.replace("_", "-"))
     protocol = REGISTRY[exhibit.protocol]
-    assert spoil(protocol, parse([exhibit.code])) != protocol
+    assert apply_bugs(protocol, parse([exhibit.code])) != protocol
 
 
 def test_the_catalogue_names_protocols_and_properties_that_exist() -> None:

@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from node.core.isr import isr_high_watermark, majority_high_watermark, may_expand
+from node.core.high_watermark import isr_high_watermark, majority_high_watermark
+from node.core.isr_change import may_expand
 from node.core.messages import Error
 from tests.support.core_bench import Bench
 

@@ -6,8 +6,8 @@ import pytest
 
 from node.core import batch as batches
 from node.core import leader, messages
+from node.core.leader import MAX_PENDING_ACKS
 from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
-from node.core.produce import MAX_PENDING_ACKS
 from node.core.serve import MAX_CONSUMER_WAITS
 from tests.support.core_bench import PARTITION, Bench, high_watermark, records, show
 from tests.support.core_chaos import ChaosWorld

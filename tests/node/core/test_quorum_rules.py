@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from node.core import batch as batches
-from node.core import produce
+from node.core import leader
 from node.core.api import Mark
-from node.core.isr import majority_high_watermark
+from node.core.high_watermark import majority_high_watermark
 from node.core.messages import FetchResponse, ProduceRequest, VoteRequest
 from node.core.protocol import QUORUM, QUORUM_NAIVE
 from tests.support.core_votes import PARTITION, QUESTIONS, VOTES, Node, Variant, Voters
@@ -273,7 +273,7 @@ def test_an_acknowledgement_before_the_commit_can_promise_what_is_lost(
     node.ctx.effects.messages.clear()
     committed = dict(node.disk.logs[PARTITION])
     request = ProduceRequest(partition=PARTITION, acks=-1)
-    produce.on_produce(node.ctx, node.r, "c1", request, batches.build(1, b"x"))
+    leader.on_produce(node.ctx, node.r, "c1", request, batches.build(1, b"x"))
     (ack,) = node.ctx.effects.messages
     assert (ack.to, node.records()) == ("c1", ["*1", "x1"])
     if ack.mark is Mark.AT_ONCE:  # it has left; the turn's commit never happens

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core import election, reassignment
+from node.core import election
 from node.core.image import PartitionRecord
 from node.core.messages import FetchRequest, ReassignReplicas
 from tests.support.core_bench import PARTITION
@@ -50,7 +50,7 @@ def test_example_1_replaces_one_replica() -> None:
         partition_epoch=2,
         min_isr=2,
     )
-    grown = reassignment.begin(s, names("124"), everyone, RULES)
+    grown = election.reassign(s, names("124"), everyone, RULES)
     assert line(grown) == "replicas[1,2,3,4] adding[4] removing[3] ISR[1,2] L1 LE1 PE3"
     assert grown is not None
     done = election.isr_accepted(grown, names("124"), everyone, RULES)
@@ -69,7 +69,7 @@ def test_example_2_removes_the_whole_isr_and_has_to_wait_for_min_isr_others() ->
         partition_epoch=2,
         min_isr=2,
     )
-    begun = reassignment.begin(s, names("123"), everyone, RULES)
+    begun = election.reassign(s, names("123"), everyone, RULES)
     assert line(begun) == "replicas[1,2,3,4,5] adding[] removing[4,5] ISR[4,5] L5 LE1 PE3"
     assert begun is not None
     one = election.isr_accepted(begun, names("145"), everyone, RULES)
@@ -89,7 +89,7 @@ def test_example_2_before_kip_966_needs_one() -> None:
         min_isr=2,
     )
     rules = election.Rules(elr=False)
-    begun = reassignment.begin(s, names("123"), everyone, rules)
+    begun = election.reassign(s, names("123"), everyone, rules)
     assert begun is not None
     one = election.isr_accepted(begun, names("145"), everyone, rules)
     assert line(one) == "replicas[1,2,3] adding[] removing[] ISR[1] L1 LE2 PE4"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.membership import LONGEST_FAREWELL_US
+from node.core.membership import LONGEST_HANDOVER_US
 from node.core.messages import Error, Heartbeat, HeartbeatResponse
 from node.formats.trace import STOPPED
 from tests.support.core_bench import PARTITION
@@ -159,7 +159,7 @@ def test_without_a_controller_a_broker_waits_no_longer_than_it_must() -> None:
     world.run_for(3000)
     done_us = stopped(world, "n1")
     assert done_us is not None
-    assert done_us - asked_us == min(1_500_000, LONGEST_FAREWELL_US)
+    assert done_us - asked_us == min(1_500_000, LONGEST_HANDOVER_US)
 
 
 def test_the_controller_fails_over_while_a_broker_takes_leave() -> None:
