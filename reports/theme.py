@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
@@ -45,7 +46,7 @@ def asset(name: str) -> str:
 
 
 def stylesheet(*names: str) -> Markup:
-    """The style sheet of a page: what all share, then the named files (`page.css`)."""
+    """The style sheet of a page: what all share, then the named files (`run_page/page.css`)."""
     return Markup("\n".join(asset(name) for name in ("base.css", *names)))
 
 
@@ -63,11 +64,17 @@ def _six(colour: str) -> str:
     return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
 
 
+def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
+    """A template's text, for Jinja; an absolute name is a file elsewhere."""
+    file = TEMPLATES / name
+    return file.read_text("utf-8"), str(file), lambda: True
+
+
 @lru_cache(maxsize=4)
 def template(name: str) -> jinja2.Template:
     """A template; everything is escaped, an unknown name is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FunctionLoader(_source),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -75,7 +82,7 @@ def template(name: str) -> jinja2.Template:
     )
     environment.filters["clip"] = wording.clip
     environment.filters["size"] = wording.size
-    environment.globals["Verdict"] = Verdict
+    environment.globals |= {"Verdict": Verdict, "MARKS": MARKS}
     return environment.get_template(name)
 
 

@@ -24,7 +24,7 @@ from harness.runs.run_folder import Phases, RunInfo, write_whole
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 from reports import build
-from reports.charts import still_plots
+from reports.charts import plots
 from reports.run_page import model
 
 SIZES: Final = (1_000, 100_000, 1_000_000)
@@ -37,7 +37,7 @@ _LINES_A_WRITE: Final = 20_000
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
     """What one page took: `build_s` by the clock, `cpu_s` of this process, which the other loads of
-    a machine hardly change; both without still plots, `plots_cpu_s` is for those. `paint_ms` is
+    a machine hardly change; both without plots, `plots_cpu_s` is for those. `paint_ms` is
     None without a browser, `peak_bytes` of this process."""
 
     ops: int
@@ -155,7 +155,7 @@ def _built(folder: Path, ops: int, profile: Path) -> Built:
     page_bytes, paint = page.stat().st_size, _paint_ms(page, profile)
     run = model.read(folder)
     cpu_began = time.process_time()
-    still_plots.draw(run)
+    plots.draw(run)
     return Built(
         ops=ops,
         page_bytes=page_bytes,

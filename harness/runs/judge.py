@@ -149,7 +149,7 @@ def build_page(folder: Path, tell: Tell) -> Path | None:
 
 def summarise(folder: Path, result: RunResult) -> str:
     """A run in a few lines, even if the report cannot sum it up."""
-    from reports.run_page.summary import summary
+    from reports.run_page.head import summary
 
     try:
         return summary(folder)

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.charts import svg
-from reports.run_page.fault_lanes import Row, Section
+from reports.charts.svg import Panel, Row
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import FAIL, INFO, OK
 
@@ -65,7 +65,7 @@ def _longest(partition: str, times: Ints, start: int, stop: int) -> Gap:
     return Gap(partition, int(edges[widest]), int(edges[widest + 1]))
 
 
-def latency(folder: RunFolder, axis: svg.Axis) -> Section:
+def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
     """Every completed write as a dot over its completion time, log scale; lines for quantiles."""
     ops = folder.operations
     done = ops.writes & (ops.completed_us >= 0)
@@ -73,7 +73,7 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Section:
         done & (ops.completed_us >= axis.start_us) & (ops.completed_us <= axis.end_us)
     )
     if not len(rows):
-        return Section("Write latency", (), note="No write was completed in this window.")
+        return Panel("Write latency", (), note="No write was completed in this window.")
     took = np.maximum(ops.completed_us[rows] - ops.invoked_us[rows], 1)
     low = math.floor(math.log10(float(took.min())))
     high = max(low + 1, math.ceil(math.log10(float(took.max())) - 1e-9))
@@ -89,7 +89,7 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Section:
         (100 * _height(d, low, high) / LATENCY_HEIGHT, _decade(d)) for d in range(low, high + 1)
     )
     row = Row("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
-    return Section("Write latency, by outcome", (row,), _LATENCY_LEGEND)
+    return Panel("Write latency, by outcome", (row,), _LATENCY_LEGEND)
 
 
 def _height(decade: int, low: int, high: int) -> float:
@@ -157,13 +157,13 @@ def _quantile(x: Ints, y: npt.NDArray[np.float64], q: float) -> str:
     return "".join(points)
 
 
-def rate(folder: RunFolder, axis: svg.Axis) -> Section:
+def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
     """Acknowledged writes per second, and where the longest gap was."""
     ops = folder.operations
     times = ops.completed_us[ops.acked]
     times = times[(times >= axis.start_us) & (times <= axis.end_us)]
     if not len(times):
-        return Section(
+        return Panel(
             "Acknowledged writes per second", (), note="No write was acknowledged in this window."
         )
     width = max(int(svg.nice_step(axis.length_us / 1e6 / 300) * 1e6), 100_000)
@@ -191,7 +191,7 @@ def rate(folder: RunFolder, axis: svg.Axis) -> Section:
     scale = ((100 * 4 / RATE_HEIGHT, f"{top:,.0f}/s"), (100 * floor / RATE_HEIGHT, "0"))
     row = Row("", drawn, RATE_HEIGHT, "chart", scale=scale)
     note = "" if width == 1_000_000 else f"counted in steps of {wording.span(width)}"
-    return Section("Acknowledged writes per second", (row,), note=note)
+    return Panel("Acknowledged writes per second", (row,), note=note)
 
 
 def _gap_mark(folder: RunFolder, axis: svg.Axis) -> Markup:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
@@ -83,6 +83,28 @@ class Axis:
             at = self.fraction(self.zero_us + i * step * 1e6)
             made.append(Tick(at, f"{i * step:,.{places}f}", bool(i % 2)))
         return made
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row over the axis: a label in the gutter, a drawing in the track (CSS px high)."""
+
+    label: str
+    body: Markup
+    height: int
+    kind: str = ""
+    hint: str = ""
+    scale: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A titled group of rows; `legend` names its shapes and colours."""
+
+    title: str
+    rows: tuple[Row, ...]
+    legend: Markup = field(default_factory=Markup)
+    note: str = ""
 
 
 def nice_step(rough: float) -> float:

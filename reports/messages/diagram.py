@@ -1,7 +1,7 @@
-"""The message diagram as inline SVG: a lifeline for each who spoke, time going down, by rows.
+"""The message diagram as inline SVG: a lifeline for each process, time going down, by rows.
 
-Rows stand at equal distances, for what matters is their order; each says its time. An arrow that
-never arrived is crossed out. The drawing has a fixed size and scrolls in its frame on a phone.
+Rows stand at equal distances, for their order matters; each says its time. The arrow of a dropped
+message is crossed out. The drawing has a fixed size and scrolls in its frame on a phone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.messages.message_events import Row
-from reports.messages.messages import Exchange
+from reports.messages.messages import Messages, messages
 from reports.run_page.model import RunFolder
 
 ROW: Final = 30
@@ -35,26 +35,29 @@ class Diagram:
     recorded: bool
 
 
-def diagram(folder: RunFolder, shown: Exchange) -> Diagram:
-    """Draw an exchange."""
+def diagram(folder: RunFolder) -> Diagram | None:
+    """The section's data: the messages of the first finding, drawn; None where there are none."""
+    shown = messages(folder)
+    if shown is None:
+        return None
     at = {name: TIMES + 60 + i * GAP for i, name in enumerate(shown.lifelines)}
     width = _width(shown, at)
     height = HEAD + ROW * len(shown.rows) + 12
-    body = [*_lives(shown, at, height)]
+    body = [*_lifelines(shown, at, height)]
     for i, row in enumerate(shown.rows):
         y = HEAD + ROW * i + ROW // 2 + 4
         when = f"{folder.seconds(row.t_us):.3f}"
         body.append(_text(TIMES - 8, y + 4, when, "when", "end"))
         body.append(_row(row, at, y, width))
-    label = f"Messages about {shown.about}: the story, as a diagram"
+    label = f"Messages about {shown.about}"
     drawing = Markup(
-        f'<svg class="sequence" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'<svg class="messages" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(label)}">{Markup("").join(body)}</svg>'
     )
     return Diagram(drawing, shown.about, shown.left_out, shown.recorded)
 
 
-def _width(shown: Exchange, at: dict[str, int]) -> int:
+def _width(shown: Messages, at: dict[str, int]) -> int:
     """So wide that every remark beside its lifeline fits."""
     last = list(at)[-1]
     ends = [
@@ -65,12 +68,14 @@ def _width(shown: Exchange, at: dict[str, int]) -> int:
     return max([at[last] + SIDE, *ends])
 
 
-def _lives(shown: Exchange, at: dict[str, int], height: int) -> list[Markup]:
+def _lifelines(shown: Messages, at: dict[str, int], height: int) -> list[Markup]:
     """Names, and the line of each life: whole while its process lives, dotted while it is down."""
     made = []
     for name, x in at.items():
-        made.append(Markup(f'<rect class="who" x="{x - 30}" y="4" width="60" height="22" rx="4"/>'))
-        made.append(_text(x, 19, wording.clip(name, 9), "who", "middle"))
+        made.append(
+            Markup(f'<rect class="name" x="{x - 30}" y="4" width="60" height="22" rx="4"/>')
+        )
+        made.append(_text(x, 19, wording.clip(name, 9), "name", "middle"))
         alive, since = name not in shown.down_at_first, 26.0
         for i, row in enumerate(shown.rows):
             y = HEAD + ROW * i + ROW / 2 + 4
@@ -87,22 +92,21 @@ def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
     if row.sender not in at:
         inside = Markup(
             f'<rect class="band" x="{TIMES}" y="{y - 10}" width="{width - TIMES - 8}" height="20"/>'
-        ) + _said(TIMES + 8, y + 4, row.text, "start")
+        ) + _label(TIMES + 8, y + 4, row.text, "start")
     elif row.receiver not in at or row.receiver == row.sender:
         x, last = at[row.sender], row.sender == list(at)[-1] and len(at) > 2
         # There is no room to the right of the last one.
-        said = (
-            _said(x - 9, y + 4, row.text, "end") if last else _said(x + 9, y + 4, row.text, "start")
-        )
-        inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + said
+        side, anchor = (-9, "end") if last else (9, "start")
+        label = _label(x + side, y + 4, row.text, anchor)
+        inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + label
     else:
         inside = _arrow(at[row.sender], at[row.receiver], y, row)
-    title = f"{row.text}{f' ({row.raw})' if row.raw else ''}"
+    title = f"{row.text}{f' ({row.citation})' if row.citation else ''}"
     return Markup(f'<g class="{tone}"><title>{escape(title)}</title>{inside}</g>')
 
 
 def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
-    """From `a` to `b`, its text above it in the middle; crossed out where it never arrived."""
+    """From `a` to `b`, its text above it in the middle; crossed out where it was dropped."""
     way = 1 if b > a else -1
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2
     head = Markup("")
@@ -112,11 +116,11 @@ def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
         )
     else:
         head = Markup(f'<path class="tip" d="M{end} {y}l{-way * 8} -4v8z"/>')
-    text = _said((a + b) / 2, y - 4, row.text, "middle")
+    text = _label((a + b) / 2, y - 4, row.text, "middle")
     return _line(a, y, end, y, "arrow") + head + text
 
 
-def _said(x: float, y: float, text: str, anchor: str) -> Markup:
+def _label(x: float, y: float, text: str, anchor: str) -> Markup:
     """Text on a ground of its own, so that no lifeline runs through it."""
     shown = wording.clip(text, LONGEST)
     wide = len(shown) * CHARACTER

@@ -1,9 +1,9 @@
-"""Who told whom what about one place in a log: the rows of the message diagram.
+"""The messages about one offset of a log: the rows of the message diagram.
 
-Brokers do not record their messages; what a message *did* stands in its receiver's trace. So an
-arrow is drawn from both ends' events, at the moment at which it took effect: a follower's append is
-the answer to its fetch, an acknowledgement the answer to a produce. Messages that met a link rule
-are recorded (`messages.jsonl`), and those that never arrived are crossed out.
+Brokers do not record their messages, but the receiver's trace shows what each message did. An arrow
+is drawn from the events of both ends, at the time when the message took effect: a follower's append
+is a fetch-response, an acknowledgement a produce-response. Messages that a link fault affected are
+recorded (`messages.jsonl`); the diagram crosses out those that were dropped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 
 MOST_ROWS: Final = 64
-MOST_TOUCHED: Final = 24
+MOST_AFFECTED: Final = 24
 MARGIN_US: Final = 250_000
 AROUND_US: Final = 1_500_000
 
 
-class Touched(msgspec.Struct, frozen=True):
-    """A line of `messages.jsonl`: a message that met a link rule, and its fate."""
+class AffectedMessage(msgspec.Struct, frozen=True):
+    """A line of `messages.jsonl`: a message that a link fault affected, and its fate."""
 
     t_us: int
     sender: str
@@ -44,8 +44,8 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """All rows of one place, oldest first, and whose lifelines they join; `about` says which."""
+class Messages:
+    """All rows about one offset, oldest first, and the lifelines that they join."""
 
     partition: str
     about: str
@@ -64,46 +64,44 @@ class _Place(NamedTuple):
     end_us: int
 
 
-def exchange(folder: RunFolder) -> Exchange | None:
-    """The diagram of the first finding: of its offset where it names one, else of its time.
+def messages(folder: RunFolder) -> Messages | None:
+    """The messages of the first finding: about its offset where it names one, else at its time.
 
-    None where nothing was found, or no trace tells of the partition.
+    None where there is no finding, or no trace of its partition.
     """
     place = _place(folder)
     if place is None:
         return None
-    # What a client saw in the end belongs to the story, however late it was.
-    heard = [r for r in _heard(folder, place) if r.t_us <= place.end_us or r.tone == "client"]
-    inside = [row for row in heard if row.t_us >= place.start_us]
+    # What a client saw in the end matters, however late it was.
+    known = [r for r in _recorded(folder, place) if r.t_us <= place.end_us or r.tone == "client"]
+    inside = [row for row in known if row.t_us >= place.start_us]
     if not any(row.tone in ("data", "client", "control") for row in inside):
         return None
-    touched = list(_touched(folder, place))
-    inside += [*_faults(folder, place, counted=not touched), *_spread(touched)]
+    affected = list(_affected(folder, place))
+    inside += [*_faults(folder, place, counted=not affected), *_evenly(affected)]
     inside.sort(key=lambda row: (row.t_us, bool(row.sender)))
     kept = _kept(inside, _centre(folder, place))
     where = wording.clip(place.partition, 120)
     about = f"{where} around the first finding"
     if place.high > place.low:
         about = f"offset {place.low:,} of {where}"
-    return Exchange(
+    return Messages(
         partition=place.partition,
         about=about,
         rows=tuple(kept),
         lifelines=_lifelines(folder, kept, place.partition),
-        down_at_first=_down(heard, kept[0].t_us),
+        down_at_first=_down(known, kept[0].t_us),
         left_out=len(inside) - len(kept),
-        recorded=bool(touched),
+        recorded=bool(affected),
     )
 
 
 def _place(folder: RunFolder) -> _Place | None:
-    """The story's offset and time, else the finding's."""
-    story, told = folder.story, folder.told
-    if story is not None and told:
-        first, last = told[0].t_us, told[-1].t_us
-        return _Place(
-            story.partition, story.offset, story.offset + 1, first - MARGIN_US, last + MARGIN_US
-        )
+    """The timeline's offset and time, else the finding's."""
+    timeline, steps = folder.timeline, folder.steps
+    if timeline is not None and steps:
+        low, first_us, last_us = timeline.offset, steps[0].t_us, steps[-1].t_us
+        return _Place(timeline.partition, low, low + 1, first_us - MARGIN_US, last_us + MARGIN_US)
     found = next((a for a in folder.anomalies if a.partition and a.t_us >= 0), None)
     if found is None:
         return None
@@ -114,7 +112,7 @@ def _place(folder: RunFolder) -> _Place | None:
 
 def _centre(folder: RunFolder, place: _Place) -> int:
     """The moment that must be seen."""
-    broke = [s.t_us for s in folder.told if s.breaks]
+    broke = [s.t_us for s in folder.steps if s.breaks]
     found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
     return next(iter(broke), min(found, default=place.end_us))
 
@@ -131,17 +129,17 @@ def _kept(found: list[Row], centre: int) -> list[Row]:
     return [found[at] for at in sorted(sorted(range(len(found)), key=rank)[:MOST_ROWS])]
 
 
-def _down(heard: Iterable[Row], before_us: int) -> frozenset[str]:
-    """Whose process had ended before the first row."""
+def _down(known: Iterable[Row], before_us: int) -> frozenset[str]:
+    """The nodes whose process had ended before the first row."""
     down: set[str] = set()
-    for row in heard:
+    for row in known:
         if row.t_us < before_us:
             down = (down | {row.down}) - {row.up, ""}
     return frozenset(down)
 
 
 def _lifelines(folder: RunFolder, shown: Iterable[Row], partition: str) -> tuple[str, ...]:
-    """Clients first, then the replicas, then the controllers; only those that speak."""
+    """Clients first, then the replicas, then the controllers; only those with messages."""
     named = {name for row in shown for name in (row.sender, row.receiver) if name}
     replicas = folder.info.partitions.get(partition, ()) or folder.info.brokers
     others = sorted(named - set(replicas), key=_natural)
@@ -155,20 +153,22 @@ def _natural(name: str) -> tuple[str, int, str]:
     return (name[:1], int(digits or 0), name)
 
 
-def _heard(folder: RunFolder, place: _Place) -> list[Row]:
-    """What traces, exits and clients say, by time."""
+def _recorded(folder: RunFolder, place: _Place) -> list[Row]:
+    """The rows from traces, exits and operations, by time."""
     known = Known(place.low, place.high)
-    told = list(_sends(folder, place))
-    for e, raw in sorted(_events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)):
-        told += rows(known, e, raw)
-    return _addressed(sorted(told, key=lambda row: row.t_us))
+    found = list(_operations(folder, place))
+    for e, citation in sorted(
+        _events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)
+    ):
+        found += rows(known, e, citation)
+    return _addressed(sorted(found, key=lambda row: row.t_us))
 
 
-def _addressed(told: list[Row]) -> list[Row]:
-    """Each produce request goes to the leader that appended next: it was acknowledged, so it got
-    there."""
+def _addressed(found: list[Row]) -> list[Row]:
+    """The rows, each produce request addressed to the leader that appended next: the request was
+    acknowledged, so it arrived."""
     leader, made = "", []
-    for row in reversed(told):
+    for row in reversed(found):
         if row.appends:
             leader = row.sender
         if row.text.startswith("produce:") and leader:
@@ -178,18 +178,18 @@ def _addressed(told: list[Row]) -> list[Row]:
 
 
 def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:
-    # What cannot be read of a trace is noted by the cluster's story already.
-    unheard = Notes()
+    # What cannot be read of a trace is noted by the cluster's timeline already.
+    unread = Notes()
     needles = (partition.encode(), b'"started"', b'"controller"')
     for file in sorted((folder.path / "trace").glob("*.jsonl")):
-        for number, e in numbered_lines(file, Event, unheard, needles=needles):
+        for number, e in numbered_lines(file, Event, unread, needles=needles):
             if e.partition == partition or e.event in (trace.STARTED, trace.CONTROLLER):
                 yield e, f"trace/{file.name}:{number}"
     for ended in folder.exits:
         yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by), "exits.jsonl"
 
 
-def _sends(folder: RunFolder, place: _Place) -> Iterator[Row]:
+def _operations(folder: RunFolder, place: _Place) -> Iterator[Row]:
     """What clients wrote to and read at the place: acknowledgements come from the traces."""
     for focus in folder.foci:
         if focus.partition != place.partition or not focus.low <= place.low < focus.high:
@@ -200,7 +200,7 @@ def _sends(folder: RunFolder, place: _Place) -> Iterator[Row]:
                 text = f"produce: value {show_value(seen.value)}"
                 yield Row(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
         for seen in [*focus.read.get(place.low, ()), *focus.final.get(place.low, ())]:
-            text = f"reads {show_value(seen.value)} at offset {place.low}"
+            text = f"read: value {show_value(seen.value)} at offset {place.low}"
             yield Row(
                 seen.t_us,
                 seen.node or seen.client,
@@ -212,7 +212,7 @@ def _sends(folder: RunFolder, place: _Place) -> Iterator[Row]:
 
 
 def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]:
-    """Faults that struck in the window; `counted` says how many messages each dropped."""
+    """Faults that took effect in the window; `counted`: with how many messages each dropped."""
     for fault in folder.faults:
         if fault.status != "done" or not place.start_us <= fault.start_us <= place.end_us:
             continue
@@ -222,10 +222,10 @@ def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]
         yield Row(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")
 
 
-def _touched(folder: RunFolder, place: _Place) -> Iterator[Row]:
-    """Messages of the partition, or of none, that a link rule touched in the window."""
+def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
+    """Messages of the partition, or of none, that a link fault affected in the window."""
     file = folder.path / "messages.jsonl"
-    for number, m in numbered_lines(file, Touched, folder.notes):
+    for number, m in numbered_lines(file, AffectedMessage, folder.notes):
         if m.partition not in ("", place.partition):
             continue
         if place.start_us <= m.t_us <= place.end_us:
@@ -245,11 +245,11 @@ def _touched(folder: RunFolder, place: _Place) -> Iterator[Row]:
             yield Row(m.t_us, m.sender, m.receiver, said, tone, f"messages.jsonl:{number}")
 
 
-def _spread(found: list[Row]) -> list[Row]:
+def _evenly(found: list[Row]) -> list[Row]:
     """Of very many alike, the first of each kind and link, and then evenly over all."""
     first = {(row.sender, row.receiver, row.text.split(":")[0]): row for row in reversed(found)}
     kept = {id(row) for row in first.values()}
     rest = [row for row in found if id(row) not in kept]
-    room = max(0, MOST_TOUCHED - len(first))
+    room = max(0, MOST_AFFECTED - len(first))
     step = max(1, -(-len(rest) // room)) if room else len(rest) + 1
     return [*first.values(), *rest[::step]]

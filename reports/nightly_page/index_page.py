@@ -34,7 +34,7 @@ def render_index(store: Path) -> str:
     stories = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
-    return theme.template("index.html.j2").render(
+    return theme.template("nightly_page/index.html.j2").render(
         last=last,
         nights=list(reversed(known[-MOST_NIGHTS:])),
         all_nights=len(known),
@@ -56,7 +56,7 @@ def render_index(store: Path) -> str:
         trend=_trend(known),
         there=lambda path: bool(path) and (store / path).is_file(),
         folder=FOLDER,
-        css=theme.stylesheet("index.css"),
+        css=theme.stylesheet("nightly_page/index.css"),
         count=wording.count,
         moment=_moment,
         span=lambda seconds: wording.span(seconds * 1e6),

@@ -18,7 +18,7 @@ def render_list(store: Store, wanted: Wanted) -> str:
     """The runs that are wanted, the latest first, with a form to want others."""
     rows = store.listed(wanted)
     everything = store.runs()
-    return theme.template("browse.html.j2").render(
+    return theme.template("nightly_page/store.html.j2").render(
         rows=rows[:MOST_ROWS],
         more=max(0, len(rows) - MOST_ROWS),
         found=len(rows),
@@ -32,7 +32,7 @@ def render_list(store: Store, wanted: Wanted) -> str:
         INDEX=INDEX,
         quote=quote,
         name=_name(store.path),
-        css=theme.stylesheet("index.css"),
+        css=theme.stylesheet("nightly_page/index.css"),
         count=wording.count,
     )
 

@@ -43,11 +43,13 @@ class Line:
         return f"{self.file}:{self.number}"
 
 
-def of_story(folder: RunFolder) -> list[tuple[Sentence, Line | None]]:
-    """The story's sentences, each with the line of the trace that it tells."""
-    told = folder.told
-    found = _events(folder, {(s.node, s.t_us) for s in told if s.kind != "fault"})
-    return [(s, _one(found.get((s.node, s.t_us), []), s.kind)) for s in told]
+def of_timeline(folder: RunFolder) -> list[tuple[Sentence, Line | None]] | None:
+    """The timeline's sentences, each with its line of a trace; None where there is no timeline."""
+    if folder.timeline is None:
+        return None
+    steps = folder.steps
+    found = _events(folder, {(s.node, s.t_us) for s in steps if s.kind != "fault"})
+    return [(s, _one(found.get((s.node, s.t_us), []), s.kind)) for s in steps]
 
 
 def _one(lines: list[tuple[str, Line]], kind: str) -> Line | None:

@@ -76,7 +76,7 @@ class Up:
 
 
 @dataclass
-class PartitionStory:
+class PartitionTimeline:
     """Everything the leader strip shows of one partition."""
 
     name: str
@@ -93,10 +93,10 @@ class PartitionStory:
 
 
 @dataclass(frozen=True)
-class ClusterStory:
+class ClusterTimeline:
     """All partitions' stories, the processes' lives, the controllers' terms."""
 
-    partitions: dict[str, PartitionStory]
+    partitions: dict[str, PartitionTimeline]
     processes: tuple[Up, ...]
     controllers: tuple[Reign, ...]
     last_us: int
@@ -131,7 +131,7 @@ class _Thinned:
 class _Reader:
     """Collects events of all nodes; `finish` closes what is still open at the end of the run."""
 
-    partitions: dict[str, PartitionStory] = field(default_factory=dict)
+    partitions: dict[str, PartitionTimeline] = field(default_factory=dict)
     roles: dict[tuple[str, str], list[Event]] = field(default_factory=dict)
     committed: dict[str, list[Event]] = field(default_factory=dict)
     led: dict[str, list[Event]] = field(default_factory=dict)
@@ -163,34 +163,34 @@ class _Reader:
             self.controller.append(e)
 
     def _cut(self, e: Event) -> None:
-        story = self.story(e.partition)
-        if len(story.cuts) < MOST_CUTS:
-            story.cuts.append(LogCut(e.node, e.t_us, e.from_leo, e.leo, e.hw, e.reason))
+        timeline = self.of(e.partition)
+        if len(timeline.cuts) < MOST_CUTS:
+            timeline.cuts.append(LogCut(e.node, e.t_us, e.from_leo, e.leo, e.hw, e.reason))
         else:
-            story.more_cuts += 1
+            timeline.more_cuts += 1
 
-    def story(self, partition: str) -> PartitionStory:
-        """The story of a partition, begun if it is new."""
-        return self.partitions.setdefault(partition, PartitionStory(partition))
+    def of(self, partition: str) -> PartitionTimeline:
+        """The timeline of a partition, begun if it is new."""
+        return self.partitions.setdefault(partition, PartitionTimeline(partition))
 
-    def finish(self, exits: list[Exit], last_us: int) -> ClusterStory:
+    def finish(self, exits: list[Exit], last_us: int) -> ClusterTimeline:
         """Close open intervals at the death of their process or at the end of the run."""
         last_us = max(last_us, self.last_us)
         ups = self._processes(exits, last_us)
         deaths = {(up.node, up.incarnation): up.end_us for up in ups}
         for (partition, node), events in self.roles.items():
-            self.story(partition).reigns.extend(_reigns(node, events, deaths, last_us))
+            self.of(partition).reigns.extend(_reigns(node, events, deaths, last_us))
         for partition in self.committed.keys() | self.led.keys():
             events = self.committed.get(partition) or self.led[partition]
-            self.story(partition).in_sync.extend(_in_sync(events, last_us))
+            self.of(partition).in_sync.extend(_in_sync(events, last_us))
         for (partition, _), series in self.hw.items():
-            self.story(partition).hw.extend(series.points)
-        for story in self.partitions.values():
-            story.hw.sort()
-            story.reigns.sort(key=lambda reign: reign.start_us)
+            self.of(partition).hw.extend(series.points)
+        for timeline in self.partitions.values():
+            timeline.hw.sort()
+            timeline.reigns.sort(key=lambda reign: reign.start_us)
         known = {k: v for k, v in self.partitions.items() if k != trace.METADATA_PARTITION}
         controllers = tuple(_controllers(self.controller, deaths, last_us))
-        return ClusterStory(dict(sorted(known.items())), ups, controllers, last_us)
+        return ClusterTimeline(dict(sorted(known.items())), ups, controllers, last_us)
 
     def _processes(self, exits: list[Exit], last_us: int) -> tuple[Up, ...]:
         by_node: dict[str, list[Event]] = {}
@@ -249,7 +249,7 @@ def _controllers(
             yield Reign(node, "controller", e.term, e.t_us, max(end, e.t_us))
 
 
-def read(run_dir: Path, exits: list[Exit], last_us: int, notes: Notes) -> ClusterStory:
+def read(run_dir: Path, exits: list[Exit], last_us: int, notes: Notes) -> ClusterTimeline:
     """Read all of `trace/*.jsonl`; `last_us` is the end of the run as far as others know it."""
     reader = _Reader()
     files = sorted((run_dir / "trace").glob("*.jsonl"))

@@ -1,55 +1,120 @@
-"""Curves that the checker counted: what was acknowledged and not yet read, and replication lag.
+"""Curves that the checker counted: acknowledged and unread records, and replication lag.
 
-They come from the tables `unseen` and `lag` (docs/file-formats.md): a row holds until the next.
+They come from the tables `unseen` and `lag` of a run folder (docs/file-formats.md): a row is the
+end of a step and holds until the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
 from reports.charts import svg
-from reports.run_page.curve_data import Curve
-from reports.run_page.fault_lanes import Row, Section
-from reports.run_page.model import RunFolder
+from reports.charts.svg import Ints, Panel, Row
+from reports.run_page.files import Notes
 
 HEIGHT: Final = 46
 MOST_POINTS: Final = 600
 MOST_LINES: Final = 4
 MOST_PARTITIONS: Final = 3
-_AGAIN: Final = "Not counted in this run folder: judge it again."
+_AGAIN: Final = "The tables of this run folder do not hold it: judge the run again."
 
 
-def sections(folder: RunFolder, axis: svg.Axis, first: Iterable[str]) -> list[Section]:
-    """The two sections of the time view; partitions named in `first` come first."""
-    return [_unseen(folder, axis), _lag(folder, axis, list(dict.fromkeys(first)))]
+@dataclass(frozen=True)
+class Curve:
+    """A staircase: times (us) and values; `name` is a partition or a node."""
+
+    name: str
+    t_us: Ints
+    values: Ints
+
+    def highest(self, start_us: int, end_us: int) -> int:
+        """The greatest value in force in a window."""
+        inside = (self.t_us >= start_us) & (self.t_us <= end_us)
+        before = np.flatnonzero(self.t_us < start_us)
+        known = [*self.values[inside].tolist(), *self.values[before[-1:]].tolist()]
+        return max(known, default=0)
 
 
-def _unseen(folder: RunFolder, axis: svg.Axis) -> Section:
+@dataclass(frozen=True)
+class Curves:
+    """`unseen` by partition ("" all together), `lag` by partition and follower; None: no table."""
+
+    unseen: tuple[Curve, ...] | None = None
+    lag: dict[str, tuple[Curve, ...]] | None = None
+
+
+def read(run_dir: Path, notes: Notes) -> Curves:
+    """Both tables, as far as they are there."""
+    unseen = _table(run_dir, "unseen", ("partition", "at_us", "unseen"), notes)
+    lag = _table(run_dir, "lag", ("partition", "node", "at_us", "lag"), notes)
+    by_partition: dict[str, tuple[Curve, ...]] = {}
+    if lag is not None:
+        for name in pc.unique(lag["partition"]).to_pylist():
+            own = lag.filter(pc.equal(lag["partition"], name))
+            by_partition[name] = _by_name(own, "node", "lag")
+    return Curves(
+        None if unseen is None else _by_name(unseen, "partition", "unseen"),
+        None if lag is None else by_partition,
+    )
+
+
+def _table(run_dir: Path, name: str, columns: tuple[str, ...], notes: Notes) -> pa.Table | None:
+    folder = run_dir / "tables"
+    file = next((f for f in (folder / f"{name}.parquet", folder / name) if f.exists()), None)
+    if file is None:
+        return None
+    try:
+        return pq.read_table(file, columns=list(columns))
+    except (OSError, pa.ArrowException) as error:
+        notes.add(f"tables/{file.name} cannot be read: {str(error).splitlines()[0]}.")
+        return None
+
+
+def _by_name(table: pa.Table, by: str, value: str) -> tuple[Curve, ...]:
+    made = []
+    for name in sorted(pc.unique(table[by]).to_pylist()):
+        own = table.filter(pc.equal(table[by], name)).sort_by("at_us")
+        t_us = own["at_us"].to_numpy().astype(np.int64)
+        made.append(Curve(name, t_us, own[value].to_numpy().astype(np.int64)))
+    return tuple(made)
+
+
+def panels(curves: Curves, notes: Notes, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
+    """The two panels of the time view; partitions named in `first` come first."""
+    return [_unseen(curves, axis), _lag(curves, notes, axis, list(dict.fromkeys(first)))]
+
+
+def _unseen(curves: Curves, axis: svg.Axis) -> Panel:
     title = "Acknowledged and not yet read by anybody"
-    if folder.curves.unseen is None:
-        return Section(title, (), note=_AGAIN)
-    whole = [curve for curve in folder.curves.unseen if curve.name == ""]
+    if curves.unseen is None:
+        return Panel(title, (), note=_AGAIN)
+    whole = [curve for curve in curves.unseen if curve.name == ""]
     if not whole:
-        return Section(title, (), note="No write was acknowledged.")
+        return Panel(title, (), note="No write was acknowledged.")
     last = int(whole[0].values[-1]) if len(whole[0].values) else 0
     end = "all had been read by the end" if last == 0 else f"{last:,} never read"
     row = _row("", whole, {"": 0}, axis, f"records; {end}")
-    return Section(title, (row,), note=f"records; {end}")
+    return Panel(title, (row,), note=f"records; {end}")
 
 
-def _lag(folder: RunFolder, axis: svg.Axis, first: list[str]) -> Section:
+def _lag(curves: Curves, notes: Notes, axis: svg.Axis, first: list[str]) -> Panel:
     title = "Replication lag"
-    lag = folder.curves.lag
+    lag = curves.lag
     if lag is None:
-        return Section(title, (), note=_AGAIN)
+        return Panel(title, (), note=_AGAIN)
     order = [*(name for name in first if name in lag), *(n for n in sorted(lag) if n not in first)]
     shown = order[:MOST_PARTITIONS]
     if len(order) > len(shown):
-        folder.notes.add(
+        notes.add(
             f"Replication lag is drawn for {len(shown)} of {len(order):,} partitions: those with "
             "findings first."
         )
@@ -62,7 +127,7 @@ def _lag(folder: RunFolder, axis: svg.Axis, first: list[str]) -> Section:
         Markup(f'<li><i class="key line lag{style}"></i>{escape(node)}</li>')
         for node, style in styles.items()
     )
-    return Section(title, rows, legend, "records behind the leader")
+    return Panel(title, rows, legend, "records behind the leader")
 
 
 def _row(

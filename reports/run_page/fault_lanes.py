@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -12,35 +11,15 @@ from markupsafe import Markup, escape
 from checker.formats.verdict import Verdict
 from reports import wording
 from reports.charts import svg
+from reports.charts.svg import Panel, Row
 from reports.run_page.cluster import Up
-from reports.run_page.faults import Executed
+from reports.run_page.faults import Executed, sentence
 from reports.run_page.model import RunFolder
 
 MOST_BARS: Final = 400
 MOST_SHADES: Final = 200
 LANE_HEIGHT: Final = 20
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the time view: a label in the gutter, a drawing in the track (CSS px high)."""
-
-    label: str
-    body: Markup
-    height: int
-    kind: str = ""
-    hint: str = ""
-    scale: tuple[tuple[float, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Section:
-    """A titled group of rows; `legend` names its shapes and colours."""
-
-    title: str
-    rows: tuple[Row, ...]
-    legend: Markup = field(default_factory=Markup)
-    note: str = ""
+MOST_SENTENCES: Final = 250
 
 
 def phases(folder: RunFolder, axis: svg.Axis) -> Row:
@@ -83,7 +62,7 @@ def findings(folder: RunFolder, axis: svg.Axis) -> Row | None:
             title = f"{anomaly.name} {anomaly.partition} at {axis.label(anomaly.t_us)}"
             body.append(
                 Markup(
-                    f'<a class="{kind}" href="#anomaly-{number}" title="{escape(title)}" '
+                    f'<a class="{kind}" href="#finding-{number}" title="{escape(title)}" '
                     f'style="{axis.place(anomaly.t_us)};top:{level * LANE_HEIGHT + 2}px">'
                     f"{number}</a>"
                 )
@@ -91,7 +70,7 @@ def findings(folder: RunFolder, axis: svg.Axis) -> Row | None:
     return Row("finding", Markup("").join(body), LANE_HEIGHT * min(6, len(lanes)), "findings")
 
 
-def fault_section(folder: RunFolder, axis: svg.Axis) -> Section:
+def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
     """Lanes of the nodes (processes and what hit them), then lanes of the faults on links."""
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     rows: list[Row] = []
@@ -113,7 +92,7 @@ def fault_section(folder: RunFolder, axis: svg.Axis) -> Section:
             f"The lanes show {drawn:,} of {total:,} fault bars; the shading shows all of them."
         )
     note = "" if done else "No fault was active in this window."
-    return Section("Faults as executed", tuple(rows), _legend(done), note)
+    return Panel("Faults as executed", tuple(rows), _legend(done), note)
 
 
 def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> Row:
@@ -202,3 +181,18 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
             Markup(f'<i class="shade {kind}" style="{axis.place(a, b)}"></i>') for a, b in spans
         ]
     return Markup("").join(made)
+
+
+def sentences(folder: RunFolder) -> list[tuple[Executed, str]]:
+    """Each fault in a sentence; of very many, those nearest to the first finding."""
+    chosen = list(folder.faults)
+    if len(chosen) > MOST_SENTENCES:
+        found = folder.first_finding
+        centre = found.t_us if found is not None and found.t_us >= 0 else folder.last_us
+        chosen.sort(key=lambda f: abs(f.start_us - centre))
+        chosen = sorted(chosen[:MOST_SENTENCES], key=lambda f: f.index)
+        folder.notes.add(
+            f"The list of faults shows the {MOST_SENTENCES} of {len(folder.faults):,} faults "
+            f"nearest to {'the first finding' if found else 'the end of the run'}."
+        )
+    return [(f, wording.clip(sentence(f, folder.zero_us), 600)) for f in chosen]

@@ -9,12 +9,13 @@ import contextlib
 import datetime
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
-from reports import wording
+from reports import theme, wording
 from reports.charts.charts import gaps
-from reports.run_page.model import SEVERITY, RunFolder
+from reports.run_page.model import SEVERITY, RunFolder, read
 from reports.run_page.operations import FAIL, INFO, OK
 
 Mood = Literal["good", "bad", "unsure", "plain"]
@@ -63,11 +64,11 @@ def sentence(folder: RunFolder) -> str:
 
 
 def cause(folder: RunFolder) -> str:
-    """The steps of the story that broke something, else those that cut the record away; "" where
-    there is no such story."""
-    broke = [s for s in folder.told if s.breaks]
+    """The steps of the timeline that broke something, else those that cut the record away; "" where
+    there is no such step."""
+    broke = [s for s in folder.steps if s.breaks]
     # Of what was only read nobody promised more; where it went is told all the same.
-    broke = broke or [s for s in folder.told if s.kind == "truncated"]
+    broke = broke or [s for s in folder.steps if s.kind == "truncated"]
     said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
     return "; then ".join(said) + "." if said else ""
 
@@ -126,7 +127,7 @@ def _faults(folder: RunFolder) -> Badge:
         "skipped": sum(f.status == "skipped" for f in faults),
         "missed": sum(f.status == "missed" for f in faults),
         "not reached": sum(f.status == "waiting" for f in faults),
-        "met no message": sum(f.touched is False for f in faults),
+        "affected no message": sum(f.touched is False for f in faults),
     }
     rest = ", ".join(f"{number} {name}" for name, number in left.items() if number)
     drawn = folder.schedule is not None and folder.schedule.drawn
@@ -214,11 +215,11 @@ def _control(folder: RunFolder) -> list[Badge]:
         return []
     pair = folder.control
     if pair is None or pair.control is None or pair.as_it_is is None:
-        return [Badge("Control", "not run", "See 'What it takes'.", "plain")]
+        return [Badge("Baseline run", "not run", "See 'Minimal reproduction'.", "plain")]
     both = not pair.control.broken and pair.as_it_is.verdict == "invalid"
     return [
         Badge(
-            "Control",
+            "Baseline run",
             f"{pair.control.name}: {pair.control.verdict}",
             pair.says("invalid"),
             "good" if both else "unsure",
@@ -309,11 +310,11 @@ def commands(folder: RunFolder) -> list[Command]:
     if folder.schedule is not None:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
         made.append(Command(how, f"floodmark replay {where} --trace"))
-    if folder.origin is not None:
+    if folder.provenance is not None:
         shrunk = shlex.quote(f"{folder.folder}/finding")
         if folder.info.world != "simulated":
             made.append(Command("the shrunk schedule, simulated", f"floodmark replay {shrunk}"))
-        if folder.origin.for_real:
+        if folder.provenance.for_real:
             line = f"floodmark replay {shrunk} --world real --times 10"
             made.append(Command("the shrunk schedule, real", line))
     return [
@@ -332,3 +333,52 @@ def properties(folder: RunFolder) -> list[PropertyResult]:
     """The checker's table, worst first and otherwise in its own order."""
     found = folder.result.properties if folder.result else ()
     return sorted(found, key=lambda p: SEVERITY.index(p.verdict))
+
+
+def summary(run_dir: Path) -> str:
+    """About ten lines: verdict, sentence, what ran, what was found, how to run it again.
+
+    Raises ReportError when the folder holds nothing of a run.
+    """
+    folder = read(Path(run_dir))
+    fact = dict(facts(folder))
+    by_name = {badge.name: badge for badge in badges(folder)}
+    lines = [
+        f"{theme.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
+        f"  {sentence(folder)}",
+        f"  run         {fact['protocol']}, bugs {fact['bugs']}, seed {fact['seed']}, "
+        f"schedule {fact['schedule']}, {fact['duration']}",
+    ]
+    for name, label in (
+        ("Acknowledged writes", "acked"),
+        ("Faults took effect", "faults"),
+        ("Longest gap", "gap"),
+        ("Harness", "harness"),
+    ):
+        if (badge := by_name.get(name)) is not None:
+            lines.append(f"  {label:<11} {badge.value}. {wording.clip(badge.detail, 160)}")
+    lines.append(f"  properties  {_properties_line(folder)}")
+    for anomaly in folder.anomalies[:3]:
+        allowed = "" if anomaly.verdict is Verdict.INVALID else " (allowed)"
+        where = f" in {anomaly.partition}" if anomaly.partition else ""
+        text = f"{anomaly.name}{where} × {anomaly.count:,}{allowed}"
+        lines.append(f"  finding     {text}: {wording.clip(anomaly.message, 160)}")
+    if len(folder.anomalies) > 3:
+        lines.append(f"              and {len(folder.anomalies) - 3} more kinds of findings")
+    if not folder.info.source:
+        lines.append(f"  replay      {commands(folder)[0].line}")
+    return "\n".join(line.replace("\n", " ") for line in lines)
+
+
+def _properties_line(folder: RunFolder) -> str:
+    found = properties(folder)
+    if not found:
+        return "none judged"
+    by = {v: [p.property for p in found if p.verdict is v] for v in Verdict}
+    parts = [f"{len(by[Verdict.VALID])} of {len(found)} valid"]
+    parts += [
+        f"{verdict}: {wording.listing(by[verdict], 6)}"
+        for verdict in (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED)
+        if by[verdict]
+    ]
+    return "; ".join(parts)

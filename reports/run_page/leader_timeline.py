@@ -1,4 +1,4 @@
-"""The leader strip: for each partition, who led in which epoch, who was in sync, and the HW."""
+"""The leader timeline: for each partition, who led in which epoch, who was in sync, and the HW."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from checker.formats.verdict import Verdict
 from reports import wording
 from reports.charts import svg
 from reports.charts.charts import Gap, gaps
-from reports.run_page.cluster import PartitionStory, Reign
-from reports.run_page.fault_lanes import Row, Section
+from reports.charts.svg import Panel, Row
+from reports.run_page.cluster import PartitionTimeline, Reign
 from reports.run_page.model import RunFolder
 from reports.theme import EPOCH_COLOURS
 
@@ -24,57 +24,57 @@ MOST_CUTS: Final = 40
 SHORTEST_GAP_US: Final = 1_000_000
 
 
-def sections(folder: RunFolder, axis: svg.Axis) -> list[Section]:
-    """A section for each partition shown: those with findings first, then the most contested."""
-    stories = folder.cluster.partitions
-    if not stories:
+def panels(folder: RunFolder, axis: svg.Axis) -> list[Panel]:
+    """A panel for each partition shown: those with findings first, then the most contested."""
+    timelines = folder.cluster.partitions
+    if not timelines:
         return []
-    found = [a.partition for a in folder.anomalies if a.partition in stories]
-    contested = sorted(stories, key=lambda name: (-stories[name].leader_changes, name))
+    found = [a.partition for a in folder.anomalies if a.partition in timelines]
+    contested = sorted(timelines, key=lambda name: (-timelines[name].leader_changes, name))
     chosen = list(dict.fromkeys([*found, *contested]))[:MOST_PARTITIONS]
-    if len(stories) > len(chosen):
+    if len(timelines) > len(chosen):
         folder.notes.add(
-            f"The leader strip shows {len(chosen)} of {len(stories):,} partitions: those with "
+            f"The leader timeline shows {len(chosen)} of {len(timelines):,} partitions: those with "
             "findings, then those with most changes of leader."
         )
     longest = gaps(folder)
     controllers = folder.cluster.controllers
     made = []
     if len(controllers) > 1:
-        made.append(_controller_section(axis, controllers))
+        made.append(_controllers(axis, controllers))
     broke = [a.partition for a in folder.anomalies if a.verdict is Verdict.INVALID]
     shown = sorted(chosen, key=lambda name: (name not in broke, name))
-    made += [_partition(folder, axis, stories[name], longest.get(name)) for name in shown]
+    made += [_partition(folder, axis, timelines[name], longest.get(name)) for name in shown]
     return made
 
 
-def _controller_section(axis: svg.Axis, controllers: tuple[Reign, ...]) -> Section:
+def _controllers(axis: svg.Axis, controllers: tuple[Reign, ...]) -> Panel:
     body = Markup("").join(
         _box(axis, r, f"{r.node} t{r.epoch}", f"{r.node} is controller in term {r.epoch}")
         for r in controllers[:MOST_BOXES]
         if axis.covers(r.start_us, r.end_us)
     )
-    return Section("Controller", (Row("active", body, REPLICA_HEIGHT, "replica"),))
+    return Panel("Controller", (Row("active", body, REPLICA_HEIGHT, "replica"),))
 
 
 def _partition(
-    folder: RunFolder, axis: svg.Axis, story: PartitionStory, gap: Gap | None
-) -> Section:
-    nodes = folder.info.partitions.get(story.name, ()) or tuple(
-        sorted({reign.node for reign in story.reigns})
+    folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None
+) -> Panel:
+    nodes = folder.info.partitions.get(timeline.name, ()) or tuple(
+        sorted({reign.node for reign in timeline.reigns})
     )
-    rows = [_replica(folder, axis, story, node) for node in nodes[:9]]
-    rows.append(_hw(axis, story, gap))
-    changes = wording.count(story.leader_changes, "change of leader", "changes of leader")
+    rows = [_replica(folder, axis, timeline, node) for node in nodes[:9]]
+    rows.append(_hw(axis, timeline, gap))
+    changes = wording.count(timeline.leader_changes, "change of leader", "changes of leader")
     note = changes
     if gap and gap.length_us >= SHORTEST_GAP_US:
         note += f"; longest time without an acknowledged write {wording.span(gap.length_us)}"
-    return Section(story.name, tuple(rows), note=note)
+    return Panel(timeline.name, tuple(rows), note=note)
 
 
-def _replica(folder: RunFolder, axis: svg.Axis, story: PartitionStory, node: str) -> Row:
+def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, node: str) -> Row:
     """One replica: a box while it leads (its own belief), a line while it is in sync."""
-    inside = [x for x in story.in_sync if node in x.isr and axis.covers(x.start_us, x.end_us)]
+    inside = [x for x in timeline.in_sync if node in x.isr and axis.covers(x.start_us, x.end_us)]
     start = axis.units(np.array([x.start_us for x in inside], dtype=np.int64))
     end = axis.units(np.array([x.end_us for x in inside], dtype=np.int64))
     low, high = svg.merge(start, end, svg.UNITS // svg.BINS // 2)
@@ -83,29 +83,29 @@ def _replica(folder: RunFolder, axis: svg.Axis, story: PartitionStory, node: str
     )
     leads = [
         r
-        for r in story.reigns
+        for r in timeline.reigns
         if r.node == node and r.role == "leader" and axis.covers(r.start_us, r.end_us)
     ]
     if len(leads) > MOST_BOXES:
         folder.notes.add(
-            f"{story.name}: {node} took leadership {len(leads):,} times; the {MOST_BOXES} longest "
-            "reigns are shown."
+            f"{timeline.name}: {node} took leadership {len(leads):,} times; the {MOST_BOXES} "
+            "longest are shown."
         )
         leads = sorted(leads, key=lambda r: r.start_us - r.end_us)[:MOST_BOXES]
     for r in leads:
         title = (
-            f"{node} leads {story.name} in epoch {r.epoch}, {axis.label(r.start_us)} to "
+            f"{node} leads {timeline.name} in epoch {r.epoch}, {axis.label(r.start_us)} to "
             f"{axis.label(r.end_us)}"
         )
         body += _box(axis, r, f"e{r.epoch}", title)
-    cuts = [c for c in story.cuts if c.node == node and axis.covers(c.t_us)]
-    if len(cuts) > MOST_CUTS or story.more_cuts:
+    cuts = [c for c in timeline.cuts if c.node == node and axis.covers(c.t_us)]
+    if len(cuts) > MOST_CUTS or timeline.more_cuts:
         folder.notes.add(
-            f"{story.name}: only the {MOST_CUTS} longest truncations of a replica are marked."
+            f"{timeline.name}: only the {MOST_CUTS} longest truncations of a replica are marked."
         )
     for c in sorted(cuts, key=lambda c: c.leo - c.from_leo)[:MOST_CUTS]:
         title = (
-            f"{node} cut its log of {story.name} from {c.from_leo} to {c.leo} at "
+            f"{node} cut its log of {timeline.name} from {c.from_leo} to {c.leo} at "
             f"{axis.label(c.t_us)} ({c.reason or 'no reason given'}), HW {c.hw}"
         )
         body += Markup(f'<i class="cut" style="{axis.place(c.t_us)}" title="{escape(title)}">▼</i>')
@@ -120,9 +120,9 @@ def _box(axis: svg.Axis, reign: Reign, text: str, title: str) -> Markup:
     )
 
 
-def _hw(axis: svg.Axis, story: PartitionStory, gap: Gap | None) -> Row:
+def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None) -> Row:
     """How the leaders' high watermark rose; a fall would be drawn as one."""
-    inside = [(t, hw) for t, hw in story.hw if axis.start_us <= t <= axis.end_us]
+    inside = [(t, hw) for t, hw in timeline.hw if axis.start_us <= t <= axis.end_us]
     if not inside:
         return Row("HW", Markup(""), HW_HEIGHT, "hw")
     low, high = min(hw for _, hw in inside), max(hw for _, hw in inside)
@@ -134,7 +134,7 @@ def _hw(axis: svg.Axis, story: PartitionStory, gap: Gap | None) -> Row:
     body = svg.drawing([svg.path("hwline", svg.steps(points))], HW_HEIGHT)
     if gap and gap.length_us >= SHORTEST_GAP_US and axis.covers(gap.start_us, gap.end_us):
         title = (
-            f"{story.name} acknowledged nothing for {wording.span(gap.length_us)} from "
+            f"{timeline.name} acknowledged nothing for {wording.span(gap.length_us)} from "
             f"{axis.label(gap.start_us)}"
         )
         body += Markup(

@@ -60,7 +60,7 @@ class Grid:
 
     partition: str
     title: str
-    story: str
+    summary: str
     offsets: tuple[int, ...]
     marked: frozenset[int]
     lines: tuple[Line, ...]
@@ -141,7 +141,7 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
         partition=focus.partition,
         window_low=focus.low,
         title=f"{focus.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
-        story=_story(offsets, broken),
+        summary=_summary(offsets, broken),
         offsets=offsets,
         marked=marked,
         lines=tuple(lines),
@@ -151,7 +151,7 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
     )
 
 
-def _story(offsets: tuple[int, ...], broken: list[int]) -> str:
+def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
     """What is to be seen, in a sentence."""
     if not broken:
         return "All replicas agree in this window, with each other and with what clients saw."

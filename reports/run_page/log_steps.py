@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from markupsafe import Markup
 
 from checker.formats.verdict import Verdict
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
 from reports.run_page.files import Notes, json_lines
+from reports.run_page.log_grid import Grid, grids
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import Focus
 
 MOST_STEPS: Final = 3_000
 _WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "role"}
-"""What a step is called that shows a sentence of the story."""
+"""The name of the step that shows a sentence of the timeline."""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +60,22 @@ class _Seen:
     hw: int = -1
 
 
+def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
+    """The section's data: every grid, and its replay as JSON for the page's script."""
+    found = {} if folder.lean else replays(folder)
+    made = []
+    for grid in grids(folder):
+        replay = found.get(f"{grid.partition}/{grid.window_low}")
+        made.append((grid, None if replay is None else _as_data(replay)))
+    return made
+
+
+def _as_data(replay: Replay) -> Markup:
+    """JSON for a script element: nothing in it can end the element."""
+    text = msgspec.json.encode(replay).decode()
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
 def replays(folder: RunFolder) -> dict[str, Replay]:
     """A replay for each window that broke something, by partition and first offset."""
     if folder.verdict is not Verdict.INVALID:
@@ -86,11 +104,11 @@ def _replay(folder: RunFolder, focus: Focus) -> Replay | None:
 
 def _events(folder: RunFolder, focus: Focus, nodes: Sequence[str]) -> Iterator[Event]:
     """Events of the window's replicas, those about other partitions left out while reading."""
-    # What cannot be read of a trace is noted by the cluster's story already.
-    unheard = Notes()
+    # What cannot be read of a trace is noted by the cluster's timeline already.
+    unread = Notes()
     for node in nodes:
         file: Path = folder.path / "trace" / f"{node}.jsonl"
-        for e in json_lines(file, Event, unheard):
+        for e in json_lines(file, Event, unread):
             if e.partition == focus.partition or e.event in (trace.STARTED, trace.STOPPED):
                 yield e
     for ended in folder.exits:
@@ -136,11 +154,11 @@ def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | No
 
 
 def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:
-    """The step at which the story says something broke, else the time of the finding."""
-    story = folder.story
+    """The step at which the timeline says that something broke, else the time of the finding."""
+    timeline = folder.timeline
     when_us, wanted, whose = -1, "", -1
-    if story is not None and story.partition == focus.partition:
-        first = next((s for s in story.sentences if s.breaks), None)
+    if timeline is not None and timeline.partition == focus.partition:
+        first = next((s for s in timeline.sentences if s.breaks), None)
         if first is not None:
             when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
             nodes = folder.info.partitions.get(focus.partition, ())

@@ -6,6 +6,7 @@ page shows the rest. Only a folder that holds nothing of a run at all is refused
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +18,13 @@ from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
 from node.formats.errors import UsageError
 from reports import wording
-from reports.run_page import cluster, curve_data, faults, operations, replicas
-from reports.run_page.cluster import ClusterStory, Exit
-from reports.run_page.curve_data import Curves
+from reports.run_page import cluster, curves, faults, operations, replicas
+from reports.run_page.cluster import ClusterTimeline, Exit
+from reports.run_page.curves import Curves
 from reports.run_page.faults import Executed
 from reports.run_page.files import Notes, json_file, json_lines
 from reports.run_page.operations import Focus, Operations
-from reports.run_page.provenance import Control, Origin, read_control, read_origin
+from reports.run_page.provenance import Control, Provenance, read_control, read_provenance
 from reports.run_page.replicas import Held, Replicas
 from reports.theme import ReportError
 
@@ -32,6 +33,7 @@ GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
 MOST_CITED: Final = 5_000
+TIMELINE: Final = "story.json"
 SEVERITY: Final = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
 _PARTS: Final = (
     "run.json",
@@ -106,6 +108,21 @@ class RawFile:
 
 
 @dataclass(frozen=True)
+class Plot:
+    """A plot as a picture: its name in `plots/`, what it shows, both forms."""
+
+    name: str
+    title: str
+    png: bytes
+    svg: bytes
+
+    @property
+    def base64(self) -> str:
+        """The PNG as the page embeds it."""
+        return base64.b64encode(self.png).decode()
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """Everything the page draws, and the notes about what could not be read.
 
@@ -119,21 +136,24 @@ class RunFolder:
     operations: Operations
     faults: tuple[Executed, ...]
     exits: tuple[Exit, ...]
-    cluster: ClusterStory
+    cluster: ClusterTimeline
     replicas: Replicas
     foci: tuple[Focus, ...]
     held: dict[tuple[str, str], dict[int, Held]]
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
     lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
-    story: Story | None = None
-    origin: Origin | None = None
+    timeline: Story | None = None
+    provenance: Provenance | None = None
     control: Control | None = None
     curves: Curves = field(default_factory=Curves)
+    plots: tuple[Plot, ...] = ()
     zero_us: int = 0
     last_us: int = 0
     in_tables: bool = False
     """The history is there as tables alone, which the checker reads and this page does not."""
+    lean: bool = False
+    """The page leaves out most of what it can, to stay small."""
 
     @property
     def verdict(self) -> Verdict:
@@ -146,11 +166,17 @@ class RunFolder:
         return _ranked(self.result)
 
     @property
-    def told(self) -> tuple[Sentence, ...]:
-        """The story's sentences, without what only tells how the cluster was stopped in the end."""
-        sentences = self.story.sentences if self.story is not None else ()
+    def steps(self) -> tuple[Sentence, ...]:
+        """The timeline's sentences, without those about the final shutdown of the cluster."""
+        sentences = self.timeline.sentences if self.timeline is not None else ()
         final_us = self.info.phases.final_us or self.last_us
         return tuple(s for s in sentences if s.breaks or s.t_us <= final_us)
+
+    @property
+    def first_finding(self) -> Anomaly | None:
+        """The anomaly that the page is about: the first that broke the run, with a known time."""
+        broke = (a for a in self.anomalies if a.verdict is Verdict.INVALID)
+        return next((a for a in broke if times(a)), None)
 
     @property
     def name(self) -> str:
@@ -169,6 +195,11 @@ class RunFolder:
     def seconds(self, t_us: int) -> float:
         """Seconds since the storm began."""
         return (t_us - self.zero_us) / 1e6
+
+
+def times(anomaly: Anomaly) -> list[int]:
+    """The known times of an anomaly and of its witnesses."""
+    return [t for t in (anomaly.t_us, *(w.t_us for w in anomaly.witnesses)) if t >= 0]
 
 
 def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
@@ -190,9 +221,9 @@ def read(run_dir: Path) -> RunFolder:
     result = None
     if (run_dir / "results.json").exists():
         result = json_file(run_dir / "results.json", RunResult, notes)
-    told = None
-    if (run_dir / "story.json").exists():
-        told = json_file(run_dir / "story.json", Story, notes)
+    timeline = None
+    if (run_dir / TIMELINE).exists():
+        timeline = json_file(run_dir / TIMELINE, Story, notes)
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
     foci = _foci(result, info, heads)
@@ -214,9 +245,9 @@ def read(run_dir: Path) -> RunFolder:
     ]
     lines = list(json_lines(run_dir / "faults.jsonl", faults.FaultLine, notes))
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
-    story = cluster.read(run_dir, exits, max(seen), notes)
+    traced = cluster.read(run_dir, exits, max(seen), notes)
     executed = faults.join(
-        lines, schedule.faults if schedule else (), story.starts(), story.last_us
+        lines, schedule.faults if schedule else (), traced.starts(), traced.last_us
     )
     return RunFolder(
         path=run_dir,
@@ -226,19 +257,19 @@ def read(run_dir: Path) -> RunFolder:
         operations=ops,
         faults=executed,
         exits=tuple(exits),
-        cluster=story,
+        cluster=traced,
         replicas=heads,
         foci=tuple(foci),
         held=replicas.read_windows(run_dir, windows, notes),
         files=_files(run_dir),
         notes=notes,
         lines_of=lines_of,
-        story=told,
-        origin=read_origin(run_dir, notes),
+        timeline=timeline,
+        provenance=read_provenance(run_dir, notes),
         control=read_control(run_dir, notes),
-        curves=curve_data.read(run_dir, notes),
-        zero_us=_zero(info, ops, lines, story),
-        last_us=story.last_us,
+        curves=curves.read(run_dir, notes),
+        zero_us=_zero(info, ops, lines, traced),
+        last_us=traced.last_us,
         in_tables=in_tables,
     )
 
@@ -264,13 +295,13 @@ def _schedule(run_dir: Path, notes: Notes) -> Schedule | None:
 
 
 def _zero(
-    info: RunInfo, ops: Operations, lines: list[faults.FaultLine], story: ClusterStory
+    info: RunInfo, ops: Operations, lines: list[faults.FaultLine], seen: ClusterTimeline
 ) -> int:
     """Where the page's clock starts: the storm, else the first thing that is known to happen."""
     if info.phases.storm_us:
         return info.phases.storm_us
     first = [int(ops.invoked_us[0])] if len(ops) else []
-    first += [line.t_us for line in lines[:1]] + [up.start_us for up in story.processes]
+    first += [line.t_us for line in lines[:1]] + [up.start_us for up in seen.processes]
     return info.phases.start_us or min(first, default=0)
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.charts import svg
-from reports.run_page.fault_lanes import Row, Section
+from reports.charts.svg import Panel, Row
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import FAIL, INFO, OK, Operations
 
@@ -41,12 +41,12 @@ def witness_rows(folder: RunFolder) -> dict[int, str]:
     return {int(row): f"witness of finding {names[int(ops[row])]}" for row in rows}
 
 
-def section(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Section:
+def panel(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Panel:
     """Rows of clients over the axis; `anchors` gives witness operations ids to link to."""
     ops = folder.operations
     if not len(ops):
         why = IN_TABLES if folder.in_tables else "No operation was recorded."
-        return Section("Operations", (), note=why)
+        return Panel("Operations", (), note=why)
     ends = _ends(folder)
     visible = (ends >= axis.start_us) & (ops.invoked_us <= axis.end_us)
     shown = np.flatnonzero(visible)
@@ -67,7 +67,7 @@ def section(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Section:
         rows.append(Row(label, body, ROW_HEIGHT, "client", hint))
     kinds = [name for name in ("producer", "consumer") if any(g[1] == name for g in groups)]
     note = "producers first, then consumers" if len(kinds) == 2 else ""
-    return Section("Operations by client", tuple(rows), _legend(bool(witnesses)), note)
+    return Panel("Operations by client", tuple(rows), _legend(bool(witnesses)), note)
 
 
 def _ends(folder: RunFolder) -> Ints:
@@ -164,7 +164,7 @@ def _rings(
         end = int(max(ops.completed_us[row], ops.invoked_us[row]))
         made.append(
             Markup(
-                f'<a class="ring"{name} href="#anomalies" title="{escape(title)}" '
+                f'<a class="ring"{name} href="#findings" title="{escape(title)}" '
                 f'style="{axis.place(end)}"><span class="sr">{escape(title)}</span></a>'
             )
         )

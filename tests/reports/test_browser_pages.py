@@ -72,7 +72,12 @@ def test_verdict_and_schedule_are_readable_without_a_script(
     assert page.run("document.querySelector('button.copy').hidden") is True
     assert page.run("document.querySelector('h1').offsetHeight") > 0
     if kind == "invalid":
-        for part in (".story li.broke", "#why .plan-words li", "#faults li", ".sequence"):
+        for part in (
+            ".timeline li.broke",
+            "#reproduction .plan-words li",
+            "#faults li",
+            "#messages svg",
+        ):
             assert page.run(f"document.querySelector('{part}').getBoundingClientRect().height") > 0
 
 

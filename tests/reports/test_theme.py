@@ -52,7 +52,7 @@ def test_what_stands_side_by_side_can_be_told_apart(scheme: theme.Scheme, vision
 
 
 def test_no_style_sheet_loads_anything_or_names_a_colour_that_is_not_there() -> None:
-    sheet = str(theme.stylesheet("page.css"))
+    sheet = str(theme.stylesheet("run_page/page.css"))
     assert "@import" not in sheet
     assert "url(" not in sheet
     used = set(re.findall(r"var\(--([a-z0-9-]+)\)", sheet))

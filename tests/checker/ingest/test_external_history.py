@@ -13,9 +13,8 @@ from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.edn import EdnError, parse
 from checker.ingest.external_history import foreign_history, form_of, run_folder_of, validate
 from harness.formats.history import Op, Send, encode
-from reports.run_page.head import commands
+from reports.run_page.head import commands, summary
 from reports.run_page.model import read
-from reports.run_page.summary import summary
 from tests.support.checker.story import Story, against
 
 

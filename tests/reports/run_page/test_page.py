@@ -12,6 +12,8 @@ import pytest
 
 import reports
 from node.formats.errors import FloodmarkError
+from reports.run_page import sections
+from reports.run_page.sections import SECTIONS, Section
 from tests.support import report_fixtures as made
 
 FETCHED = ("src", "srcset", "action", "poster", "data", "xlink:href")
@@ -136,7 +138,7 @@ class TestWhatItSays:
         assert "Nothing acknowledged was lost" in text
         assert "The checker found nothing to report." in text
         assert "6 of 8" in text
-        assert "1 skipped, 1 met no message" in text
+        assert "1 skipped, 1 affected no message" in text
         assert "All replicas agree in this window" in text
         assert "Nothing: every file was read to its end" in text
 
@@ -151,11 +153,11 @@ class TestWhatItSays:
         assert "Allowed: no progress is owed below min.insync.replicas." in text
         assert text.index("lost log-0") < text.index("divergence log-0") < text.index("no-progress")
 
-    def test_the_story_is_told(self, tmp_path: Path) -> None:
+    def test_the_timeline_is_shown(self, tmp_path: Path) -> None:
         run = made.storm(tmp_path / "a" / "b", broken=True)
         step = {
             "t_us": made.us(4.2),
-            "text": "n1 cuts its log.",
+            "text": "n1 truncates its log.",
             "kind": "truncated",
             "node": "n1",
             "breaks": "cut:own-high-watermark",
@@ -171,7 +173,7 @@ class TestWhatItSays:
             },
         )
         page = reports.build(run).read_text("utf-8")
-        assert "The story of offset 7 of log-0" in page
+        assert "What happened to offset 7 of log-0" in page
         assert '<li class="broke"><span class="when">4.200</span>' in page
 
     def test_witnesses_lead_to_the_time_view(self, pages: dict[str, Page]) -> None:
@@ -183,8 +185,8 @@ class TestWhatItSays:
         assert "? unknown" in text
         assert "the run finished with no operation, and nobody has judged it" in text
         assert "n2 could not be started: its port was taken" in text
-        assert "Nothing is known to have happened" in text
-        assert "this is not a clean bill of health" in text
+        assert "The run recorded no operation, no fault and no trace" in text
+        assert "Nobody has judged this run" in text
 
     def test_killed(self, pages: dict[str, Page]) -> None:
         text = pages["killed"].text
@@ -361,6 +363,26 @@ class TestRefusals:
             reports.build(folder)
         assert (folder / "report.html").read_bytes() == before
         assert not list(folder.glob(".report*"))
+
+
+class TestSections:
+    def test_a_section_is_one_entry_and_a_template(
+        self, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        template = tmp_path / "dummy.html.j2"
+        template.write_text("<p>{{ data }} operations under {{ folder.info.protocol }}</p>")
+        dummy = Section("dummy", "A dummy", str(template), lambda run: len(run.operations))
+        absent = Section("absent", "Not there", str(template), lambda run: None)
+        monkeypatch.setattr(sections, "SECTIONS", [*SECTIONS, dummy, absent])
+        shown = page(runs["valid"])
+        assert re.search(r"A dummy \d+ operations under kafka", shown.text)
+        assert shown.ids.count("dummy") == shown.links.count("#dummy") == 1
+        assert "absent" not in shown.ids
+
+    def test_a_section_without_data_is_left_out(self, pages: dict[str, Page]) -> None:
+        titles = {section.id for section in SECTIONS}
+        assert titles - set(pages["valid"].ids) == {"timeline", "reproduction", "messages"}
+        assert titles - set(pages["invalid"].ids) == {"timeline"}
 
 
 class TestSize:

@@ -1,4 +1,4 @@
-"""The parts of the page: scales and paths, fault intervals, the brokers' story, the offset grid."""
+"""The parts of the page: scales, paths, fault intervals, cluster timeline, offset grid."""
 
 from __future__ import annotations
 
@@ -193,14 +193,14 @@ class TestFaults:
 
 
 class TestCluster:
-    def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterStory:
+    def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterTimeline:
         made.write_lines(tmp_path / "trace" / "n1.jsonl", lines)
         exits = [cluster.Exit("n1", 50, -9, "kill", True, 1)]
         return cluster.read(tmp_path, exits, 100, Notes())
 
     def test_a_dead_process_leads_nothing(self, tmp_path: Path) -> None:
         head = {"node": "n1", "incarnation": 1}
-        story = self.events(
+        timeline = self.events(
             tmp_path,
             [
                 {**head, "event": "started", "t_us": 1},
@@ -215,9 +215,9 @@ class TestCluster:
                 {"node": "n1", "incarnation": 2, "event": "started", "t_us": 70},
             ],
         )
-        assert story.partitions["p"].reigns == [cluster.Reign("n1", "leader", 4, 10, 50)]
-        assert [(up.start_us, up.end_us) for up in story.processes] == [(1, 50), (70, 100)]
-        assert story.starts() == {"n1": [1, 70]}
+        assert timeline.partitions["p"].reigns == [cluster.Reign("n1", "leader", 4, 10, 50)]
+        assert [(up.start_us, up.end_us) for up in timeline.processes] == [(1, 50), (70, 100)]
+        assert timeline.starts() == {"n1": [1, 70]}
 
     def test_one_commit_told_by_several_voters_counts_once(self, tmp_path: Path) -> None:
         head = {"event": "partition", "partition": "p", "leader": None, "leader_epoch": 1}
@@ -230,8 +230,8 @@ class TestCluster:
                 (10, "v1", 1, ["n1"]),
             )
         ]
-        story = self.events(tmp_path, lines)
-        assert [(x.isr, x.start_us, x.end_us) for x in story.partitions["p"].in_sync] == [
+        timeline = self.events(tmp_path, lines)
+        assert [(x.isr, x.start_us, x.end_us) for x in timeline.partitions["p"].in_sync] == [
             (("n1", "n2"), 1, 9),
             (("n1",), 9, 100),
         ]
@@ -332,7 +332,7 @@ class TestTime:
             done = {"t_us": made.us(32.5), "type": "info", "error": "the very last"}
             file.write(json.dumps({**extra, **done}) + "\n")
         (whole,) = time_view.views(model.read(folder))
-        operations = next(x for x in whole.sections if x.title == "Operations by client")
+        operations = next(x for x in whole.panels if x.title == "Operations by client")
         assert any("the very last" in row.body for row in operations.rows)
 
     def test_gaps_by_partition_and_together(self, broken: model.RunFolder) -> None:

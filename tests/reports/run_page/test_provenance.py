@@ -10,11 +10,10 @@ import pytest
 import reports
 from nemesis.formats import schedule as s
 from node.formats.event_text import Event
-from reports.charts import still_plots, svg
+from reports.charts import plots, svg
 from reports.messages import messages
 from reports.messages.message_events import Known, Row, rows
-from reports.run_page import citations, curve_data, model, provenance
-from reports.run_page.curves import sections
+from reports.run_page import citations, curves, model, provenance, reproduction
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
 from tests.support import report_kinds as kinds
@@ -35,12 +34,12 @@ def text(failed: Path) -> str:
     return reports.build(failed).read_text("utf-8")
 
 
-def told(*events: Event, low: int = 5) -> list[Row]:
+def drawn(*events: Event, low: int = 5) -> list[Row]:
     known = Known(low, low + 1)
     return [row for e in events for row in rows(known, e, "")]
 
 
-class TestTellers:
+class TestMessageEvents:
     """A partition led by n1, followed by n2, about offset 5."""
 
     led = (
@@ -50,22 +49,22 @@ class TestTellers:
 
     def test_a_followers_append_is_its_leaders_answer(self) -> None:
         copied = Event("append", node="n2", role="follower", base_offset=5, leo=6, leader_epoch=1)
-        row = told(*self.led, copied)[-1]
+        row = drawn(*self.led, copied)[-1]
         assert (row.sender, row.receiver, row.tone) == ("n1", "n2", "data")
         assert row.text == "fetch-response: offset 5 of epoch 1"
 
-    def test_other_offsets_are_not_told(self) -> None:
+    def test_other_offsets_are_not_drawn(self) -> None:
         other = Event("append", node="n2", role="follower", base_offset=6, leo=9, leader_epoch=1)
-        assert len(told(*self.led, other)) == 2
+        assert len(drawn(*self.led, other)) == 2
 
     def test_a_watermark_is_told_when_it_passes_and_again_when_it_falls(self) -> None:
         moves = [Event("hw", node="n1", role="leader", hw=hw) for hw in (5, 6, 7, 8)]
-        assert [row.text for row in told(*self.led, *moves)[2:]] == [
+        assert [row.text for row in drawn(*self.led, *moves)[2:]] == [
             "moves its high watermark to 6"
         ]
         back = Event("role", node="n2", role="follower", leader="n1", leo=6, hw=4)
         follower = [Event("hw", node="n2", role="follower", hw=hw) for hw in (6, 7)]
-        said = [row.text for row in told(*self.led, follower[0], back, follower[1])]
+        said = [row.text for row in drawn(*self.led, follower[0], back, follower[1])]
         assert [text for text in said if text.startswith("fetch-response")] == [
             "fetch-response: high watermark 6",
             "fetch-response: high watermark 7",
@@ -76,25 +75,25 @@ class TestTellers:
         below = Event(
             "truncated", node="n2", from_leo=9, leo=7, hw=5, reason="offset-for-leader-epoch"
         )
-        assert [row.breaks for row in told(cut, below)] == [True, False]
+        assert [row.breaks for row in drawn(cut, below)] == [True, False]
 
     def test_a_commit_told_by_three_voters_is_one(self) -> None:
         said = [
             Event("partition", node=v, leader="n2", leader_epoch=2, partition_epoch=3, isr=("n2",))
             for v in ("v1", "v2", "v3")
         ]
-        assert [row.text for row in told(*said)] == ["commits: n2 leads epoch 2, ISR [n2]"]
+        assert [row.text for row in drawn(*said)] == ["commits: n2 leads epoch 2, ISR [n2]"]
 
     def test_a_process_that_ends_and_begins_again_breaks_its_lifeline(self) -> None:
         ended = Event("exit", node="n2", reason="kill")
         again = Event("started", node="n2", incarnation=2)
-        down, up = told(ended, again)
+        down, up = drawn(ended, again)
         assert (down.down, down.up, up.down, up.up) == ("n2", "", "", "n2")
 
 
-class TestExchange:
+class TestMessages:
     def test_the_lost_record_from_its_producer_to_its_end(self, folder: model.RunFolder) -> None:
-        shown = messages.exchange(folder)
+        shown = messages.messages(folder)
         assert shown is not None
         assert {"n1", "n2", "n3", "c3", "v1"} <= set(shown.lifelines)
         produced = next(row for row in shown.rows if row.text.startswith("produce:"))
@@ -104,7 +103,7 @@ class TestExchange:
         assert [row.t_us for row in shown.rows] == sorted(row.t_us for row in shown.rows)
         lost = [row for row in shown.rows if row.tone == "lost"]
         assert len(lost) == 9
-        assert lost[0].raw == "messages.jsonl:1"
+        assert lost[0].citation == "messages.jsonl:1"
 
     def test_what_counts_is_kept_however_much_there_is(self) -> None:
         many = [Row(t, "n1", "n2", "fetch-response", "data") for t in range(500)]
@@ -115,20 +114,20 @@ class TestExchange:
         assert {row.t_us for row in kept[1:]} <= set(range(360, 440))
 
     def test_a_valid_run_has_no_diagram(self, tmp_path: Path) -> None:
-        assert messages.exchange(model.read(made.storm(tmp_path / "a" / "b", rate=1))) is None
+        assert messages.messages(model.read(made.storm(tmp_path / "a" / "b", rate=1))) is None
 
 
-class TestOrigin:
+class TestReproduction:
     def test_the_page_says_what_is_needed(self, text: str) -> None:
         for said in (
             "no-lost-acknowledged-write: elected-without",
             "fault 0 (Isolate n2)",
             "fails differently: liveness: no-progress",
-            "4 more messages were struck",
+            "4 more affected messages were not left out one by one",
             "As drawn: 8 faults",
-            "What is needed: 1 fault",
+            "After shrinking: 1 fault",
             "(removed: not needed)",
-            "(made simpler)",
+            "(simplified)",
         ):
             assert said in text, said
         assert text.count("necessary</span>") == 2
@@ -137,17 +136,20 @@ class TestOrigin:
     def test_a_fault_that_was_made_simpler_is_the_same_fault(self) -> None:
         drawn = (s.Kill(on="n1", at_ms=5), s.Kill(on="n2", at_ms=9), s.Pause(on="n1", at_ms=7))
         least = (s.Kill(on="n2", at_ms=9), s.Pause(on="n1", at_ms=1, for_ms=3))
-        assert provenance._fates(drawn, least) == {0: "removed", 1: "kept", 2: "simpler"}
+        assert reproduction._fates(drawn, least) == {0: "removed", 1: "kept", 2: "simpler"}
 
     def test_a_run_that_was_not_shrunk_says_so(self, tmp_path: Path) -> None:
         page = reports.build(made.storm(tmp_path / "a" / "b", broken=True, rate=1))
         text = page.read_text("utf-8")
         assert "which of its 8 faults the failure needs is not known" in text
-        assert "<code>floodmark report store/a/b</code> runs it in the simulated world" in text
-        assert '<span class="name">Control</span><span class="value">not run</span>' in text
+        assert (
+            "<code>floodmark report store/a/b</code> makes the baseline run in the simulated world"
+            in text
+        )
+        assert '<span class="name">Baseline run</span><span class="value">not run</span>' in text
 
 
-class TestControl:
+class TestBaseline:
     @pytest.mark.parametrize(
         ("fails", "holds", "says"),
         [
@@ -172,9 +174,9 @@ class TestControl:
 
 class TestRawLines:
     def test_a_sentence_names_its_line(self, folder: model.RunFolder) -> None:
-        found = [line for _, line in citations.of_story(folder)]
+        found = [line for _, line in citations.of_timeline(folder) or ()]
         assert found[1] is None, "a fault is not in a trace"
-        for sentence, line in citations.of_story(folder):
+        for sentence, line in citations.of_timeline(folder) or ():
             if line is not None:
                 text = (folder.path / line.file).read_text().splitlines()[line.number - 1]
                 event = json.loads(text)
@@ -200,7 +202,7 @@ class TestRawLines:
 class TestCurves:
     def test_the_unread_at_the_end_are_said(self, folder: model.RunFolder) -> None:
         axis = svg.Axis(made.us(0), made.us(30), made.us(0))
-        unseen, lag = sections(folder, axis, ["log-0"])
+        unseen, lag = curves.panels(folder.curves, folder.notes, axis, ["log-0"])
         assert unseen.note == "records; 80 never read"
         assert [row.label for row in lag.rows] == ["log-0"]
         assert lag.rows[0].scale[0][1] == "6"
@@ -208,8 +210,8 @@ class TestCurves:
     def test_without_tables_it_says_so(self, tmp_path: Path) -> None:
         run = model.read(made.storm(tmp_path / "a" / "b", rate=1))
         axis = svg.Axis(made.us(0), made.us(30), made.us(0))
-        assert {x.note for x in sections(run, axis, [])} == {
-            "Not counted in this run folder: judge it again."
+        assert {x.note for x in curves.panels(run.curves, run.notes, axis, [])} == {
+            "The tables of this run folder do not hold it: judge the run again."
         }
 
     def test_a_damaged_table_costs_only_itself(self, failed: Path, tmp_path: Path) -> None:
@@ -218,22 +220,22 @@ class TestCurves:
         whole = (failed / "tables" / "unseen.parquet").read_bytes()
         (tmp_path / "tables" / "unseen.parquet").write_bytes(whole)
         notes = Notes()
-        found = curve_data.read(tmp_path, notes)
+        found = curves.read(tmp_path, notes)
         assert found.lag is None
         assert found.unseen is not None
         assert "tables/lag.parquet cannot be read" in notes.sentences[0]
 
 
-class TestStills:
+class TestPlots:
     def test_the_same_folder_gives_the_same_bytes(self, folder: model.RunFolder) -> None:
-        first, again = still_plots.draw(folder), still_plots.draw(folder)
-        assert [still.name for still in first] == ["operations", "replication"]
+        first, again = plots.draw(folder), plots.draw(folder)
+        assert [plot.name for plot in first] == ["operations", "replication"]
         assert first == again
-        assert all(still.png.startswith(b"\x89PNG") for still in first)
-        assert all(b"<dc:date>" not in still.svg for still in first)
+        assert all(plot.png.startswith(b"\x89PNG") for plot in first)
+        assert all(b"<dc:date>" not in plot.svg for plot in first)
 
     def test_a_run_without_operations_has_none(self, tmp_path: Path) -> None:
-        assert still_plots.draw(model.read(made.empty(tmp_path / "a" / "b"))) == []
+        assert plots.draw(model.read(made.empty(tmp_path / "a" / "b"))) == []
 
 
 class TestKinds:

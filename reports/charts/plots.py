@@ -1,4 +1,4 @@
-"""Still plots of a run, for slides and issue trackers: `plots/<name>.png` and `.svg`.
+"""Plots of a run as pictures, for slides and issue trackers: `plots/<name>.png` and `.svg`.
 
 Drawn by matplotlib from what the page draws, in the page's palette. The same folder gives the same
 bytes: no date, no random ids, text left as text.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from reports import theme, wording
 from reports.charts.charts import gaps
-from reports.run_page.model import RunFolder
+from reports.run_page.model import Plot, RunFolder
 from reports.run_page.operations import FAIL, INFO, OK
 
 FOLDER: Final = "plots"
@@ -37,36 +36,26 @@ _STYLE: Final[dict[Any, Any]] = {
 _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2)), (0, (1, 3)))
 
 
-@dataclass(frozen=True)
-class Still:
-    """One plot: its name in `plots/`, what it shows, both forms."""
-
-    name: str
-    title: str
-    png: bytes
-    svg: bytes
-
-
-def draw(folder: RunFolder) -> list[Still]:
+def draw(folder: RunFolder) -> list[Plot]:
     """The plots that there is something to draw for; none for a run in which nothing happened."""
     if not folder.operations.acked.any():
         return []
     made = [
-        _still(
+        _plot(
             "operations",
             "Latency, acknowledged writes and unread records",
             folder,
             [_latency, _rate, _unseen],
         )
     ]
-    if any(story.hw for story in folder.cluster.partitions.values()):
+    if any(timeline.hw for timeline in folder.cluster.partitions.values()):
         made.append(
-            _still("replication", "High watermarks and replication lag", folder, [_hw, _lag])
+            _plot("replication", "High watermarks and replication lag", folder, [_hw, _lag])
         )
     return made
 
 
-def save(folder: RunFolder, stills: Iterable[Still]) -> list[Path]:
+def save(folder: RunFolder, plots: Iterable[Plot]) -> list[Path]:
     """Write both forms of each plot beside the page. Raises ReportError."""
     into = folder.path / FOLDER
     made = []
@@ -74,16 +63,16 @@ def save(folder: RunFolder, stills: Iterable[Still]) -> list[Path]:
         into.mkdir(exist_ok=True)
     except OSError as error:
         raise theme.ReportError(f"{into}: cannot be made: {error.strerror}") from None
-    for still in stills:
-        for suffix, content in (("png", still.png), ("svg", still.svg)):
-            made.append(theme.write(into / f"{still.name}.{suffix}", content))
+    for plot in plots:
+        for suffix, content in (("png", plot.png), ("svg", plot.svg)):
+            made.append(theme.write(into / f"{plot.name}.{suffix}", content))
     return made
 
 
 Panel = Callable[[Any, RunFolder, dict[str, str]], None]
 
 
-def _still(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Still:
+def _plot(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Plot:
     # Slow to import, and not needed for a page without operations.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -102,7 +91,7 @@ def _still(name: str, title: str, folder: RunFolder, panels: list[Panel]) -> Sti
         FigureCanvasAgg(figure)
         figure.savefig(png, format="png", metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Still(name, title, png.getvalue(), svg.getvalue())
+    return Plot(name, title, png.getvalue(), svg.getvalue())
 
 
 def _faults(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
@@ -181,12 +170,12 @@ def _unseen(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
 
 
 def _hw(axis: Any, folder: RunFolder, ink: dict[str, str]) -> None:
-    for i, (name, story) in enumerate(list(folder.cluster.partitions.items())[:MOST_LINES]):
-        if story.hw:
-            at = [folder.seconds(t) for t, _ in story.hw]
+    for i, (name, timeline) in enumerate(list(folder.cluster.partitions.items())[:MOST_LINES]):
+        if timeline.hw:
+            at = [folder.seconds(t) for t, _ in timeline.hw]
             axis.step(
                 at,
-                [hw for _, hw in story.hw],
+                [hw for _, hw in timeline.hw],
                 where="post",
                 linewidth=1,
                 linestyle=_DASHES[i],

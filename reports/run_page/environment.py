@@ -1,0 +1,64 @@
+"""What the run recorded about itself: its problems, versions, host and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from reports import wording
+from reports.run_page.model import RawFile, RunFolder
+
+MOST_FILES: Final = 80
+MOST_PROBLEMS: Final = 50
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The section's data; `more_files` counts the files that are not listed."""
+
+    problems: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    files: tuple[RawFile, ...]
+    more_files: int
+
+
+def environment(folder: RunFolder) -> Environment:
+    """The environment of a run."""
+    problems = [*folder.info.problems, *(folder.result.problems if folder.result else ())]
+    return Environment(
+        problems=tuple(wording.clip(p) for p in problems[:MOST_PROBLEMS]),
+        facts=tuple(_facts(folder)),
+        files=folder.files[:MOST_FILES],
+        more_files=max(0, len(folder.files) - MOST_FILES),
+    )
+
+
+def _facts(folder: RunFolder) -> list[tuple[str, str]]:
+    """Versions, host, promise and what else the run recorded about itself."""
+    info = folder.info
+
+    def said(values: dict[str, object]) -> str:
+        pairs = (f"{k} {_plain(v)}" for k, v in values.items())
+        return wording.clip(", ".join(pairs), 600)
+
+    made = [
+        ("versions", said(info.versions)),
+        ("host", said(info.host)),
+        ("promise", said(info.promise)),
+        ("world", info.world),
+        ("capabilities", wording.listing(info.capabilities)),
+        ("state", info.state),
+        ("command", wording.clip(" ".join(info.command), 600)),
+        ("measures", said(folder.result.measures) if folder.result else ""),
+    ]
+    return [(name, value) for name, value in made if value]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,108 @@
+"""The minimal reproduction: the schedule of a failure as it was drawn and as it was shrunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from checker.formats.verdict import Verdict
+from nemesis.formats.schedule import Fault
+from reports import wording
+from reports.run_page import faults
+from reports.run_page.model import RunFolder
+
+MOST_LANES: Final = 14
+MOST_FAULTS: Final = 40
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fault in a lane; `fate` says what shrinking did to it: kept, simpler or removed."""
+
+    letter: str
+    what: str
+    title: str
+    fate: str
+    column: int
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule as lanes, a lane for each target, faults in the order in which they are due."""
+
+    title: str
+    columns: int
+    lanes: tuple[tuple[str, tuple[Cell, ...]], ...]
+    words: tuple[tuple[Cell, str], ...]
+    left_out: int = 0
+
+
+def reproduction(folder: RunFolder) -> list[Plan] | None:
+    """The section's data: the schedule as drawn and as shrunk; None where the run did not fail."""
+    if folder.verdict is not Verdict.INVALID:
+        return None
+    provenance = folder.provenance
+    if provenance is None or provenance.minimal is None:
+        return []
+    drawn, minimal = provenance.drawn, provenance.minimal
+    fates = _fates(drawn.faults, minimal.faults) if drawn is not None else {}
+    made = []
+    if drawn is not None:
+        title = f"As drawn: {wording.count(len(drawn.faults), 'fault')}"
+        made.append(_plan(title, drawn.faults, fates))
+    least = len(minimal.faults)
+    whole = f"{wording.count(least, 'fault')}" + ("" if least else ": the workload alone is enough")
+    made.append(_plan(f"After shrinking: {whole}", minimal.faults, {}))
+    return made
+
+
+def _fates(drawn: tuple[Fault, ...], minimal: tuple[Fault, ...]) -> dict[int, str]:
+    """What became of each drawn fault: the most alike of a kind are taken for the same one."""
+    left = list(minimal)
+    fates = dict.fromkeys(range(len(drawn)), "removed")
+    for exact in (True, False):
+        for index, fault in enumerate(drawn):
+            if fates[index] != "removed":
+                continue
+            alike = (
+                [f for f in left if f == fault]
+                if exact
+                else [f for f in left if type(f) is type(fault)]
+            )
+            if alike:
+                left.remove(alike[0])
+                fates[index] = "kept" if exact else "simpler"
+    return fates
+
+
+def _due(fault: Fault) -> tuple[bool, int]:
+    """Timed faults by their time, then those that wait for an event, as they are written."""
+    return (fault.after is not None, fault.at_ms or 0)
+
+
+def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
+    order = sorted(range(len(given)), key=lambda i: _due(given[i]))[:MOST_FAULTS]
+    lanes: dict[str, list[Cell]] = {}
+    said = []
+    for column, index in enumerate(order):
+        fault = given[index]
+        what = str(fault.__struct_config__.tag)
+        text = f"{wording.intent(fault)} {wording.asked(fault)}"
+        cell = Cell(
+            faults.LETTERS.get(what, "?"),
+            what,
+            wording.clip(text, 300),
+            fates.get(index, "kept"),
+            column,
+        )
+        lanes.setdefault(_target(fault), []).append(cell)
+        said.append((cell, wording.clip(text, 400)))
+    shown = tuple((name, tuple(cells)) for name, cells in list(lanes.items())[:MOST_LANES])
+    return Plan(title, len(order), shown, tuple(said), len(given) - len(order))
+
+
+def _target(fault: Fault) -> str:
+    """The lane of a fault: whom it is meant for."""
+    on = getattr(fault, "on", "") or getattr(fault, "partition", "") or "cluster"
+    return wording.clip(on, 24)

@@ -1,0 +1,61 @@
+"""The sections of the page of a run, in the order of the page.
+
+A section is an entry here, a function from the run folder to its data, and a template that draws
+the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reports.messages import diagram
+from reports.run_page import (
+    citations,
+    environment,
+    fault_lanes,
+    findings,
+    head,
+    log_steps,
+    reproduction,
+    time_view,
+)
+from reports.run_page.model import RunFolder
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: the id of its element, its title, its template and its data.
+
+    The template is a path inside `reports/templates/`, or an absolute one. It sees `data`, `folder`
+    and the names that `page.render` gives. Where `data` returns None, the page has no such section.
+    """
+
+    id: str
+    title: str
+    template: str
+    data: Callable[[RunFolder], object | None]
+
+
+SECTIONS: list[Section] = [
+    Section("timeline", "How it happened", "run_page/timeline.html.j2", citations.of_timeline),
+    Section(
+        "reproduction",
+        "Minimal reproduction",
+        "run_page/reproduction.html.j2",
+        reproduction.reproduction,
+    ),
+    Section("messages", "Messages", "run_page/messages.html.j2", diagram.diagram),
+    Section("properties", "Properties", "run_page/properties.html.j2", head.properties),
+    Section("findings", "Findings", "run_page/findings.html.j2", findings.findings),
+    Section("log", "Log", "run_page/log.html.j2", log_steps.log),
+    Section("time", "Time", "run_page/time.html.j2", time_view.views),
+    Section("faults", "Faults", "run_page/faults.html.j2", fault_lanes.sentences),
+    # Last, for it says what the others left out.
+    Section(
+        "environment",
+        "Environment and files",
+        "run_page/environment.html.j2",
+        environment.environment,
+    ),
+]
