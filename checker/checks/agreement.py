@@ -263,7 +263,7 @@ def _settled(group: Group) -> bool:
 def _final_prefixes(group: Group) -> list[_Conflicts]:
     """Differences below the HW between final logs. What was committed may have been lost where the
     run does not promise better, but what the replicas hold in the end is one log."""
-    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
     below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
@@ -275,7 +275,7 @@ def _tails(group: Group) -> list[_Conflicts]:
     """Differences above the HW between final logs, once replicas had the time to converge."""
     if not _settled(group):
         return []
-    logs, heads, nothing = group.of(Kind.LOG), group.owing, np.zeros(0, np.int64)
+    logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
     held = _by_node(logs.node, heads, heads.flags) == COMPLETE
     batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
@@ -285,7 +285,7 @@ def _tails(group: Group) -> list[_Conflicts]:
 
 def _truncated(group: Group) -> list[Anomaly]:
     """A high watermark was established beyond everything that any replica has at the end."""
-    events, heads = group.of(Kind.HW), group.owing
+    events, heads = group.of(Kind.HW), group.replica_heads
     if not group.logs_complete or not len(events):
         return []
     longest = int(heads.leo.max())

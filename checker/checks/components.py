@@ -1,4 +1,4 @@
-"""Knots of a directed graph: sets of nodes that all lead to each other, and a short cycle in one.
+"""Strongly connected components of a directed graph, and a shortest path in one.
 
 Pure functions over pairs of node numbers; linear in nodes and edges, so no time limit is needed.
 """
@@ -16,11 +16,10 @@ from checker.evidence.facts import I64
 _UNSEEN: Final = -1
 
 
-def knots(count: int, source: I64, target: I64) -> I64:
-    """For each of `count` nodes the number of its knot, -1 where it is in none.
+def strongly_connected_components(count: int, source: I64, target: I64) -> I64:
+    """For each of `count` nodes the number of its component, -1 where it is alone in it.
 
-    A knot is a strongly connected component of more than one node. They are numbered by their
-    lowest node.
+    Components of more than one node are numbered by their lowest node.
     """
     component = _components(count, source, target)
     _, first, sizes = np.unique(component, return_index=True, return_counts=True)

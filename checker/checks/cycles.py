@@ -3,8 +3,8 @@
 T1 -ww-> T2: a record of T2 is the next one behind a record of T1. T1 -wr-> T2: T2 read a record of
 T1. Processes invoke their operations one after the other; in real time T1 comes before T2 if it
 ended before T2 was invoked. A cycle means that no order of the transactions explains the history.
-After Adya's phenomena, as in Jepsen's Kafka checker; found as knots (strongly connected sets), so
-that the work is linear and no result depends on the speed of the machine.
+After Adya's phenomena, as in Jepsen's Kafka checker; found as strongly connected
+components, so that the work is linear and no result depends on the speed of the machine.
 
 Where every operation does one thing to one partition, each such cycle is already `realtime-order`,
 `future-read` or `nonmonotonic-send` in that partition, and nothing is sought here.
@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from checker.checks.components import knots, shortest_path
+from checker.checks.components import shortest_path, strongly_connected_components
 from checker.checks.findings import Graph, plural, who
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Mask
@@ -129,31 +129,31 @@ def judge(meta: RunMeta, graphs: Sequence[tuple[str, Graph]]) -> list[Anomaly]:
     if not any(graph.ops for _, graph in graphs):
         return []
     web = _Web(graphs)
-    told = np.zeros(len(web.about), dtype=bool)
+    named = np.zeros(len(web.about), dtype=bool)
     found = []
     for kinds, musts, name, allowed in _FORMS:
-        cycles = list(_cycles(web, kinds, musts, told))
+        cycles = list(_cycles(web, kinds, musts, named))
         if cycles:
             found.append(_tell(meta, web, name, cycles, allowed))
     return found
 
 
-def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], told: Mask) -> Iterator[_Edges]:
-    """One short cycle for each knot that was not told under a former name; marks them in `told`."""
+def _cycles(web: _Web, kinds: set[int], musts: tuple[int, ...], named: Mask) -> Iterator[_Edges]:
+    """One short cycle for each component that has no name yet; marks its nodes in `named`."""
     edges = web.edges.take(np.isin(web.edges.kind, list(kinds)))
-    knot = knots(web.nodes, edges.source, edges.target)
-    # Those of no knot (-1) come first, and are left out by the bounds.
-    inside = edges.take(knot[edges.source] == knot[edges.target])
-    of = knot[inside.source]
+    component = strongly_connected_components(web.nodes, edges.source, edges.target)
+    # Nodes that are in no cycle (-1) come first, and are left out by the bounds.
+    inside = edges.take(component[edges.source] == component[edges.target])
+    of = component[inside.source]
     order = np.argsort(of, kind="stable")
     bounds = np.searchsorted(of[order], np.arange(of.max() + 2 if len(of) else 1))
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         own = inside.take(order[begin:end])
         nodes = np.unique(own.source)
         nodes = nodes[nodes < len(web.about)]
-        if told[nodes].any() or not all((own.kind == must).any() for must in musts):
+        if named[nodes].any() or not all((own.kind == must).any() for must in musts):
             continue
-        told[nodes] = True
+        named[nodes] = True
         yield _short_cycle(own, musts[0])
 
 

@@ -1,4 +1,4 @@
-"""Whether a run proved anything: enough acknowledgements, clients that kept on, faults that struck.
+"""Whether a run proved anything: acknowledgements, clients that kept on, faults that took effect.
 
 A fault counts if it was injected, if its own count of effects (messages dropped or delayed, or
 processes stopped, where there is one) is not zero, and if sends were acknowledged both before and
@@ -69,23 +69,23 @@ def _silence(group: Group, ops: Facts) -> list[Anomaly]:
 
 
 def _faults(group: Group, sent: Facts) -> list[Anomaly]:
-    """All faults of a schedule file must strike, and half of those drawn at random."""
+    """All faults of a schedule file must take effect, and half of those drawn at random."""
     scheduled, lines = group.meta.faults, group.of(Kind.FAULT)
     missed = [
         (index, why)
         for index in range(len(scheduled))
         if (why := _why_missed(group, lines.take(lines.op == index), sent))
     ]
-    struck = len(scheduled) - len(missed)
-    if not missed or (group.meta.drawn and struck * 2 >= len(scheduled)):
+    effective = len(scheduled) - len(missed)
+    if not missed or (group.meta.drawn and effective * 2 >= len(scheduled)):
         return []
     index, why = missed[0]
     first = f"fault {index} ({scheduled[index]}) {why}"
     name = "few-faults" if group.meta.drawn else "fault-missed"
     message = (
-        f"Only {struck} of {len(scheduled)} drawn faults struck; {first}."
+        f"Only {effective} of {len(scheduled)} drawn faults took effect; {first}."
         if group.meta.drawn
-        else f"{plural(len(missed), 'fault')} of the schedule did not strike: {first}."
+        else f"{plural(len(missed), 'fault')} of the schedule did not take effect: {first}."
     )
     witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
     return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
@@ -117,7 +117,7 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     """Why one fault does not count, "" if it does."""
     injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
     if not len(injected):
-        return _told_instead(lines)
+        return _why_not_injected(lines)
     effects = lines.outcome == FaultAction.EFFECT
     if effects.any() and not lines.count[effects].any():
         return "had no effect"
@@ -125,14 +125,14 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
         return ""
     at = int(lines.t0[injected[0]])
     if not (sent.t1 <= at).any():
-        return "struck before anything was acknowledged"
+        return "took effect before anything was acknowledged"
     if not (sent.t1 > at).any():
         return "was followed by no acknowledgement"
     return ""
 
 
-def _told_instead(lines: Facts) -> str:
-    """What is on record of a fault that was not injected."""
+def _why_not_injected(lines: Facts) -> str:
+    """Why a fault was not injected, as its lines say."""
     skipped = np.flatnonzero(
         (lines.outcome == FaultAction.SKIPPED) | (lines.outcome == FaultAction.MISSED)
     )

@@ -1,4 +1,4 @@
-"""How a kernel says what it found: one finding a property and group, and helpers to word it."""
+"""How a check says what it found: one finding a property and group, and helpers to word it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from checker.formats.anomalies import KINDS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Verdict, Witness
 
 
-class Unclaimed(msgspec.Struct, frozen=True, array_like=True):
-    """A value nobody sent to this partition: phantom or, if sent elsewhere, misrouted."""
+class UnknownValue(msgspec.Struct, frozen=True, array_like=True):
+    """A value that was not sent to this partition: phantom or, if sent elsewhere, misrouted."""
 
     value: int
     offset: int
@@ -35,10 +35,10 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one kernel found in one group. `unknown` says why it could not judge all of it.
+    """What one check found in one group. `unknown` says why it could not judge all of it.
 
-    `error` is what made the kernel itself fail. Of `unclaimed` values at most a cap is carried,
-    `unclaimed_count` is exact. `graph` is handed on to be joined with those of other partitions.
+    `error` is what made the check itself fail. At most a cap of `unknown_values` is carried,
+    `unknown_value_count` is exact. `graph` is joined with those of other partitions.
     """
 
     property: str
@@ -46,12 +46,12 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     anomalies: tuple[Anomaly, ...] = ()
     unknown: str = ""
     error: str = ""
-    unclaimed: tuple[Unclaimed, ...] = ()
-    unclaimed_count: int = 0
+    unknown_values: tuple[UnknownValue, ...] = ()
+    unknown_value_count: int = 0
     graph: Graph | None = None
 
 
-class Kernel(NamedTuple):
+class Check(NamedTuple):
     """A pure function over one group, and the property it judges."""
 
     property: str

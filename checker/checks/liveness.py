@@ -81,7 +81,7 @@ def _final_reads(group: Group) -> list[Anomaly]:
 
 def _converged(group: Group) -> list[Anomaly]:
     """All replicas hold the whole log once they were all in sync, or had the recovery limit."""
-    heads, phases = group.owing, group.meta.phases
+    heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
     due_us = max(group.meta.convergence_due_us, phases.stop_writing_us + _CATCH_UP_US)

@@ -1,4 +1,4 @@
-"""Invariants of one replica's log: no holes, rising epochs, sound bytes, epoch cache as due."""
+"""Invariants of one replica's log: no holes, rising epochs, intact bytes, a true epoch cache."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """No lost acknowledged write, in four forms: lost, tail-lost, vanished, unseen.
 
-A record is owed if its send was acknowledged, or ended unknown but one of its records was read (one
-visible record proves its operation). The first three are proofs; `unseen` says only that nobody
-got it. Whatever is missing is looked up in the replicas' logs: gone everywhere, or undelivered.
+A record is required if its send was acknowledged, or ended unknown but one of its records was read
+(one visible record proves its operation). The first three are proofs; `unseen` says only that no
+read returned it. A missing record is looked up in the replicas' logs: gone everywhere, or
+undelivered.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _WEAK = "acks 0 or 1 do not promise that the record survives"
 
 
 @dataclass(frozen=True)
-class _Owed:
-    """Records owed, one a row: the row of their send, value, acknowledged offset (-1: unknown)."""
+class _Required:
+    """One required record a row: row of its send, value, acknowledged offset (-1: unknown)."""
 
     send: I64
     value: I64
     offset: I64
     weak: Mask
 
-    def where(self, mask: Mask | I64) -> _Owed:
-        return _Owed(self.send[mask], self.value[mask], self.offset[mask], self.weak[mask])
+    def where(self, mask: Mask | I64) -> _Required:
+        return _Required(self.send[mask], self.value[mask], self.offset[mask], self.weak[mask])
 
     def __len__(self) -> int:
         return len(self.send)
@@ -50,26 +51,26 @@ class _Owed:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    owed, last, read = _owed(known)
+    required, last, read = _required(known)
     highest_read = _highest_read(known)
-    absent = _absent(group, known, owed.value)
+    absent = _absent(group, known, required.value)
     below = ~read & (last >= 0) & (last <= highest_read)
     if not group.history_whole:
         below &= absent
     gone = ~read & ~below & absent
-    reused = gone & np.isin(owed.offset, known.log_records.offset)
+    reused = gone & np.isin(required.offset, known.log_records.offset)
     lost, tail = below | reused, gone & ~reused
-    acknowledged = known.sends.outcome[owed.send] == Outcome.OK
+    acknowledged = known.sends.outcome[required.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & acknowledged
     finals = group.meta.phases.final_us > 0 or len(known.final_reads) > 0
     finals |= group.meta.complete_reads
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
-        found += _each_promise(group, known, owed.where(mask), name)
+        found += _each_promise(group, known, required.where(mask), name)
     found += _vanished(group, known)
     unknown = ""
     if finals and group.history_whole:
-        found += _each_promise(group, known, owed.where(missing), "unseen")
+        found += _each_promise(group, known, required.where(missing), "unseen")
     elif missing.any() and not group.logs_complete:
         unknown = (
             f"{plural(int(missing.sum()), 'acknowledged record')} of {group.partition} were never "
@@ -77,22 +78,24 @@ def judge(group: Group) -> Finding:
             "they are lost"
         )
     return Finding(
-        property=LOST_WRITES, examined=len(owed), anomalies=tuple(found), unknown=unknown
+        property=LOST_WRITES, examined=len(required), anomalies=tuple(found), unknown=unknown
     )
 
 
-def _owed(known: Evidence) -> tuple[_Owed, I64, Mask]:
-    """The records owed; the highest offset each is known at (or -1); whether an ok read got it."""
+def _required(known: Evidence) -> tuple[_Required, I64, Mask]:
+    """The required records; the highest offset each is known at (or -1); whether it was read."""
     rows = np.flatnonzero(known.committed)
     run, place = expand(known.sends.count[rows])
     send = rows[run]
     value = known.sends.value[send] + place
     base = known.sends.offset[send]
-    owed = _Owed(send, value, np.where(base >= 0, base + place, -1), known.sends.idx[send] != -1)
+    required = _Required(
+        send, value, np.where(base >= 0, base + place, -1), known.sends.idx[send] != -1
+    )
     at = find(known.values.value, value)
     last = np.append(known.values.last, -1)[at]
     read = (np.append(known.values.flags, 0)[at] & READ_OK) != 0
-    return owed, last, read
+    return required, last, read
 
 
 def _highest_read(known: Evidence) -> int:
@@ -109,7 +112,7 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
     return found
 
 
-def _each_promise(group: Group, known: Evidence, missing: _Owed, name: str) -> list[Anomaly]:
+def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> list[Anomaly]:
     """The records acknowledged with acks=all, and apart from them those with weaker acks."""
     found = []
     for mask, allowed in ((~missing.weak, ""), (missing.weak, _WEAK)):
@@ -118,7 +121,7 @@ def _each_promise(group: Group, known: Evidence, missing: _Owed, name: str) -> l
     return found
 
 
-def _missing(group: Group, known: Evidence, missing: _Owed, name: str, allowed: str) -> Anomaly:
+def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Anomaly:
     """One anomaly for records that nobody read."""
     order = np.lexsort((missing.value, missing.offset))
     first = missing.where(order)

@@ -118,18 +118,18 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     # Every voter may tell of a change; a partition epoch names one.
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []
-    strangers: list[tuple[str, Witness]] = []
+    misplaced: list[tuple[str, Witness]] = []
     away: list[tuple[str, Witness]] = []
     before: tuple[int, int, _Membership] | None = None
     for row in first.tolist():
         now, number = decoder.decode(changes.text[row]), int(changes.value[row])
         witness = node_witness(changes, row, Kind.PARTITION)
         when = f"{group.seconds(witness.t_us)} into the storm"
-        foreign = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
-        if foreign:
-            strangers.append(
+        outsiders = sorted(set(now.isr) - set(now.replicas)) if now.replicas else []
+        if outsiders:
+            misplaced.append(
                 (
-                    f"{listing(foreign)} in the ISR of {group.partition}, {when}, and no replica "
+                    f"{listing(outsiders)} in the ISR of {group.partition}, {when}, and no replica "
                     "of it.",
                     witness,
                 )
@@ -156,7 +156,7 @@ def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
         before = (number, int(changes.epoch[row]), now)
     for name, found in (
         ("leader-outside-isr", outside),
-        ("isr-outside-replicas", strangers),
+        ("isr-outside-replicas", misplaced),
         ("fenced-in-isr", away),
     ):
         if found:

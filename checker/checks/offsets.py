@@ -104,7 +104,7 @@ def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
 
 def _holes(group: Group, known: Evidence) -> list[Anomaly]:
     """Offsets that one read passed over between its start and its last record."""
-    reads = known.told.take(known.told.count > 0)
+    reads = known.ordered_reads.take(known.ordered_reads.count > 0)
     if not len(reads):
         return []
     expected = np.empty(len(reads), np.int64)

@@ -104,7 +104,7 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
     resets, subscribed = _resets(group.of(Kind.RESET), polls)
     latest_ok = np.maximum.accumulate(np.where(polls.ok, ordinal, -1))
     baseline = np.concatenate(([-1], latest_ok[:-1]))
-    # Where sound polls before it were left out, it followed the last of them soundly.
+    # Where polls in order before it were left out, it followed the last of them in order.
     usable = (baseline >= 0) & ~polls.follows
     usable &= (polls.process[baseline] == polls.process) & (resets[baseline] == resets)
     rows = np.flatnonzero(usable)

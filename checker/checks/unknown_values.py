@@ -1,4 +1,4 @@
-"""Values found in a partition that nobody sent to it: misrouted if sent elsewhere, else phantom.
+"""Values found in a partition that were not sent to it: misrouted if sent elsewhere, else phantom.
 
 The one check that crosses partitions. Kernels hand over such values (normally none at all), and
 only then are the sends of the whole run searched for them.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checker.checks.findings import Finding, Unclaimed, plural, who
+from checker.checks.findings import Finding, UnknownValue, plural, who
 from checker.evidence.facts import I64
 from checker.formats.anomalies import KINDS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
@@ -19,7 +19,7 @@ from checker.ingest.run_meta import RunMeta
 from harness.formats.history import show_value
 
 
-class Home(NamedTuple):
+class Origin(NamedTuple):
     """Where a value was really sent."""
 
     partition: str
@@ -29,9 +29,11 @@ class Home(NamedTuple):
     t_us: int
 
 
-def homes(values: Sequence[int], start: I64, count: I64, about: Sequence[Home]) -> dict[int, Home]:
+def origins(
+    values: Sequence[int], start: I64, count: I64, about: Sequence[Origin]
+) -> dict[int, Origin]:
     """For each value the send it belongs to; `start` and `count` are the runs of values sent."""
-    order = np.lexsort((np.array([home.op for home in about], np.int64), start))
+    order = np.lexsort((np.array([origin.op for origin in about], np.int64), start))
     wanted = np.array(values, np.int64)
     place = np.searchsorted(start[order], wanted, side="right") - 1
     found = {}
@@ -49,30 +51,32 @@ def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
 
 
 def judge(
-    meta: RunMeta, partition: str, found: Finding, known: Mapping[int, Home]
+    meta: RunMeta, partition: str, found: Finding, known: Mapping[int, Origin]
 ) -> list[Anomaly]:
     """Phantoms and misrouted values of one partition; `known` says where values were sent."""
-    strangers = [u for u in found.unclaimed if u.value not in known]
-    stray = [u for u in found.unclaimed if u.value in known]
+    never_sent = [u for u in found.unknown_values if u.value not in known]
+    elsewhere = [u for u in found.unknown_values if u.value in known]
     made = []
-    if stray:
-        home, first = known[stray[0].value], stray[0]
+    if elsewhere:
+        origin, first = known[elsewhere[0].value], elsewhere[0]
         message = (
-            f"{plural(len(stray), 'value')} in {partition} sent to another partition: value "
+            f"{plural(len(elsewhere), 'value')} in {partition} sent to another partition: value "
             f"{first.value} at offset {first.offset}, {_seen(meta, first.witness)}, was sent to "
-            f"{home.partition} by operation {home.op} of {home.client}."
+            f"{origin.partition} by operation {origin.op} of {origin.client}."
         )
-        made.append(_anomaly(meta, partition, "misrouted", message, stray, known, len(stray)))
+        made.append(
+            _anomaly(meta, partition, "misrouted", message, elsewhere, known, len(elsewhere))
+        )
     # Of very many only a part was handed over; the others count as phantoms.
-    count = found.unclaimed_count - len(stray)
-    if strangers:
-        first = strangers[0]
+    count = found.unknown_value_count - len(elsewhere)
+    if never_sent:
+        first = never_sent[0]
         message = (
             f"{plural(count, 'value')} in {partition} never sent by anybody: "
             f"value {show_value(first.value)} at offset {first.offset}, "
             f"{_seen(meta, first.witness)}."
         )
-        made.append(_anomaly(meta, partition, "phantom", message, strangers, {}, count))
+        made.append(_anomaly(meta, partition, "phantom", message, never_sent, {}, count))
     return made
 
 
@@ -87,20 +91,20 @@ def _anomaly(
     partition: str,
     name: str,
     message: str,
-    values: Sequence[Unclaimed],
-    known: Mapping[int, Home],
+    values: Sequence[UnknownValue],
+    known: Mapping[int, Origin],
     count: int,
 ) -> Anomaly:
     witnesses = []
     for each in values[:WITNESS_CAP]:
         witnesses.append(each.witness)
-        if home := known.get(each.value):
+        if origin := known.get(each.value):
             sent = Witness(
-                what=f"send to {home.partition}",
-                op=home.op,
-                process=home.process,
-                client=home.client,
-                t_us=home.t_us,
+                what=f"send to {origin.partition}",
+                op=origin.op,
+                process=origin.process,
+                client=origin.client,
+                t_us=origin.t_us,
                 value=each.value,
             )
             witnesses.append(sent)

@@ -1,7 +1,7 @@
-"""Values that should not be there: failed yet visible, unreadable, or sent by nobody to here.
+"""Values that should not be there: failed yet visible, unreadable, or not sent to this partition.
 
 Whether a value that nobody sent to this partition was sent to another (misrouted) or to none
-(phantom) crosses partitions: the kernel hands such values on, see `checker.checks.unknown_values`.
+(phantom) crosses partitions: the check hands such values on, see `checker.checks.unknown_values`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from checker.checks.findings import (
     Finding,
-    Unclaimed,
+    UnknownValue,
     anomaly,
     node_witness_at,
     plural,
@@ -25,7 +25,7 @@ from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from node.formats.trace import METADATA_PARTITION
 
-UNCLAIMED_CAP = 10_000
+UNKNOWN_VALUES_CAP = 10_000
 
 
 def judge(group: Group) -> Finding:
@@ -35,16 +35,16 @@ def judge(group: Group) -> Finding:
     known = evidence(group)
     reads, logged = known.read_records, known.log_records
     found = [*_unreadable(group, known), *_aborted(group, known)]
-    values, offsets, from_log, rows = _strangers(known)
-    unclaimed = tuple(
-        Unclaimed(
+    values, offsets, from_log, rows = _unknown_values(known)
+    unknown_values = tuple(
+        UnknownValue(
             int(values[i]),
             int(offsets[i]),
             node_witness_at(known.logs, logged, int(rows[i]))
             if from_log[i]
             else _read(known, reads, int(rows[i])),
         )
-        for i in range(min(len(values), UNCLAIMED_CAP))
+        for i in range(min(len(values), UNKNOWN_VALUES_CAP))
     )
     unknown = ""
     if len(known.shared_values):
@@ -57,8 +57,8 @@ def judge(group: Group) -> Finding:
         examined=len(reads) + len(logged),
         anomalies=tuple(found),
         unknown=unknown,
-        unclaimed=unclaimed,
-        unclaimed_count=len(values),
+        unknown_values=unknown_values,
+        unknown_value_count=len(values),
     )
 
 
@@ -133,7 +133,7 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
     return found
 
 
-def _strangers(known: Evidence) -> tuple[I64, I64, I64, I64]:
+def _unknown_values(known: Evidence) -> tuple[I64, I64, I64, I64]:
     """Distinct values that no send to this partition wrote: value, offset, from a log, row."""
     parts = []
     for from_log, records in ((0, known.read_records), (1, known.log_records)):

@@ -1,4 +1,4 @@
-"""Runs every kernel on one group and gives back findings; a kernel that fails hides nothing.
+"""Runs every check on one group and gives back findings; a check that fails hides nothing.
 
 The same function judges a group in process and inside a Spark task.
 """
@@ -27,7 +27,7 @@ from checker.checks import (
     transactions,
     values,
 )
-from checker.checks.findings import Finding, Kernel
+from checker.checks.findings import Check, Finding
 from checker.evidence.facts import FaultAction, Kind
 from checker.evidence.group import Facts, Group
 from checker.formats.anomalies import (
@@ -43,23 +43,23 @@ from checker.formats.anomalies import (
 from checker.output.curves import Curves, curves
 from node.formats.trace import METADATA_PARTITION
 
-PARTITION_KERNELS: Final = (
-    Kernel(LOST_WRITES, lost.judge),
-    Kernel(AGREEMENT, agreement.judge),
-    Kernel(OFFSETS, offsets.judge),
-    Kernel(OFFSETS, values.judge),
-    Kernel(OFFSETS, polls.judge),
-    Kernel(OFFSETS, sends.judge),
-    Kernel(OFFSETS, transactions.judge),
-    Kernel(READS, reads.judge),
-    Kernel(LOG, logs.judge),
-    Kernel(LOG, metadata.judge),
-    Kernel(LIVENESS, liveness.judge),
+PARTITION_CHECKS: Final = (
+    Check(LOST_WRITES, lost.judge),
+    Check(AGREEMENT, agreement.judge),
+    Check(OFFSETS, offsets.judge),
+    Check(OFFSETS, values.judge),
+    Check(OFFSETS, polls.judge),
+    Check(OFFSETS, sends.judge),
+    Check(OFFSETS, transactions.judge),
+    Check(READS, reads.judge),
+    Check(LOG, logs.judge),
+    Check(LOG, metadata.judge),
+    Check(LIVENESS, liveness.judge),
 )
-RUN_KERNELS: Final = (
-    Kernel(LOG, metadata.judge),
-    Kernel(LIVENESS, liveness.judge_run),
-    Kernel(EXERCISE, exercise.judge_run),
+RUN_CHECKS: Final = (
+    Check(LOG, metadata.judge),
+    Check(LIVENESS, liveness.judge_run),
+    Check(EXERCISE, exercise.judge_run),
 )
 
 # What a group comes to, as rows: `what` is "finding", "problem", "note", "faults" (how many faults
@@ -73,20 +73,20 @@ ROWS: Final = pa.schema(
         ("body", pa.string()),
     ]
 )
-NOT_SOUND: Final = "not-sound"
+NOT_SPLITTABLE: Final = "not-splittable"
 SPARK_ROWS: Final = "run int, partition string, what string, nth int, body string"
 
 
 def findings(group: Group) -> Iterator[Finding]:
-    """What every kernel found, in a fixed order."""
-    for kernel in PARTITION_KERNELS if group.partition else RUN_KERNELS:
+    """What every check found, in a fixed order."""
+    for check in PARTITION_CHECKS if group.partition else RUN_CHECKS:
         try:
-            found = kernel.judge(group)
+            found = check.judge(group)
         except Exception as error:  # A broken check is one unknown property, not a lost verdict.
             where = f" on {group.partition}" if group.partition else ""
             found = Finding(
-                property=kernel.property,
-                error=f"The check of {kernel.property}{where} failed: "
+                property=check.property,
+                error=f"The check of {check.property}{where} failed: "
                 f"{type(error).__name__}: {error}",
             )
         yield found if group.history_whole else _without_absence(found)
@@ -96,15 +96,15 @@ def _without_absence(found: Finding) -> Finding:
     """In a history with holes what is not there proves nothing."""
     kept = tuple(a for a in found.anomalies if a.name not in FROM_ABSENCE)
     dropped = sorted({a.name for a in found.anomalies} - {a.name for a in kept})
-    if found.unclaimed:
+    if found.unknown_values:
         dropped.append("phantom")
     if not dropped:
         return found
     return msgspec.structs.replace(
         found,
         anomalies=kept,
-        unclaimed=(),
-        unclaimed_count=0,
+        unknown_values=(),
+        unknown_value_count=0,
         unknown=found.unknown
         or f"what looks like {' and '.join(dropped)} may be a hole in the history",
     )
@@ -129,9 +129,9 @@ def judge_group(run: int, group: Group) -> pa.Table:
     )
 
 
-def not_sound(run: int, partition: str) -> pa.Table:
-    """The row of a group that was thinned and cannot be judged so."""
-    return pa.table([[run], [partition], [NOT_SOUND], [0], [""]], schema=ROWS)
+def not_splittable(run: int, partition: str) -> pa.Table:
+    """The row of a group that was downsampled and cannot be judged so."""
+    return pa.table([[run], [partition], [NOT_SPLITTABLE], [0], [""]], schema=ROWS)
 
 
 def drawn_curves(group: Group) -> Curves | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from checker.checks.findings import Finding
-from checker.checks.unknown_values import Home, homes, wrote
+from checker.checks.unknown_values import Origin, origins, wrote
 from checker.engine.judge import drawn_curves, findings, sentences
 from checker.engine.result_cache import Place
 from checker.evidence.facts import Kind, block
@@ -19,7 +19,7 @@ from checker.evidence.rows import Rows, groups_of_rows
 from checker.formats.verdict import RunResult
 from checker.ingest import run_meta, tables
 from checker.ingest.counts import joined
-from checker.ingest.fault_windows import strikes_of
+from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.ingest import IN_MEMORY, ingest, sources, sources_in_memory
 from checker.ingest.lines import Files, Problems
 from checker.output import measures
@@ -73,10 +73,10 @@ def _check(path: Path, folder: Path | None) -> RunResult:
         for name, parts in counts.items():
             parts.extend(t for n, t in made.tables.items() if n == name)
     run = judge_facts(about, facts, measured=True)
-    struck = strikes_of(path, about)
+    injected = injected_faults_of(path, about)
     tallies, acks = (joined(counts[name], name) for name in ("tallies", "acks"))
-    counted = measures.measure(tallies, acks, struck)
-    concluded = conclude(run, _homes(run, facts), counted, struck)
+    counted = measures.measure(tallies, acks, injected)
+    concluded = conclude(run, _origins(run, facts), counted, injected)
     if folder is not None:
         concluded.write(folder)
     return concluded.result
@@ -92,7 +92,7 @@ def check_files(files: Files) -> RunResult:
         facts.extend(ingest(source, None, about).facts)
     run = judge_groups(about, groups_of_rows(facts))
     sent = (block(0, f.kind, f.partition, **f.columns) for f in facts if f.kind is Kind.SEND)
-    return assemble(run, _homes(run, sent), {"faults": run.faults})
+    return assemble(run, _origins(run, sent), {"faults": run.faults})
 
 
 def judge_facts(
@@ -135,17 +135,17 @@ def _told(run: Collected, what: str, text: str) -> None:
         run.notes.append(text)
 
 
-def _homes(run: Collected, facts: Iterable[pa.RecordBatch]) -> Mapping[int, Home]:
-    """Where the unclaimed values of a run were really sent."""
-    wanted = run.unclaimed()
+def _origins(run: Collected, facts: Iterable[pa.RecordBatch]) -> Mapping[int, Origin]:
+    """Where the unknown values of a run were really sent."""
+    wanted = run.unknown_values()
     if not wanted:
         return {}
     names = ("partition", "op", "process", "client", "t0", "value", "count")
-    found: dict[int, Home] = {}
+    found: dict[int, Origin] = {}
     for part in facts:
         if part.column("kind")[0].as_py() == Kind.SEND:
             rows = wrote(wanted, part.column("value").to_numpy(), part.column("count").to_numpy())
             hits = part.select(names).take(pa.array(rows)).to_pydict()
-            about = [Home(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
-            found |= homes(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
+            about = [Origin(*row) for row in zip(*(hits[n] for n in names[:5]), strict=True)]
+            found |= origins(wanted, np.array(hits["value"]), np.array(hits["count"]), about)
     return found

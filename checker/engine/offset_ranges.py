@@ -1,4 +1,4 @@
-"""Reads of a hot partition, taken by ranges of offsets and thinned there before it is judged.
+"""Reads of a hot partition, taken by ranges of offsets and downsampled there before it is judged.
 
 A partition that most operations go to would be one task that holds them all. Most of it are reads,
 and most of those say what another says too. So its reads are first brought together by ranges of
@@ -11,7 +11,7 @@ offsets, a task each, and only these go on to be judged:
 
 The findings are the same, witnesses and all. Where a range cannot know what it would have to
 (a process left a range and came back; an operation lies in two of them), the partition is judged
-whole after all: `sound` says so.
+whole after all: `splittable` says so.
 """
 
 from __future__ import annotations
@@ -126,18 +126,18 @@ def split(
         yield number, block.take(pa.array(np.flatnonzero(place == number)))
 
 
-def thinned(
+def downsampled(
     run: int, partition: str, number: int, blocks: Sequence[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The reads of one range, thinned: facts to be judged in place of all of them."""
+    """The reads of one range, downsampled: facts to be judged in place of all of them."""
     reads = group_of(partition, {Kind.READ: blocks}).of(Kind.READ)
     known = _Range(reads)
-    kept = np.flatnonzero(known.told | known.best)
+    kept = np.flatnonzero(known.ordered | known.best)
     taken = reads.take(kept)
     columns: dict[str, object] = {name: taken.column(name) for name in NUMBERS}
     columns["flags"] = (
         taken.flags
-        | np.where(known.told[kept], 0, CONTENT)
+        | np.where(known.ordered[kept], 0, CONTENT)
         | np.where(known.follows[kept], FOLLOWS, 0)
     )
     columns["hash"] = known.said[kept]
@@ -152,7 +152,7 @@ def thinned(
         codes = pa.array(taken.column(name).astype(np.int32))
         columns[name] = pa.DictionaryArray.from_arrays(codes, names)
     yield columns_block(run, Kind.READ, _same(partition, len(kept)), columns)
-    answers = np.flatnonzero(known.answers & ~known.told)
+    answers = np.flatnonzero(known.answers & ~known.ordered)
     yield columns_block(
         run,
         Kind.ANSWER,
@@ -182,7 +182,7 @@ class _Range:
         self.stated: I64 = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
         self.answers: Mask = self.ok & (reads.idx == 0) & (reads.t0 >= 0) & (self.stated >= 0)
         self.best, self.said = self._contents()
-        self.told, self.follows = self._order()
+        self.ordered, self.follows = self._order()
 
     def _contents(self) -> tuple[Mask, I64]:
         """The earliest of all reads of the same run of records, and how all of them read it."""
@@ -213,9 +213,9 @@ class _Range:
     def _order(self) -> tuple[Mask, Mask]:
         """The reads that the order of polls is judged on; which of them follow ones left out."""
         reads, rows = self.reads, len(self.reads)
-        told, follows = np.ones(rows, bool), np.zeros(rows, bool)
+        ordered, follows = np.ones(rows, bool), np.zeros(rows, bool)
         if not rows:
-            return told, follows
+            return ordered, follows
         order = any_order_of((reads.process, np.arange(rows)))
         process, op, seq, idx, offset, end, hw, start = (
             c[order]
@@ -251,9 +251,9 @@ class _Range:
         after_idle = np.append(False, idle[:-1]) & ~idle
         after_idle[1:] &= process[starts][1:] == process[starts][:-1]
         number = np.cumsum(opens) - 1
-        told[order] = ~idle[number]
+        ordered[order] = ~idle[number]
         follows[order] = after_idle[number]
-        return told, follows
+        return ordered, follows
 
     def _extremes(self) -> Mask:
         """Final reads that say how far final reads went, from where, and what end they stated."""
@@ -277,7 +277,7 @@ class _Range:
         return process[starts], op[starts], op[ends]
 
 
-def sound(group: Group) -> bool:
+def splittable(group: Group) -> bool:
     """Whether what is left of a partition's reads is enough to judge it."""
     spans = group.of(Kind.SPAN)
     if not len(spans):

@@ -22,18 +22,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from checker.checks.unknown_values import Home
-from checker.engine.judge import NOT_SOUND, SPARK_ROWS
+from checker.checks.unknown_values import Origin
+from checker.engine.judge import NOT_SPLITTABLE, SPARK_ROWS
 from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs, collect
 from checker.engine.offset_ranges import Ranges, ranges_of, split
 from checker.engine.result_cache import Place
-from checker.engine.tasks import judge, thin
-from checker.evidence.arrow_blob import SPARK_SCHEMA, packed, parcels
-from checker.formats.errors import CheckerError, gist
+from checker.engine.tasks import downsample, judge
+from checker.evidence.arrow_blob import SPARK_SCHEMA, arrow_blobs, packed
+from checker.formats.errors import CheckerError, error_summary
 from checker.formats.verdict import RunResult
 from checker.ingest import run_meta, tables
-from checker.ingest.fault_windows import Strike, strikes_of
+from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.ingest import ingest, only_tables, sources
 from checker.ingest.lines import Problems
 from checker.ingest.read_tables import table_sources
@@ -76,7 +76,7 @@ def check(
         judged = iter(_check(new, session) if new else ())
         return [next(judged) if again or known is None else known for known in kept]
     except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
-        raise CheckerError(f"Spark failed: {gist(error)}.") from error
+        raise CheckerError(f"Spark failed: {error_summary(error)}.") from error
     except OSError as error:
         raise CheckerError(f"Results cannot be written: {error}") from error
 
@@ -102,20 +102,20 @@ def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
         if run.tables is not None and (n in in_parts or only_tables(run.folder))
     }
     rows = _judged(session, runs, work, parts)
-    if again := {(row["run"], row["partition"]) for row in rows if row["what"] == NOT_SOUND}:
-        rows = [row for row in rows if row["what"] != NOT_SOUND]
+    if again := {(row["run"], row["partition"]) for row in rows if row["what"] == NOT_SPLITTABLE}:
+        rows = [row for row in rows if row["what"] != NOT_SPLITTABLE]
         of_them = [source for source in work if source.run in {run for run, _ in again}]
         rows += _judged(session, runs, of_them, {}, again)
         rows.sort(key=lambda row: (row["run"], row["partition"], row["nth"]))
     for row in rows:
         collect(found[row["run"]], row["partition"], row["what"], row["body"])
-    homes = _homes(session, found, runs)
-    struck = {n: strikes_of(run.folder, found[n].meta) for n, run in enumerate(runs)}
-    measured = _measured(session, runs, struck)
+    origins = _origins(session, found, runs)
+    injected = {n: injected_faults_of(run.folder, found[n].meta) for n, run in enumerate(runs)}
+    measured = _measured(session, runs, injected)
     results = []
     for number, (run, known) in enumerate(zip(runs, found, strict=True)):
         counted = measured.get(number, measures.Measured())
-        made = conclude(known, homes.get(number, {}), counted, struck[number])
+        made = conclude(known, origins.get(number, {}), counted, injected[number])
         results.append(made.result)
         if run.written is not None:
             made.write(run.written)
@@ -124,7 +124,7 @@ def _check(runs: Sequence[Place], session: SparkSession) -> list[RunResult]:
 
 
 def _measured(
-    session: SparkSession, runs: Sequence[Place], struck: Mapping[int, Sequence[Strike]]
+    session: SparkSession, runs: Sequence[Place], injected: Mapping[int, Sequence[InjectedFault]]
 ) -> dict[int, measures.Measured]:
     """What was counted, by number of run. For a few small runs no query is worth its start."""
     tallies, acks = _counts(runs, "tallies"), _counts(runs, "acks")
@@ -134,10 +134,10 @@ def _measured(
         for path, number in tallies.items():
             beside = path.with_name("acks.parquet")
             known = pq.read_table(beside) if beside in acks else tables.ACKS.empty_table()
-            found[number] = measures.measure(pq.read_table(path), known, struck[number])
+            found[number] = measures.measure(pq.read_table(path), known, injected[number])
         return found
     session.conf.set("spark.sql.shuffle.partitions", str(_partitions(session, size)))
-    return measure(session, tallies, acks, struck)
+    return measure(session, tallies, acks, injected)
 
 
 def _counts(runs: Sequence[Place], name: str) -> dict[Path, int]:
@@ -177,8 +177,8 @@ def _judged(
     facts = _facts(session, runs, plain, parts, only)
     if hot:
         split = _facts(session, runs, hot, parts, only)
-        ranges = split.groupBy("run", "partition", "slice")
-        facts = facts.union(ranges.applyInArrow(thin, SPARK_SCHEMA))
+        ranges = split.groupBy("run", "partition", "offset_range")
+        facts = facts.union(ranges.applyInArrow(downsample, SPARK_SCHEMA))
     rows: list[dict[str, Any]] = (
         facts.groupBy("run", "partition").applyInArrow(judge, SPARK_ROWS).toArrow().to_pylist()
     )
@@ -193,7 +193,7 @@ def _facts(
     parts: Mapping[int, Mapping[str, Ranges]],
     only: Set[tuple[int, str]] | None,
 ) -> DataFrame:
-    """The facts of these sources, in parcels."""
+    """The facts of these sources, as Arrow blobs."""
     bins = _bins(work, session.sparkContext.defaultParallelism)
     folders = [run.written for run in runs]
 
@@ -203,9 +203,9 @@ def _facts(
                 for block in ingest(source, folders[source.run]).facts:
                     for part, rows in split(block, parts.get(source.run, {})):
                         wanted = (
-                            parcel
-                            for parcel in parcels([rows])
-                            if only is None or (parcel.run, parcel.partition) in only
+                            blob
+                            for blob in arrow_blobs([rows])
+                            if only is None or (blob.run, blob.partition) in only
                         )
                         yield from packed(wanted, part)
 
@@ -233,11 +233,11 @@ def _bins(work: Sequence[Source], cores: int) -> list[list[Source]]:
     return bins
 
 
-def _homes(
+def _origins(
     session: SparkSession, found: Sequence[Collected], runs: Sequence[Place]
-) -> dict[int, dict[int, Home]]:
+) -> dict[int, dict[int, Origin]]:
     """By run, where the values were sent that were found where nobody sent them; normally none."""
-    wanted = {number: known.unclaimed() for number, known in enumerate(found)}
+    wanted = {number: known.unknown_values() for number, known in enumerate(found)}
     sends = {path: n for path, n in _tables(runs, "sends").items() if wanted[n]}
     if not sends:
         return {}
@@ -255,9 +255,9 @@ def _homes(
         )
         .collect()
     )
-    homes: dict[int, dict[int, Home]] = {}
+    origins: dict[int, dict[int, Origin]] = {}
     # The last in order of value and operation wins, as in process.
     for row in sorted(rows, key=lambda row: (row.value, row.op)):
-        home = Home(row.partition, row.op, row.process, row.client, row.invoke_us)
-        homes.setdefault(row.number, {})[row.wanted] = home
-    return homes
+        origin = Origin(row.partition, row.op, row.process, row.client, row.invoke_us)
+        origins.setdefault(row.number, {})[row.wanted] = origin
+    return origins

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from checker.engine.class_archive import archive_for, build_in_background
 from checker.engine.java import find_java
 from checker.engine.jvm import Jvm, JvmSettings
-from checker.formats.errors import CheckerError, SparkStartError, gist
+from checker.formats.errors import CheckerError, SparkStartError, error_summary
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
 warnings.filterwarnings(
@@ -95,7 +95,7 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
         with _python_of_workers(jvm.settings), _own_interrupt_handler():
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     except (Py4JError, PySparkException, OSError) as error:
-        raise SparkStartError(f"Spark did not start: {gist(error)}.") from error
+        raise SparkStartError(f"Spark did not start: {error_summary(error)}.") from error
     session.sparkContext.setLogLevel("WARN")
     _silence_accumulators(session)
     return session
@@ -181,7 +181,9 @@ class SessionInBackground:
             raise SparkStartError(f"Spark was not ready after {timeout_s:g} s.")
         if isinstance(self._error, CheckerError):
             raise self._error
-        raise SparkStartError(f"Spark did not start: {gist(self._error)}.") from self._error
+        raise SparkStartError(
+            f"Spark did not start: {error_summary(self._error)}."
+        ) from self._error
 
 
 def _configuration(settings: JvmSettings, app_name: str, cores: int) -> dict[str, str]:

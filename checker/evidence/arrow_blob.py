@@ -1,6 +1,6 @@
 """Facts on their way to the group they belong to: columns in one piece, not rows.
 
-A parcel is what one source knows of one kind about one (run, partition), as Arrow's own bytes.
+An Arrow blob is what one source knows of one kind about one (run, partition), as Arrow's own bytes.
 Spark moves a few such rows where it would have to move, sort and convert millions, and the group
 gets columns that it can use as they are. Columns that say nothing are left out.
 """
@@ -16,24 +16,26 @@ import pyarrow.compute as pc
 
 from checker.evidence.facts import NUMBERS, UNKNOWN, Kind
 
-SPARK_SCHEMA: Final = "run int, partition string, slice int, kind tinyint, rows bigint, body binary"
+SPARK_SCHEMA: Final = (
+    "run int, partition string, offset_range int, kind tinyint, rows bigint, body binary"
+)
 SCHEMA: Final = pa.schema(
     [
         ("run", pa.int32()),
         ("partition", pa.string()),
-        ("slice", pa.int32()),
+        ("offset_range", pa.int32()),
         ("kind", pa.int8()),
         ("rows", pa.int64()),
         ("body", pa.binary()),
     ]
 )
 
-# Compressing small parcels costs more than it saves.
+# Compressing small blobs costs more than it saves.
 _COMPRESS_FROM_ROWS: Final = 4096
 _KEYS: Final = frozenset({"run", "partition", "kind"})
 
 
-class Parcel(NamedTuple):
+class ArrowBlob(NamedTuple):
     """Facts of one kind about one (run, partition)."""
 
     run: int
@@ -42,7 +44,7 @@ class Parcel(NamedTuple):
     facts: pa.RecordBatch
 
 
-def parcels(blocks: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
+def arrow_blobs(blocks: Iterable[pa.RecordBatch]) -> Iterator[ArrowBlob]:
     """Blocks of facts, taken apart by partition.
 
     Each block is of one run and one kind; it may lack columns of which nothing is known.
@@ -54,7 +56,7 @@ def parcels(blocks: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
         kept = block.select([n for n in block.schema.names if _says_something(block, n)])
         for partition, rows in _by_partition(block.column("partition")):
             facts = kept if rows is None else kept.take(rows)
-            yield Parcel(run, partition, kind, facts)
+            yield ArrowBlob(run, partition, kind, facts)
 
 
 def _by_partition(column: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
@@ -86,18 +88,18 @@ def _says_something(block: pa.RecordBatch, name: str) -> bool:
     return True
 
 
-def packed(found: Iterable[Parcel], part: int = -1) -> Iterator[pa.RecordBatch]:
+def packed(found: Iterable[ArrowBlob], part: int = -1) -> Iterator[pa.RecordBatch]:
     """Parcels as rows of `SCHEMA`, one a batch: each may be large. `part` is the range of offsets
     they are of, -1 for all."""
-    for parcel in found:
+    for blob in found:
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array([parcel.run], pa.int32()),
-                pa.array([parcel.partition]),
+                pa.array([blob.run], pa.int32()),
+                pa.array([blob.partition]),
                 pa.array([part], pa.int32()),
-                pa.array([int(parcel.kind)], pa.int8()),
-                pa.array([parcel.facts.num_rows], pa.int64()),
-                pa.array([_bytes(parcel.facts)], pa.binary()),
+                pa.array([int(blob.kind)], pa.int8()),
+                pa.array([blob.facts.num_rows], pa.int64()),
+                pa.array([_bytes(blob.facts)], pa.binary()),
             ],
             schema=SCHEMA,
         )

@@ -1,6 +1,6 @@
 """What is known of the contents of a partition: who read what, where each value is.
 
-Built once per group and used by several kernels. Runs of records are deduplicated as runs and only
+Built once per group and used by several checks. Runs of records are deduplicated as runs and only
 then expanded by record; nothing is ever expanded by offset.
 """
 
@@ -183,8 +183,8 @@ class Evidence:
         self.logs: Facts = group.of(Kind.LOG_REC)
 
     @cached_property
-    def told(self) -> Facts:
-        """The reads that the order of reads is judged on: all, unless they were thinned."""
+    def ordered_reads(self) -> Facts:
+        """The reads that the order of reads is judged on: all, unless they were downsampled."""
         return self.reads.take((self.reads.flags & CONTENT) == 0)
 
     @property
@@ -372,8 +372,10 @@ class Evidence:
     def reads_by_process(self) -> Facts:
         """All reads in the order of process, and then of operation."""
         # They are in the order of operation already.
-        columns = (self.told.process,)
-        return self.told if is_sorted(columns) else self.told.take(order_of(columns))
+        columns = (self.ordered_reads.process,)
+        return (
+            self.ordered_reads if is_sorted(columns) else self.ordered_reads.take(order_of(columns))
+        )
 
     @cached_property
     def final_reads(self) -> Facts:

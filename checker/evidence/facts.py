@@ -28,7 +28,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | EXIT       | line |      |     |        | t_us     |        | code  | (flags: 1 = expected)    |
 
 Flags of a READ: 1 = final, 2 = the partition was rebalanced while the operation ran; where reads
-were thinned (`checker.engine.offset_ranges`) also 4 = the row stands for the contents only, 8 =
+were downsampled (`checker.engine.offset_ranges`) also 4 = the row stands for the contents only, 8 =
 sound ones before
 it were left out; `hash` then says how all that it stands for read it, `hash2` how many are left out
 beside it. ANSWER is a read that was left out (`t0`, `t1`, `hw`: the end it stated), SPAN the first

@@ -1,8 +1,8 @@
-"""All facts of one (run, partition), as sorted columns: what the kernels are functions of.
+"""All facts of one (run, partition), as sorted columns: what the checks are functions of.
 
 Facts arrive in any order; each kind is sorted here by a key that no two of its rows share, so that
-nothing a kernel computes depends on row order, partitioning or parallelism. A column is made when a
-kernel first asks for it, because most kernels use a few of many and a partition may have millions
+nothing a check computes depends on row order, partitioning or parallelism. A column is made when a
+check first asks for it, because most checks use a few of many and a partition may have millions
 of rows.
 """
 
@@ -148,7 +148,7 @@ class Group:
         return next((columns.names for columns, _ in self._parts.values()), ("",))
 
     def memo(self, make: Callable[[Group], _Made]) -> _Made:
-        """What `make` gives for this group; made once, however many kernels ask."""
+        """What `make` gives for this group; made once, however many checks ask."""
         if make not in self._made:
             self._made[make] = make(self)
         made: _Made = self._made[make]
@@ -184,7 +184,7 @@ class Group:
         return bool(self.replicas) and set(self.replicas) <= set(self.dumped)
 
     @cached_property
-    def owing(self) -> Facts:
+    def replica_heads(self) -> Facts:
         """The heads of the logs that must come to be one: not of what a broker kept of a partition
         that was moved away from it."""
         heads = self.of(Kind.LOG_HEAD)

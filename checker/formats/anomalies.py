@@ -23,7 +23,7 @@ PROPERTIES: Final = (LOST_WRITES, AGREEMENT, OFFSETS, READS, LOG, LIVENESS, EXER
 class Needs(Enum):
     """What a run must have promised for an anomaly to count against it."""
 
-    NOTHING = "owed by every replicated log"
+    NOTHING = "required by every replicated log"
     DURABLE_ACKS = "an acknowledgement promises durability"
     COMMITTED_STAYS = "committed records are never rolled back"
     CLEAN_ELECTION = "only members of ISR or ELR are elected"

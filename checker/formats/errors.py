@@ -17,8 +17,8 @@ class SparkStartError(CheckerError):
     """Java was found, but a Spark session could not be started on it."""
 
 
-def gist(error: Exception) -> str:
-    """The gist of an error of Spark, whose words may have died with its JVM."""
+def error_summary(error: Exception) -> str:
+    """An error of Spark in one line; its text may be out of reach if the JVM has died."""
     try:
         lines = str(error).strip().split("\n")
     except Exception:

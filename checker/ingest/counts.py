@@ -18,7 +18,7 @@ import pyarrow as pa
 from checker.evidence.facts import I64
 from checker.evidence.sorting import alike, any_order_of
 from checker.ingest import tables
-from checker.ingest.fault_windows import Strike
+from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.row_group import Table
 
 PRECISION_BITS: Final = 7
@@ -37,11 +37,11 @@ def coarse(latency_us: I64) -> I64:
 
 
 def tallied(
-    run: str, source: Mapping[str, Table], strikes: Sequence[Strike] = ()
+    run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
     """The tables `tallies` and `acks` of a piece of the tables `ops`, `sends` and `reads`.
 
-    Sends are also counted around each of `strikes`: `by` is then the window, `second` the strike's
+    Sends are also counted around each of `injected`: `by` is then the window, `second` the fault's
     number; and in `acks` the first acknowledgement of each partition after its end.
     """
     counted, acks = [], []
@@ -49,22 +49,22 @@ def tallied(
         if not table.num_rows:
             continue
         if name == "ops":
-            piece = _Piece(run, table, table.words("f"))
+            piece = _Rows(run, table, table.words("f"))
             second = table.numbers("second")
             records = table.numbers("sent") + table.numbers("polled")
             counted.append(piece.count(RUN, None, second, records))
             counted.append(piece.count(CLIENT, "client", None, records))
             acks.append(piece.acks(RUN, None))
         elif name == "sends":
-            piece = _Piece(run, table, "send")
+            piece = _Rows(run, table, "send")
             counted.append(piece.count(PARTITION, "partition", None, table.numbers("count")))
             acks.append(piece.acks(PARTITION, "partition"))
-            for strike in strikes:
-                acks.append(piece.first_after(strike))
-                for window, begin_us, end_us in strike.windows():
-                    counted += piece.inside(window, strike.nth, begin_us, end_us)
+            for fault in injected:
+                acks.append(piece.first_after(fault))
+                for window, begin_us, end_us in fault.windows():
+                    counted += piece.inside(window, fault.nth, begin_us, end_us)
         elif name == "reads":
-            piece = _Piece(run, table, "poll")
+            piece = _Rows(run, table, "poll")
             # A read of many runs of records is one answer.
             once = (table.numbers("idx") == 0).astype(np.int64)
             counted.append(piece.count(PARTITION, "partition", None, table.numbers("count"), once))
@@ -75,7 +75,7 @@ def tallied(
 _Words = tuple[I64, list[str]]
 
 
-class _Piece:
+class _Rows:
     """Some rows of a table, what they say of outcome and latency."""
 
     def __init__(self, run: str, table: Table, f: _Words | str) -> None:
@@ -139,9 +139,9 @@ class _Piece:
             for name in ("partition", None):
                 yield self.count(window, name, nth, records, rows=rows)
 
-    def first_after(self, strike: Strike) -> pa.Table:
+    def first_after(self, fault: InjectedFault) -> pa.Table:
         """The first acknowledgement of each partition after a fault ended."""
-        rows = np.flatnonzero(self.ok & (self.complete_us > strike.end_us))
+        rows = np.flatnonzero(self.ok & (self.complete_us > fault.end_us))
         who, whose = self.named("partition")
         order = rows[any_order_of((who[rows], self.complete_us[rows]))] if len(rows) else rows
         first = order[np.diff(who[order], prepend=-1) != 0]
@@ -152,7 +152,7 @@ class _Piece:
                 "run": self.run,
                 "by": AFTER,
                 "name": (who[first], whose),
-                "stretch": np.full(len(first), strike.nth),
+                "stretch": np.full(len(first), fault.nth),
                 "first_us": done,
                 "last_us": done,
             },

@@ -21,7 +21,7 @@ from checker.ingest.run_meta import Phases
 STRETCHES: Final = 256
 
 
-def thin_ops(
+def downsample_operations(
     run: int,
     phases: Phases,
     *,

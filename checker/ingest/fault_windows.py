@@ -1,4 +1,4 @@
-"""When the faults of a run struck and when they ended: the windows that sends are counted in."""
+"""When the faults of a run were injected and ended: the windows that sends are counted in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEVER: Final = 1 << 62
 _decoder: Final = msgspec.json.Decoder(FaultLine)
 
 
-class Strike(NamedTuple):
+class InjectedFault(NamedTuple):
     """One fault as it was injected: `nth` of the run, from 0; `fault` is its number in the
     schedule. It ended at `end_us`, or never as far as anybody knows."""
 
@@ -43,9 +43,9 @@ class Strike(NamedTuple):
         yield "after", self.end_us, self.end_us + AROUND_US
 
 
-def strikes_of(folder: Path, meta: RunMeta) -> list[Strike]:
+def injected_faults_of(folder: Path, meta: RunMeta) -> list[InjectedFault]:
     """The faults of a run folder, in order of their begin; lines that cannot be read are left out
-    here, for whoever reads the head tells of them."""
+    here: `read_head` reports them."""
     lines: list[FaultLine] = []
     try:
         for line in read_lines(folder / "faults.jsonl"):
@@ -55,10 +55,10 @@ def strikes_of(folder: Path, meta: RunMeta) -> list[Strike]:
                 continue
     except OSError:
         pass
-    return strikes(lines, meta)
+    return injected_faults(lines, meta)
 
 
-def strikes(lines: Sequence[FaultLine], meta: RunMeta) -> list[Strike]:
+def injected_faults(lines: Sequence[FaultLine], meta: RunMeta) -> list[InjectedFault]:
     """The faults that these lines tell of."""
     heals = [line for line in lines if line.action == "heal"]
     injected = [line for line in lines if line.action == "inject" and line.fault >= 0]
@@ -69,5 +69,5 @@ def strikes(lines: Sequence[FaultLine], meta: RunMeta) -> list[Strike]:
         last = [h.t_us for h in heals if h.fault == FINAL_HEAL and h.t_us >= line.t_us]
         last += [meta.phases.heal_us] if meta.phases.heal_us >= line.t_us else []
         end_us = min(own or last, default=_NEVER)
-        made.append(Strike(nth, line.fault, line.what, line.on, line.t_us, end_us))
+        made.append(InjectedFault(nth, line.fault, line.what, line.on, line.t_us, end_us))
     return made

@@ -1,6 +1,6 @@
 """One visible record proves its whole operation: the part of that rule that crosses partitions.
 
-Inside a partition the kernels see it themselves (`checker.evidence`). An operation of unknown
+Inside a partition the checks see that themselves (`checker.evidence`). An operation of unknown
 outcome that sent to several partitions took effect in all of them if an ok read returned a record
 of it from any; that is found here, once per history, among those few operations only.
 """

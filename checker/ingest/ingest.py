@@ -20,7 +20,7 @@ from checker.ingest.lines import Files, Problems
 from checker.ingest.read_head import read_head
 from checker.ingest.read_history import read_history
 from checker.ingest.read_log import read_log
-from checker.ingest.read_tables import HISTORY_TABLES, read_piece, table_sources
+from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
 from checker.ingest.source import Ingested, Source
 from node.formats.trace import METADATA_PARTITION
@@ -32,7 +32,7 @@ _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "history": read_history,
     "trace": read_trace,
     "log": read_log,
-    **dict.fromkeys(HISTORY_TABLES, read_piece),
+    **dict.fromkeys(HISTORY_TABLES, read_row_groups),
 }
 
 
@@ -104,17 +104,17 @@ def ingest(
         except OSError as error:
             into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
     if source.kind != "head":
-        into.facts.extend(_meta_of_strangers(source.run, known, into))
+        into.facts.extend(_meta_of_unnamed(source.run, known, into))
     into.facts.extend(into.told(source))
     return into
 
 
-def _meta_of_strangers(run: int, known: run_meta.RunMeta, into: Ingested) -> list[pa.RecordBatch]:
+def _meta_of_unnamed(run: int, known: run_meta.RunMeta, into: Ingested) -> list[pa.RecordBatch]:
     """The run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}
     seen = set[str]().union(*map(_partitions, into.facts))
-    if strangers := sorted(seen - named):
-        return [into.make(run, Kind.META, strangers, text=msgspec.json.encode(known).decode())]
+    if unnamed := sorted(seen - named):
+        return [into.make(run, Kind.META, unnamed, text=msgspec.json.encode(known).decode())]
     return []
 
 

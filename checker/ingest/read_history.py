@@ -26,8 +26,8 @@ from checker.evidence.facts import (
 )
 from checker.ingest import tables
 from checker.ingest.counts import tallied
-from checker.ingest.downsampling import thin_ops
-from checker.ingest.fault_windows import strikes_of
+from checker.ingest.downsampling import downsample_operations
+from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.implied_commits import proved
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.row_group import whole
@@ -333,9 +333,9 @@ def read_history(source: Source, into: Ingested) -> None:
     if not reader.ops:
         reader.problem("empty", "has no operation in it: there is nothing to judge.")
     run, certain = into.meta.run, _proved(reader)
-    struck = strikes_of(source.folder, into.meta) if into.counts else []
+    injected = injected_faults_of(source.folder, into.meta) if into.counts else []
     wanted = {"ops"} if into.counts else set()
-    if into.whole_tables or struck:
+    if into.whole_tables or injected:
         wanted.add("sends")
     if into.whole_tables:
         wanted |= {"reads", "assigns"}
@@ -343,7 +343,7 @@ def read_history(source: Source, into: Ingested) -> None:
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
     counted = {name: whole(into.tables[name]) for name in made}
-    into.tables |= tallied(run, counted, struck)
+    into.tables |= tallied(run, counted, injected)
     into.facts.extend(_facts(source.run, reader, certain))
 
 
@@ -371,7 +371,7 @@ def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBat
     if reader.ops:
         _, t0, t1, _, _, f, outcome, *_, step, _ = zip(*reader.ops, strict=True)
         code = {"send": SEND_OP, "poll": POLL_OP}
-        yield from thin_ops(
+        yield from downsample_operations(
             run,
             reader.into.meta.phases,
             invoke_us=np.array(t0),

@@ -25,14 +25,14 @@ from checker.evidence.facts import (
 )
 from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
-from checker.ingest.downsampling import thin_ops
-from checker.ingest.fault_windows import strikes_of
+from checker.ingest.downsampling import downsample_operations
+from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.row_group import SILENT, Table
 from checker.ingest.source import Ingested, Source, why
 from node.formats.trace import METADATA_PARTITION
 
 HISTORY_TABLES: Final = ("ops", "sends", "reads", "assigns")
-ROWS_OF_A_PIECE: Final = 1_000_000
+ROWS_PER_SOURCE: Final = 1_000_000
 
 # Tables of an earlier version lack these; no operation of theirs was the schedule's own.
 _MAY_LACK: Final = ("step",)
@@ -48,12 +48,14 @@ def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
         files = sorted(target.glob("[!.]*.parquet")) if target.is_dir() else [target]
         for path in files:
             if path.is_file():
-                found.extend(Source(run, folder, name, path, groups) for groups in _pieces(path))
+                found.extend(
+                    Source(run, folder, name, path, groups) for groups in _row_groups(path)
+                )
     return found
 
 
-def _pieces(path: Path) -> Iterator[tuple[int, int]]:
-    """Row groups from .. to, about `ROWS_OF_A_PIECE` rows together."""
+def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
+    """Row groups from .. to, about `ROWS_PER_SOURCE` rows together."""
     try:
         about = pq.read_metadata(path)
     except (OSError, pa.ArrowException):
@@ -62,22 +64,22 @@ def _pieces(path: Path) -> Iterator[tuple[int, int]]:
     begin, rows = 0, 0
     for group in range(about.num_row_groups):
         rows += about.row_group(group).num_rows
-        if rows >= ROWS_OF_A_PIECE:
+        if rows >= ROWS_PER_SOURCE:
             yield begin, group + 1
             begin, rows = group + 1, 0
     if rows or not about.num_row_groups:
         yield begin, about.num_row_groups
 
 
-def read_piece(source: Source, into: Ingested) -> None:
+def read_row_groups(source: Source, into: Ingested) -> None:
     """Read one piece of one table into `into`: facts only, for the table is there already."""
     seen: set[str] = set()
     flags = COMPLETE if into.meta.history_whole else 0
     counts: dict[str, list[pa.Table]] = {}
-    struck = strikes_of(source.folder, into.meta)
+    injected = injected_faults_of(source.folder, into.meta)
     try:
         for table in _read(source):
-            found = tallied(into.meta.run, {source.kind: table}, struck)
+            found = tallied(into.meta.run, {source.kind: table}, injected)
             for name, counted in found.items():
                 counts.setdefault(name, []).append(counted)
             facts, more = _MAKERS[source.kind](source.run, table, into)
@@ -85,8 +87,8 @@ def read_piece(source: Source, into: Ingested) -> None:
             into.facts.extend(facts)
             seen.update(p for f in facts for p in f.column("partition").unique().to_pylist())
     except (OSError, pa.ArrowException, ValueError) as error:
-        gist = why(error).split("\n", 1)[0]
-        into.problems.add(source.name, f"{source.name} cannot be read: {gist}.")
+        reason = why(error).split("\n", 1)[0]
+        into.problems.add(source.name, f"{source.name} cannot be read: {reason}.")
         flags = 0
     into.tables |= {name: joined(parts, name) for name, parts in counts.items()}
     into.facts.append(_history(source.run, into, seen, flags))
@@ -136,7 +138,7 @@ Made = tuple[list[pa.RecordBatch], int]
 
 def _ops(run: int, table: Table, into: Ingested) -> Made:
     """Of all operations only what checks of a whole run rest on."""
-    made = thin_ops(
+    made = downsample_operations(
         run,
         into.meta.phases,
         invoke_us=table.numbers("invoke_us"),

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from checker.ingest import tables
-from checker.ingest.fault_windows import WINDOWS, Strike
+from checker.ingest.fault_windows import WINDOWS, InjectedFault
 from checker.ingest.run_meta import RunMeta
 from checker.output.measures import Around, Counted, Measured, rounded
 
@@ -17,23 +17,23 @@ _TOLD_FROM_US = 100_000
 _NOTHING = (0, 0, 0, None, None, None)
 
 
-def around_faults(meta: RunMeta, known: Measured, struck: Sequence[Strike]) -> pa.Table:
+def around_faults(meta: RunMeta, known: Measured, injected: Sequence[InjectedFault]) -> pa.Table:
     """One row a fault and partition, and one ("") for all of them together."""
     counted = {(c.by, c.second, c.name): c for c in known.counted if c.by in WINDOWS}
     around = {(a.nth, a.name): a for a in known.around}
     names = sorted({"", *meta.partitions, *(name for _, _, name in counted)})
     rows = []
-    for strike in struck:
-        about = (strike.nth, strike.fault, strike.what, strike.on, strike.begin_us)
-        end_us = strike.end_us if strike.ended else None
+    for fault in injected:
+        about = (fault.nth, fault.fault, fault.what, fault.on, fault.begin_us)
+        end_us = fault.end_us if fault.ended else None
         rows += [
             (
                 meta.run,
                 *about,
                 end_us,
                 name,
-                *(n for w in WINDOWS for n in _counts(counted.get((w, strike.nth, name)))),
-                *_times(strike, around.get((strike.nth, name))),
+                *(n for w in WINDOWS for n in _counts(counted.get((w, fault.nth, name)))),
+                *_times(fault, around.get((fault.nth, name))),
             )
             for name in names
         ]
@@ -46,11 +46,11 @@ def _counts(found: Counted | None) -> tuple[Any, ...]:
     return found.ok, found.fail, found.info, found.p50_ms, found.p99_ms, found.max_ms
 
 
-def _times(strike: Strike, found: Around | None) -> tuple[float | None, float | None]:
+def _times(fault: InjectedFault, found: Around | None) -> tuple[float | None, float | None]:
     """The first acknowledgement after the fault's end, and the longest gap; None for none."""
     if found is None:
         return None, None
-    first = rounded((found.first_us - strike.end_us) / 1000) if found.first_us >= 0 else None
+    first = rounded((found.first_us - fault.end_us) / 1000) if found.first_us >= 0 else None
     return first, rounded(found.gap_us / 1000) if found.gap_us >= _TOLD_FROM_US else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from checker.checks import cycles, unknown_values
 from checker.checks.findings import Finding, plural
-from checker.checks.unknown_values import Home
+from checker.checks.unknown_values import Origin
 from checker.formats.anomalies import LOST_WRITES, OFFSETS, PROPERTIES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.ingest.run_meta import RunMeta
@@ -27,7 +27,7 @@ class Collected:
     faults: int = 0
     curves: dict[str, Curves] = field(default_factory=dict)
 
-    def unclaimed(self) -> list[int]:
+    def unknown_values(self) -> list[int]:
         """All values, of any partition, that nobody sent to where they were found.
 
         None of a Jepsen history: its values are unique in their partition only, so that where else
@@ -35,16 +35,21 @@ class Collected:
         """
         if self.meta.is_jepsen:
             return []
-        return [u.value for _, found in self.findings for u in found.unclaimed]
+        return [u.value for _, found in self.findings for u in found.unknown_values]
 
 
-def assemble(run: Collected, homes: Mapping[int, Home], measures: Mapping[str, Any]) -> RunResult:
-    """The result of one run; `homes` says where unclaimed values were sent, if anywhere."""
+def assemble(
+    run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
+) -> RunResult:
+    """The result of one run; `origins` says where unknown values were sent, if anywhere."""
     promise = run.meta.promise
     anomalies = [
         policy.apply(anomaly, promise)
         for partition, found in run.findings
-        for anomaly in (*found.anomalies, *unknown_values.judge(run.meta, partition, found, homes))
+        for anomaly in (
+            *found.anomalies,
+            *unknown_values.judge(run.meta, partition, found, origins),
+        )
     ]
     across = _across(run)
     anomalies += [policy.apply(anomaly, promise) for anomaly in across.anomalies]
@@ -77,7 +82,7 @@ def _across(run: Collected) -> Finding:
     graphs = [(partition, found.graph) for partition, found in run.findings if found.graph]
     try:
         return Finding(property=OFFSETS, anomalies=tuple(cycles.judge(run.meta, graphs)))
-    except Exception as error:  # As for a kernel: one unknown property, not a lost verdict.
+    except Exception as error:  # As for a check: one unknown property, not a lost verdict.
         return Finding(
             property=OFFSETS,
             error=f"The check of {OFFSETS} across partitions failed: "
@@ -108,7 +113,7 @@ def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:
 def _property(
     name: str, findings: Sequence[tuple[str, Finding]], anomalies: Sequence[Anomaly]
 ) -> PropertyResult:
-    """One property: its anomalies and what its kernels could not judge."""
+    """One property: its anomalies and what its checks could not judge."""
     own = [found for _, found in findings if found.property == name]
     against = [a for a in anomalies if a.property == name and a.verdict is not Verdict.VALID]
     unknown = [f.error or f.unknown for f in own if f.error or f.unknown]
@@ -161,12 +166,12 @@ def _all_well(
     measures: Mapping[str, Any],
 ) -> str:
     """What was held up, and what the promise had to excuse."""
-    # Others are owed too: those of unknown outcome that somebody read. Here only acknowledged ones.
-    owed = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
-    owed = int(measures.get("acked_records", owed))
+    # Records of unknown outcome that were read are required too. Here only acknowledged ones count.
+    required = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
+    required = int(measures.get("acked_records", required))
     partitions, faults = len(meta.partitions), int(measures.get("faults", 0))
     words = (
-        f"valid: {plural(owed, 'acknowledged record')} in {plural(partitions, 'partition')} "
+        f"valid: {plural(required, 'acknowledged record')} in {plural(partitions, 'partition')} "
         f"outlived {plural(faults, 'fault')}, and all replicas agree on what is committed"
     )
     names = {a.name for a in anomalies if a.verdict is Verdict.VALID} - {"hw-regression"}

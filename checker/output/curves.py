@@ -169,7 +169,7 @@ def _changes(
 
 def _stale(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int, int, int], ...]:
     """How much was known, and for how long, that answers did not have."""
-    reads, more = known.told, known.group.of(Kind.ANSWER)
+    reads, more = known.ordered_reads, known.group.of(Kind.ANSWER)
     # One row an answer: all its runs state the same end.
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.idx == 0) & (reads.t0 >= 0))
     end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)

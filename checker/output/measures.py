@@ -23,7 +23,7 @@ from checker.evidence.facts import I64
 from checker.evidence.sorting import order_of
 from checker.ingest import tables
 from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN
-from checker.ingest.fault_windows import Strike
+from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.run_meta import RunMeta
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
@@ -61,7 +61,7 @@ class Gap(NamedTuple):
 
 
 class Around(NamedTuple):
-    """Acknowledgements of a partition (of all: "") around the `nth` strike of a fault: the first
+    """Acknowledgements of a partition (of all: "") around the `nth` injected fault: the first
     after its end, and the longest gap that has a part in it; microseconds, -1 for none."""
 
     nth: int
@@ -102,7 +102,7 @@ def rounded(milliseconds: float) -> float:
     return round(float(milliseconds), _DIGITS)
 
 
-def measure(tallies: pa.Table, acks: pa.Table, strikes: Sequence[Strike] = ()) -> Measured:
+def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault] = ()) -> Measured:
     """What `checker.output.measures_sql` finds for many runs, for one."""
     counted = []
     columns = _Columns(tallies)
@@ -127,10 +127,10 @@ def measure(tallies: pa.Table, acks: pa.Table, strikes: Sequence[Strike] = ()) -
             continue
         begin_us, end_us = _quiet(first_us[rows], last_us[rows])
         gaps.append(_gap(by, name, first_us[rows], last_us[rows]))
-        for strike in strikes:
-            part = (begin_us < strike.end_us) & (end_us > strike.begin_us)
+        for fault in injected:
+            part = (begin_us < fault.end_us) & (end_us > fault.begin_us)
             if part.any():
-                gap_us[strike.nth, name] = int((end_us - begin_us)[part].max())
+                gap_us[fault.nth, name] = int((end_us - begin_us)[part].max())
     around = [
         Around(*key, after_us.get(key, -1), gap_us.get(key, -1))
         for key in sorted({*gap_us, *after_us})

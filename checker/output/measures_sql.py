@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from checker.ingest.fault_windows import Strike
+from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.tables import spark_schema
 from checker.output.measures import Around, Counted, Gap, Measured, rounded
 
@@ -47,7 +47,7 @@ FROM (SELECT g.number, s.nth, g.name, max(g.first_us - g.before_us) AS gap_us
                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_us
             FROM (SELECT number, by, name, min(first_us) AS first_us, max(last_us) AS last_us
                   FROM {acks} WHERE by != 'after' GROUP BY number, by, name, stretch)) g
-      JOIN {strikes} s
+      JOIN {faults} s
       ON g.number = s.number AND g.before_us < s.end_us AND g.first_us > s.begin_us
       GROUP BY g.number, s.nth, g.name) q
 FULL OUTER JOIN
@@ -61,7 +61,7 @@ def measure(
     session: SparkSession,
     tallies: Mapping[Path, int],
     acks: Mapping[Path, int],
-    strikes: Mapping[int, Sequence[Strike]],
+    injected: Mapping[int, Sequence[InjectedFault]],
 ) -> dict[int, Measured]:
     """What was counted, by number of run; a run without operations is not in the result."""
     counted: dict[int, list[Counted]] = defaultdict(list)
@@ -75,12 +75,12 @@ def measure(
         frame = read_tables(session, "acks", acks)
         for row in session.sql(_GAPS, acks=frame).collect():
             gaps[row.number].append(_gap(row))
-        struck = [(n, s.nth, s.begin_us, s.end_us) for n, found in strikes.items() for s in found]
-        if struck:
-            windows = session.createDataFrame(
-                struck, "number int, nth int, begin_us bigint, end_us bigint"
+        windows = [(n, s.nth, s.begin_us, s.end_us) for n, found in injected.items() for s in found]
+        if windows:
+            faults = session.createDataFrame(
+                windows, "number int, nth int, begin_us bigint, end_us bigint"
             )
-            for row in session.sql(_AROUND, acks=frame, strikes=windows).collect():
+            for row in session.sql(_AROUND, acks=frame, faults=faults).collect():
                 around[row.number].append(Around(row.nth, row.name, row.first_us, row.gap_us))
     return {
         number: Measured(found, gaps[number], sorted(around[number]))

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from checker.checks.unknown_values import Home
+from checker.checks.unknown_values import Origin
 from checker.formats.verdict import Anomaly, RunResult
 from checker.ingest import tables
-from checker.ingest.fault_windows import Strike
+from checker.ingest.fault_windows import InjectedFault
 from checker.output import measures
 from checker.output.around_faults import around_faults, in_short
 from checker.output.assemble import Collected, assemble
@@ -34,20 +34,23 @@ class Concluded:
 
 
 def conclude(
-    run: Collected, homes: Mapping[int, Home], counted: measures.Measured, struck: Sequence[Strike]
+    run: Collected,
+    origins: Mapping[int, Origin],
+    counted: measures.Measured,
+    injected: Sequence[InjectedFault],
 ) -> Concluded:
     """The result of one run of all that was found and counted."""
     made = {
         **measures.measure_tables(run.meta, counted),
         **curve_tables(run.meta, run.curves),
-        "around_faults": around_faults(run.meta, counted, struck),
+        "around_faults": around_faults(run.meta, counted, injected),
     }
     summary = {
         **measures.summary(run.meta, counted, run.faults),
         **curves_in_short(made),
         "around_faults": in_short(made["around_faults"]),
     }
-    result = assemble(run, homes, summary)
+    result = assemble(run, origins, summary)
     return Concluded(result, {**made, **finding_tables(result)})
 
 

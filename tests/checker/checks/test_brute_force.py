@@ -1,4 +1,4 @@
-"""The kernels against slow definitions that follow docs/checks.md word by word.
+"""The checks against slow definitions that follow docs/checks.md word by word.
 
 Hypothesis writes tiny runs that say anything. The definitions expand every record and compare every
 pair. Histories of a correct log, as they are and corrupted, are in `test_checker_model`.

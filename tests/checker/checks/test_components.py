@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from checker.checks.components import knots, shortest_path
+from checker.checks.components import shortest_path, strongly_connected_components
 
 Pairs = list[tuple[int, int]]
 
@@ -49,7 +49,7 @@ def test_nodes_that_all_lead_to_each_other_are_a_knot() -> None:
                     due[member] = number
                 number += 1
         table = np.array(pairs, np.int64).reshape(-1, 2)
-        assert knots(count, table[:, 0], table[:, 1]).tolist() == due, pairs
+        assert strongly_connected_components(count, table[:, 0], table[:, 1]).tolist() == due, pairs
 
 
 def test_a_path_is_the_shortest_there_is() -> None:

@@ -191,7 +191,7 @@ def test_a_fault_with_no_acknowledgement_on_one_side(tmp_path: Path) -> None:
     s.fault(1, "isolate", "inject", 500)
     found = one(s.check(tmp_path), "fault-missed")
     assert found.count == 2
-    assert "struck before anything was acknowledged" in found.message
+    assert "took effect before anything was acknowledged" in found.message
 
 
 def test_a_cut_that_touched_a_message_at_last(tmp_path: Path) -> None:

@@ -85,10 +85,10 @@ def test_a_read_that_leaves_offsets_out(tmp_path: Path) -> None:
     s.send(10, 2, at=0)
     s.send(20, at=4)
     s.poll((0, 10, 2), (4, 20), start=0)
-    found = one(s.check(tmp_path / "owed"), "offset-hole")
+    found = one(s.check(tmp_path / "required"), "offset-hole")
     assert (found.count, found.offset) == (2, 2)
     s.run["promise"]["contiguous_offsets"] = False
-    assert against(s.check(tmp_path / "not-owed")) == {}
+    assert against(s.check(tmp_path / "not-required")) == {}
 
 
 def test_a_read_that_begins_after_its_start(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The reads of a hot partition, split by offset and thinned, come to the same findings."""
+"""The reads of a hot partition, split by offset and downsampled, come to the same findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from pyspark.sql import SparkSession
 from checker.engine import offset_ranges, spark_job
 from checker.engine.judge import drawn_curves, findings
 from checker.engine.local import check_run
-from checker.engine.offset_ranges import Ranges, may_split, ranges_of, sound, split, thinned
+from checker.engine.offset_ranges import (
+    Ranges,
+    downsampled,
+    may_split,
+    ranges_of,
+    split,
+    splittable,
+)
 from checker.engine.spark_job import check
 from checker.evidence.facts import Kind
 from checker.evidence.group import groups_of
@@ -36,7 +43,7 @@ def facts_of(folder: Path) -> list[pa.RecordBatch]:
     return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
 
-def thin(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> list[pa.RecordBatch]:
+def downsample(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> list[pa.RecordBatch]:
     """The same facts after the reads of each partition went through ranges, in any order."""
     random = np.random.default_rng(seed)
     kept, parts = [], defaultdict(list)
@@ -51,17 +58,17 @@ def thin(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> list[pa.Reco
                 own = np.array(shuffled.column("partition").to_pylist()) == partition
                 parts[partition, number].append(shuffled.filter(pa.array(own)))
     for (partition, number), blocks in parts.items():
-        kept += [b for b in thinned(0, partition, number, blocks) if b.num_rows]
+        kept += [b for b in downsampled(0, partition, number, blocks) if b.num_rows]
     return kept
 
 
 def assert_same(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> Counter[bool]:
-    """Compare group by group; how many of them could be judged when thinned, and how many not."""
+    """Compare group by group; how many could be judged when downsampled, and how many not."""
     whole = {group.partition: group for group in groups_of(facts)}
     seen: Counter[bool] = Counter()
-    for group in groups_of(thin(facts, ranges, seed)):
-        seen[sound(group)] += 1
-        if sound(group):
+    for group in groups_of(downsample(facts, ranges, seed)):
+        seen[splittable(group)] += 1
+        if splittable(group):
             expected = whole[group.partition]
             assert list(findings(group)) == list(findings(expected))
             assert drawn_curves(group) == drawn_curves(expected)
@@ -85,7 +92,7 @@ def test_what_was_planted_is_found_in_any_ranges(
     facts = facts_of(planted[0])
     seen = assert_same(facts, Ranges(0, width, 100), seed)
     assert seen[True] >= 13
-    assert reads_in(thin(facts, Ranges(0, width, 100), seed)) < reads_in(facts) * 2 / 3
+    assert reads_in(downsample(facts, Ranges(0, width, 100), seed)) < reads_in(facts) * 2 / 3
 
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))

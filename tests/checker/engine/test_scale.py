@@ -23,7 +23,7 @@ from checker.evidence.facts import SEND_OP, Outcome
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
-from checker.ingest.downsampling import thin_ops
+from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.ingest.run_meta import Phases
 from checker.output import measures
@@ -65,7 +65,7 @@ def test_spark_finds_the_same_however_the_work_is_spread(
     spark: SparkSession, planted: tuple[Path, Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = planted
-    monkeypatch.setattr("checker.ingest.read_tables.ROWS_OF_A_PIECE", 1_000)
+    monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 1_000)
     monkeypatch.setattr(spark_job, "_partitions", lambda *_: 3)
     shuffled = shuffle_rows(folder, tmp_path / "planted")
     (result,) = check([shuffled], session=spark)
@@ -192,7 +192,7 @@ def test_few_operations_stand_for_all(ops: list[tuple[int, int, int]]) -> None:
     invoke, kind, outcome = (np.array(c, np.int64) for c in zip(*ops, strict=True))
     phases = Phases(storm_us=100, heal_us=800)
     complete = invoke + 50
-    (block,) = thin_ops(
+    (block,) = downsample_operations(
         0, phases, invoke_us=invoke, complete_us=complete, kind=kind, outcome=outcome
     )
     kept = {

@@ -15,7 +15,7 @@ from checker.engine import spark_job
 from checker.engine.local import check_run, judge_facts
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
-from checker.evidence.arrow_blob import Parcel, packed
+from checker.evidence.arrow_blob import ArrowBlob, packed
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
 from checker.ingest import run_meta
@@ -123,11 +123,11 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
             random.choice(bins).append(source)
         return bins
 
-    def arriving(found: Iterable[Parcel], part: int = -1) -> Iterator[pa.RecordBatch]:
+    def arriving(found: Iterable[ArrowBlob], part: int = -1) -> Iterator[pa.RecordBatch]:
         rows = list(packed(found, part))
         return iter(Random(len(rows) + seed).sample(rows, len(rows)))
 
-    monkeypatch.setattr("checker.ingest.read_tables.ROWS_OF_A_PIECE", 400)
+    monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 400)
     monkeypatch.setattr(spark_job, "_bins", scattered)
     monkeypatch.setattr(spark_job, "packed", arriving)
     monkeypatch.setattr(spark_job, "_partitions", lambda *_: 2 * seed + 1)

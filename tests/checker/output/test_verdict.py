@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checker.checks.findings import Finding, Kernel
+from checker.checks.findings import Check, Finding
 from checker.engine import judge
 from checker.evidence.group import Group, group_of
 from checker.formats.anomalies import CATALOGUE, PROPERTIES, Needs
@@ -22,19 +22,19 @@ def _fail(group: Group) -> Finding:
     raise ZeroDivisionError("this check is broken")
 
 
-@pytest.mark.parametrize("broken", range(len(judge.PARTITION_KERNELS)))
+@pytest.mark.parametrize("broken", range(len(judge.PARTITION_CHECKS)))
 def test_a_check_that_fails_is_one_unknown_property(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
 ) -> None:
-    kernels = list(judge.PARTITION_KERNELS)
-    kernels[broken] = Kernel(kernels[broken].property, _fail)
-    monkeypatch.setattr(judge, "PARTITION_KERNELS", tuple(kernels))
+    checks = list(judge.PARTITION_CHECKS)
+    checks[broken] = Check(checks[broken].property, _fail)
+    monkeypatch.setattr(judge, "PARTITION_CHECKS", tuple(checks))
     s = Story()
     s.agree(*s.busy())
     result = s.check(tmp_path)
     assert result.verdict is Verdict.UNKNOWN
     unknown = [p.property for p in result.properties if p.verdict is Verdict.UNKNOWN]
-    assert unknown == [kernels[broken].property]
+    assert unknown == [checks[broken].property]
     (problem,) = [p for p in result.problems if "log-0" in p]
     assert problem == (
         f"The check of {unknown[0]} on log-0 failed: ZeroDivisionError: this check is broken."
@@ -44,8 +44,8 @@ def test_a_check_that_fails_is_one_unknown_property(
 def test_an_anomaly_outweighs_a_check_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = (*judge.PARTITION_KERNELS, Kernel("liveness", _fail))
-    monkeypatch.setattr(judge, "PARTITION_KERNELS", kernels)
+    checks = (*judge.PARTITION_CHECKS, Check("liveness", _fail))
+    monkeypatch.setattr(judge, "PARTITION_CHECKS", checks)
     s = Story()
     s.send(10, at=0)
     s.send(20, at=1)
@@ -55,10 +55,10 @@ def test_an_anomaly_outweighs_a_check_that_failed(
     assert against(result) == {"lost": 1}
 
 
-@pytest.mark.parametrize("kernel", range(len(judge.PARTITION_KERNELS)))
-def test_no_check_minds_a_partition_nothing_is_known_of(kernel: int) -> None:
+@pytest.mark.parametrize("check", range(len(judge.PARTITION_CHECKS)))
+def test_no_check_minds_a_partition_nothing_is_known_of(check: int) -> None:
     group = group_of("log-0", {})
-    assert judge.PARTITION_KERNELS[kernel].judge(group).anomalies == ()
+    assert judge.PARTITION_CHECKS[check].judge(group).anomalies == ()
 
 
 def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class OnePartition:
         yield "precommitted-read", self.precommitted()
         yield from self.watermarks().items()
 
-    def owed(self) -> Iterator[tuple[Done, Send, int, int]]:
+    def required(self) -> Iterator[tuple[Done, Send, int, int]]:
         """Every record of a committed send: operation, send, value and acknowledged offset."""
         for op in self.ops:
             if self.all.committed(op):
@@ -227,7 +227,7 @@ class OnePartition:
         open_ends = 0
         logged = {offset for offset, _ in self.logs.records}
         finals = self.all.final_reads_due or any(self.finals())
-        for op, send, value, offset in self.owed():
+        for op, send, value, offset in self.required():
             if value in self.read or (weak_only and send.acks == -1):
                 continue
             below = bool(self.at[value]) and self.at[value][-1] <= highest
@@ -294,7 +294,7 @@ class OnePartition:
     def weak_conflicts(self) -> dict[str, int]:
         """Offsets whose second value is only an acknowledgement with acks 0 or 1."""
         sure = {place for op in self.ops for place in op.polled(self.partition)}
-        for op, send, value, offset in self.owed():
+        for op, send, value, offset in self.required():
             if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
                 sure.add((offset, value))
         every = Counter(o for o, v in self.placed if v >= 0)
@@ -313,7 +313,7 @@ class OnePartition:
     def sure(self) -> set[int]:
         """Offsets at which more than an acknowledgement with acks 0 or 1 says a record is."""
         found = {offset for op in self.ops for offset, _ in op.polled(self.partition)}
-        for op, send, _, offset in self.owed():
+        for op, send, _, offset in self.required():
             if offset >= 0 and (send.acks == -1 or op.outcome == "info"):
                 found.add(offset)
         return found

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from checker.checks import cycles
-from checker.checks.findings import Kernel
+from checker.checks.findings import Check
 from checker.engine import judge, local
 from checker.evidence.group import Group, groups_of
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
@@ -41,6 +41,7 @@ from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.histories import around
 from tests.support.checker.model import Model
 from tests.support.checker.story import Story
+from tests.support.paths import ROOT
 
 # Which stories know of which file; all of them know of every other file.
 STORIES = {
@@ -48,16 +49,16 @@ STORIES = {
     "checker/checks/exercise.py": ("liveness",),
     "checker/checks/liveness.py": ("liveness",),
     "checker/checks/logs.py": ("logs",),
-    "checker/checks/lost.py": ("lost", "evidence"),
+    "checker/checks/lost.py": ("lost", "contents"),
     "checker/checks/metadata.py": ("logs",),
     "checker/checks/offsets.py": ("offsets",),
-    "checker/checks/polls.py": ("order", "evidence", "slices"),
+    "checker/checks/polls.py": ("order", "contents", "offset_ranges"),
     "checker/checks/reads.py": ("reads",),
-    "checker/checks/sends.py": ("order", "evidence"),
-    "checker/checks/transactions.py": ("foreign", "transactions"),
+    "checker/checks/sends.py": ("order", "contents"),
+    "checker/checks/transactions.py": ("external_history", "transactions"),
     "checker/checks/values.py": ("offsets",),
-    "checker/checks/cycles.py": ("foreign", "transactions"),
-    "checker/checks/components.py": ("knots",),
+    "checker/checks/cycles.py": ("external_history", "transactions"),
+    "checker/checks/components.py": ("components",),
     "checker/checks/unknown_values.py": ("offsets",),
     "checker/output/policy.py": ("verdict", "lost", "reads"),
     "checker/evidence/contents.py": (
@@ -66,9 +67,9 @@ STORIES = {
         "offsets",
         "order",
         "reads",
-        "foreign",
-        "evidence",
-        "slices",
+        "external_history",
+        "contents",
+        "offset_ranges",
     ),
 }
 UNKNOWN = " unknown"
@@ -134,12 +135,12 @@ def _whole(known: Known) -> None:
     assert not any("failed" in problem for problem in result.problems)
 
 
-def _alone(known: Known, kernels: Sequence[Kernel], names: set[str], strange: bool) -> None:
-    """What some kernels say of a history, of the anomalies that are theirs; `strange` if it is
+def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool) -> None:
+    """What some checks say of a history, of the anomalies that are theirs; `strange` if it is
     they who hand on values that nobody sent."""
     found = []
     for group in known.groups:
-        mine = [k.judge(group) for k in kernels if _judges(k, group)]
+        mine = [k.judge(group) for k in checks if _judges(k, group)]
         found += [f if group.history_whole else judge._without_absence(f) for f in mine]
     anomalies = [a for f in found for a in f.anomalies]
     graphs = [(a, f.graph) for a, f in zip("abcdefgh", found, strict=False) if f.graph]
@@ -152,12 +153,12 @@ def _alone(known: Known, kernels: Sequence[Kernel], names: set[str], strange: bo
         for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
             told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
             assert not known.about.history_whole or told == known.due[name]
-    strangers = sum(f.unclaimed_count for f in found)
+    strangers = sum(f.unknown_value_count for f in found)
     assert not strange or strangers == known.due["phantom"] + known.due["misrouted"]
 
 
-def _judges(kernel: Kernel, group: Group) -> bool:
-    return kernel in (judge.PARTITION_KERNELS if group.partition else judge.RUN_KERNELS)
+def _judges(check: Check, group: Group) -> bool:
+    return check in (judge.PARTITION_CHECKS if group.partition else judge.RUN_CHECKS)
 
 
 def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
@@ -201,7 +202,8 @@ def _random() -> Iterator[tuple[str, Story]]:
 def _stories(modules: Sequence[str]) -> Iterator[Killer]:
     """Test functions, with the values that they are parametrized with."""
     for module in modules:
-        found = importlib.import_module(f"tests.test_checker_{module}")
+        (file,) = (ROOT / "tests/checker").glob(f"*/test_{module}.py")
+        found = importlib.import_module(f"tests.checker.{file.parent.name}.{file.stem}")
         for name, function in vars(found).items():
             drawn = hasattr(function, "hypothesis")
             if name.startswith("test_") and inspect.isfunction(function) and not drawn:
@@ -265,29 +267,29 @@ class Killers:
 
     def _of(self, file: str, known: list[Known]) -> list[Killer]:
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-        kernels = [
-            kernel
-            for kernel in dict.fromkeys((*judge.PARTITION_KERNELS, *judge.RUN_KERNELS))
-            if kernel.judge.__module__ == module.__name__
+        checks = [
+            check
+            for check in dict.fromkeys((*judge.PARTITION_CHECKS, *judge.RUN_CHECKS))
+            if check.judge.__module__ == module.__name__
         ]
-        if not kernels:
+        if not checks:
             return [Killer(each.name, partial(_whole, each)) for each in known]
-        # Alone, a kernel leaves the evidence of a history as it is: that is made only once.
-        names = self._names(kernels)
+        # Alone, a check leaves the evidence of a history as it is: that is made only once.
+        names = self._names(checks)
         strange = file.endswith("values.py")
-        return [Killer(k.name, partial(_alone, k, kernels, names, strange)) for k in known]
+        return [Killer(k.name, partial(_alone, k, checks, names, strange)) for k in known]
 
-    def _names(self, kernels: Sequence[Kernel]) -> set[str]:
-        """The anomalies that these kernels can tell: each has its golden."""
+    def _names(self, checks: Sequence[Check]) -> set[str]:
+        """The anomalies that these checks can tell: each has its golden."""
         names = {
             a.name
             for each in self.goldens
             for g in each.groups
-            for k in kernels
+            for k in checks
             if _judges(k, g)
             for a in k.judge(g).anomalies
         }
-        if any(k.judge.__module__.endswith("transactions") for k in kernels):
+        if any(k.judge.__module__.endswith("transactions") for k in checks):
             names |= {name for name in KINDS if name.startswith(("g0", "g1c"))}
-        properties = {kernel.property for kernel in kernels}
+        properties = {check.property for check in checks}
         return names | {name + UNKNOWN for name in properties & {LIVENESS, LOST_WRITES}}

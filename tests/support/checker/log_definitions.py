@@ -43,7 +43,7 @@ class LogDefinitions:
         self.finished = {n: r for n, r in self.replicas.items() if n not in story.unfinished}
         # What a broker kept of a partition that was moved away from it is no replica's log.
         members = story.run["partitions"][partition]
-        self.owing = {n: r for n, r in self.replicas.items() if n in members}
+        self.replica_heads = {n: r for n, r in self.replicas.items() if n in members}
         self.complete = set(members) <= set(self.finished)
         self.due = self.convergence_due(story)
         self.read = {
@@ -79,17 +79,21 @@ class LogDefinitions:
         )
         found["divergence"] = len(self.divergence())
         if not found["divergence"] and self.due and self.complete:
-            every = {e for r in self.owing.values() for e in r.ends(True)}
-            apart = self.hashes(everything=True) | self.inside(every, self.owing, committed=False)
+            every = {e for r in self.replica_heads.values() for e in r.ends(True)}
+            apart = self.hashes(everything=True) | self.inside(
+                every, self.replica_heads, committed=False
+            )
             found["divergent-tail"] = len(apart)
         if self.due and self.complete:
             found["replicas-differ"] = len(
                 self.hashes(everything=False, in_the_end=True)
-                | self.inside(self.committed_ends(self.owing), self.owing, committed=True)
+                | self.inside(
+                    self.committed_ends(self.replica_heads), self.replica_heads, committed=True
+                )
             )
         hws = [e["hw"] for e in self.events["hw"]]
         if self.complete and hws:
-            longest = max(r.head.leo for r in self.owing.values())
+            longest = max(r.head.leo for r in self.replica_heads.values())
             found["committed-truncated"] = max(0, max(hws) - longest)
         found["incomplete-leader"] = sum(
             any(
@@ -164,7 +168,7 @@ class LogDefinitions:
         replicas hold in the end, committed or all of it."""
         at = defaultdict(set)
         in_the_end = in_the_end or everything
-        for replica in (self.owing if in_the_end else self.replicas).values():
+        for replica in (self.replica_heads if in_the_end else self.replicas).values():
             for batch in replica.batches:
                 end = batch.offset + batch.count
                 if batch.hash and (everything or end <= replica.head.hw):

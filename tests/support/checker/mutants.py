@@ -1,6 +1,6 @@
 """Breaks the checks on purpose, one small change at a time: each must be noticed by a test.
 
-    python -m tests.checker.mutants [--table docs/mutants.md] [--state FILE] [FILE ...]
+    python -m tests.support.checker.mutants [--table docs/mutants.md] [--state FILE] [FILE ...]
 
 A mutant is one change to one function of the checker: a comparison that takes its border the other
 way, half of a condition dropped, a negation or a whole step left out, another outcome, the other
@@ -27,15 +27,12 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from tests.support.checker.killers import Killer, Killers
+from tests.support.checker.killers import STORIES, Killer, Killers
 from tests.support.paths import ROOT
 
 TARGETS = (
-    *sorted(f"checker/checks/{p.name}" for p in (ROOT / "checker/kernels").glob("[a-z]*.py")),
+    *(f for f in STORIES if f.startswith("checker/checks/")),
     "checker/evidence/contents.py",
-    "checker/checks/cycles.py",
-    "checker/checks/components.py",
-    "checker/checks/unknown_values.py",
     "checker/output/policy.py",
 )
 LONGEST_S = 20
