@@ -23,6 +23,7 @@ from checker.checks.findings import (
     read_witness,
     who,
 )
+from checker.checks.registry import per_partition
 from checker.evidence.contents import NEVER, evidence, find, first_of
 from checker.evidence.facts import COMPLETE, I64, Kind
 from checker.evidence.group import Facts, Group
@@ -51,6 +52,9 @@ class _Prefixes:
     from_log: I64
 
 
+@per_partition(
+    "divergence", "replicas-differ", "committed-truncated", "incomplete-leader", "divergent-tail"
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     logs, heads = group.of(Kind.LOG), group.of(Kind.LOG_HEAD)

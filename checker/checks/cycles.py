@@ -19,12 +19,11 @@ from typing import Final
 import numpy as np
 
 from checker.checks.components import shortest_path, strongly_connected_components
-from checker.checks.findings import Graph, plural, who
+from checker.checks.findings import Findings, Graph, Place, anomaly, plural, who
+from checker.checks.registry import across_partitions
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Mask
-from checker.formats.anomalies import KINDS, WITNESS_CAP
-from checker.formats.verdict import Anomaly, Verdict, Witness
-from checker.ingest.run_meta import RunMeta
+from checker.formats.verdict import Anomaly, Witness
 
 _WW, _WR, _PROCESS, _TIME = range(4)
 _ISOLATION: Final = "transactions of a log do not keep the sends of others out from between theirs"
@@ -123,9 +122,11 @@ _FORMS: Final = (
 )
 
 
-def judge(meta: RunMeta, graphs: Sequence[tuple[str, Graph]]) -> list[Anomaly]:
-    """The cycles of a run; `graphs` are those of its partitions."""
-    graphs = [(partition, graph) for partition, graph in sorted(graphs, key=lambda g: g[0])]
+@across_partitions("g1c", "g1c-process", "g1c-realtime", "g0", "g0-process", "g0-realtime")
+def judge(run: Findings) -> list[Anomaly]:
+    """The cycles of a run, in the graphs of its partitions together."""
+    graphs = [(partition, found.graph) for partition, found in run.by_partition if found.graph]
+    graphs.sort(key=lambda pair: pair[0])
     if not any(graph.ops for _, graph in graphs):
         return []
     web = _Web(graphs)
@@ -134,7 +135,7 @@ def judge(meta: RunMeta, graphs: Sequence[tuple[str, Graph]]) -> list[Anomaly]:
     for kinds, musts, name, allowed in _FORMS:
         cycles = list(_cycles(web, kinds, musts, named))
         if cycles:
-            found.append(_tell(meta, web, name, cycles, allowed))
+            found.append(_tell(run.meta.run, web, name, cycles, allowed))
     return found
 
 
@@ -170,7 +171,7 @@ def _short_cycle(own: _Edges, must: int) -> _Edges:
     return own.take(np.array(best, np.int64))
 
 
-def _tell(meta: RunMeta, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
+def _tell(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
     """The cycles of one name as one anomaly, the shortest first."""
     cycles = sorted(cycles, key=lambda c: (len(c.kind), c.source.tolist()))
     witnesses: list[Witness] = []
@@ -184,19 +185,15 @@ def _tell(meta: RunMeta, web: _Web, name: str, cycles: Sequence[_Edges], allowed
     first = cycles[0]
     data = np.flatnonzero(first.offset >= 0)
     touched = sorted({web.partitions[p] for p in first.partition[data].tolist()})
-    return Anomaly(
-        property=KINDS[name].property,
-        name=name,
-        run=meta.run,
-        jepsen=KINDS[name].jepsen,
-        partition=touched[0] if len(touched) == 1 else "",
+    return anomaly(
+        Place(run, touched[0] if len(touched) == 1 else ""),
+        name,
+        message,
         count=len(cycles),
-        allowed=allowed,
-        verdict=Verdict.VALID if allowed else Verdict.INVALID,
-        message=message,
         offset=int(first.offset[data[0]]),
+        witnesses=witnesses,
+        allowed=allowed,
         t_us=witnesses[0].t_us,
-        witnesses=tuple(witnesses[:WITNESS_CAP]),
     )
 
 

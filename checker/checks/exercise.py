@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural
+from checker.checks.registry import per_run
 from checker.evidence.facts import SEND_OP, FaultAction, Kind, Outcome
 from checker.evidence.group import Facts, Group
 from checker.formats.anomalies import EXERCISE
@@ -22,6 +23,7 @@ MIN_ACKS: Final = 10
 _MOST_SILENT: Final = 1 / 3
 
 
+@per_run("few-acks", "clients-stopped", "fault-missed", "few-faults", "operation-missed")
 def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(Kind.OP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from checker.evidence.facts import FINAL, Kind, Outcome, hash_text
 from checker.evidence.group import Facts, Group
 from checker.formats.anomalies import KINDS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Verdict, Witness
+from checker.ingest.run_meta import RunMeta
 
 
 class UnknownValue(msgspec.Struct, frozen=True, array_like=True):
@@ -51,15 +52,40 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     graph: Graph | None = None
 
 
-class Check(NamedTuple):
-    """A pure function over one group, and the property it judges."""
+def failed(name: str, where: str, error: Exception) -> Finding:
+    """The finding of a check of the property `name` that failed itself; `where` may be ""."""
+    why = f"{type(error).__name__}: {error}"
+    return Finding(property=name, error=f"The check of {name}{where} failed: {why}")
 
-    property: str
-    judge: Callable[[Group], Finding]
+
+class Origin(NamedTuple):
+    """The send that wrote a value: `first` is the first value of that send."""
+
+    partition: str
+    op: int
+    process: int
+    client: str
+    t_us: int
+    first: int
+
+
+class Findings(NamedTuple):
+    """All findings of one run by partition, and by value the sends that wrote unknown values."""
+
+    meta: RunMeta
+    by_partition: Sequence[tuple[str, Finding]]
+    origins: Mapping[int, Origin] = {}
+
+
+class Place(NamedTuple):
+    """The run and the partition of an anomaly; "" for several partitions."""
+
+    run: str
+    partition: str
 
 
 def anomaly(
-    group: Group,
+    place: Place | Group,
     name: str,
     message: str,
     *,
@@ -67,21 +93,22 @@ def anomaly(
     offset: int = -1,
     witnesses: Iterable[Witness] = (),
     allowed: str = "",
+    t_us: int | None = None,
 ) -> Anomaly:
-    """An anomaly of the catalogue; its time is that of its first witness that has one."""
+    """An anomaly of the catalogue; its time is `t_us` or that of its first witness with a time."""
     kept = tuple(witnesses)[:WITNESS_CAP]
     return Anomaly(
         property=KINDS[name].property,
         name=name,
-        run=group.run,
+        run=place.run,
         jepsen=KINDS[name].jepsen,
-        partition=group.partition,
+        partition=place.partition,
         count=int(count),
         verdict=Verdict.VALID if allowed else Verdict.INVALID,
         allowed=allowed,
         message=message,
         offset=int(offset),
-        t_us=next((w.t_us for w in kept if w.t_us >= 0), -1),
+        t_us=next((w.t_us for w in kept if w.t_us >= 0), -1) if t_us is None else t_us,
         witnesses=kept,
     )
 

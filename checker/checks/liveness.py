@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, plural, send_witness
+from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import NEVER, evidence
 from checker.evidence.facts import Kind, Outcome
 from checker.evidence.group import Group
@@ -16,6 +17,7 @@ from checker.formats.verdict import Anomaly, Witness
 _CATCH_UP_US: Final = 1_000_000
 
 
+@per_partition("no-progress", "final-reads-stuck", "not-converged")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     found, unknown = _progress(group)
@@ -108,6 +110,7 @@ def _converged(group: Group) -> list[Anomaly]:
     ]
 
 
+@per_run("unexplained-exit")
 def judge_run(group: Group) -> Finding:
     """Judge the whole run: every process that ended was asked to."""
     exits = group.of(Kind.EXIT)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, plural
+from checker.checks.registry import per_partition
 from checker.evidence.contents import first_of
 from checker.evidence.facts import I64, Kind
 from checker.evidence.group import Facts, Group
@@ -14,6 +15,9 @@ from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
 
 
+@per_partition(
+    "corrupt-batch", "log-hole", "epoch-regression", "hw-beyond-log", "epoch-cache-mismatch"
+)
 def judge(group: Group) -> Finding:
     """Judge the logs of all replicas of one partition."""
     heads, logs, cache = group.of(Kind.LOG_HEAD), group.of(Kind.LOG), group.of(Kind.EPOCH)

@@ -22,6 +22,7 @@ from checker.checks.findings import (
     send_witness,
     who,
 )
+from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, evidence, expand, find
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
@@ -48,6 +49,7 @@ class _Required:
         return len(self.send)
 
 
+@per_partition("lost", "vanished", "tail-lost", "unseen")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

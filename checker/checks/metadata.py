@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, listing, node_witness
+from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import first_of
 from checker.evidence.facts import Kind
 from checker.evidence.group import Facts, Group
@@ -16,6 +17,8 @@ from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
 
 
+@per_partition("two-leaders", "leader-outside-isr", "isr-outside-replicas", "fenced-in-isr")
+@per_run("two-controllers")
 def judge(group: Group) -> Finding:
     """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
     roles, appends = group.of(Kind.ROLE), group.of(Kind.APPEND)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural, read_witness, send_witness, who
+from checker.checks.registry import per_partition
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.facts import I64
 from checker.evidence.group import Group
@@ -15,6 +16,7 @@ from harness.formats.history import show_value
 _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises nothing"
 
 
+@per_partition("inconsistent-offsets", "duplicate", "offset-hole")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural, read_witness, who
+from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, first_of
 from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
@@ -36,6 +37,7 @@ class _Polls:
     last: I64
 
 
+@per_partition("int-nonmonotonic-poll", "int-poll-skip", "nonmonotonic-poll", "poll-skip")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

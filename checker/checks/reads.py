@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, plural, read_witness, who
+from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence
 from checker.evidence.facts import I64, Kind, Outcome
 from checker.evidence.group import Facts, Group
@@ -17,6 +18,7 @@ from checker.formats.verdict import Anomaly
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 
 
+@per_partition("read-beyond-hw", "stale-read", "hw-regression")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, plural, read_witness, send_witness, who
+from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Facts, Group, Mask
@@ -17,6 +18,7 @@ _ALL_ACKS = -1
 _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
 
 
+@per_partition("realtime-order", "nonmonotonic-send", "int-nonmonotonic-send", "int-send-skip")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from checker.checks.findings import Finding, Graph, anomaly, plural, read_witness, send_witness, who
+from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, expand, first_of
 from checker.evidence.facts import I64
 from checker.evidence.group import Facts, Group
@@ -13,6 +14,7 @@ from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
 
+@per_partition("future-read", "precommitted-read")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

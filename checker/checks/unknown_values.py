@@ -1,46 +1,32 @@
 """Values found in a partition that were not sent to it: misrouted if sent elsewhere, else phantom.
 
-The one check that crosses partitions. Kernels hand over such values (normally none at all), and
+A check that crosses partitions. The other checks hand over such values (normally none at all), and
 only then are the sends of the whole run searched for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from checker.checks.findings import Finding, UnknownValue, plural, who
+from checker.checks.findings import (
+    Finding,
+    Findings,
+    Origin,
+    Place,
+    UnknownValue,
+    anomaly,
+    plural,
+    who,
+)
+from checker.checks.registry import across_partitions
 from checker.evidence.facts import I64
-from checker.formats.anomalies import KINDS, WITNESS_CAP
+from checker.formats.anomalies import WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from checker.ingest.run_meta import RunMeta
 from harness.formats.history import show_value
-
-
-class Origin(NamedTuple):
-    """Where a value was really sent."""
-
-    partition: str
-    op: int
-    process: int
-    client: str
-    t_us: int
-
-
-def origins(
-    values: Sequence[int], start: I64, count: I64, about: Sequence[Origin]
-) -> dict[int, Origin]:
-    """For each value the send it belongs to; `start` and `count` are the runs of values sent."""
-    order = np.lexsort((np.array([origin.op for origin in about], np.int64), start))
-    wanted = np.array(values, np.int64)
-    place = np.searchsorted(start[order], wanted, side="right") - 1
-    found = {}
-    for value, at in zip(values, place.tolist(), strict=True):
-        if at >= 0 and value < start[order[at]] + count[order[at]]:
-            found[value] = about[int(order[at])]
-    return found
 
 
 def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
@@ -50,10 +36,51 @@ def wrote(values: Sequence[int], start: I64, count: I64) -> I64:
     return np.flatnonzero(reach)
 
 
-def judge(
+def origins(values: Sequence[int], sends: pa.RecordBatch) -> dict[int, Origin]:
+    """For each of `values` the send that wrote it, if it is among `sends`: facts of kind SEND."""
+    rows = wrote(values, sends.column("value").to_numpy(), sends.column("count").to_numpy())
+    columns = sends.select(("partition", "op", "process", "client", "t0", "value", "count"))
+    found = columns.take(pa.array(rows)).to_pydict()
+    count = found.pop("count")
+    first = np.array(found["value"], np.int64)
+    about = [Origin(*row) for row in zip(*found.values(), strict=True)]
+    order = np.lexsort((found["op"], first))
+    place = np.searchsorted(first[order], np.array(values, np.int64), side="right") - 1
+    made = {}
+    for value, at in zip(values, place.tolist(), strict=True):
+        if at >= 0 and value < first[order[at]] + count[order[at]]:
+            made[value] = about[int(order[at])]
+    return made
+
+
+def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:
+    """Origins found in parts of a run's sends. Where several sends claim a value, the one that
+    begins last wins, of equals the later operation."""
+    made: dict[int, Origin] = {}
+    for part in parts:
+        for value, origin in part.items():
+            if value not in made or _claim(made[value]) < _claim(origin):
+                made[value] = origin
+    return made
+
+
+def _claim(origin: Origin) -> tuple[int, int]:
+    return origin.first, origin.op
+
+
+@across_partitions("phantom", "misrouted")
+def judge(run: Findings) -> list[Anomaly]:
+    """Phantoms and misrouted values of all partitions of a run."""
+    made: list[Anomaly] = []
+    for partition, found in run.by_partition:
+        made += _of_partition(run.meta, partition, found, run.origins)
+    return made
+
+
+def _of_partition(
     meta: RunMeta, partition: str, found: Finding, known: Mapping[int, Origin]
 ) -> list[Anomaly]:
-    """Phantoms and misrouted values of one partition; `known` says where values were sent."""
+    place = Place(meta.run, partition)
     never_sent = [u for u in found.unknown_values if u.value not in known]
     elsewhere = [u for u in found.unknown_values if u.value in known]
     made = []
@@ -64,9 +91,7 @@ def judge(
             f"{first.value} at offset {first.offset}, {_seen(meta, first.witness)}, was sent to "
             f"{origin.partition} by operation {origin.op} of {origin.client}."
         )
-        made.append(
-            _anomaly(meta, partition, "misrouted", message, elsewhere, known, len(elsewhere))
-        )
+        made.append(_anomaly(place, "misrouted", message, elsewhere, known, len(elsewhere)))
     # Of very many only a part was handed over; the others count as phantoms.
     count = found.unknown_value_count - len(elsewhere)
     if never_sent:
@@ -76,7 +101,7 @@ def judge(
             f"value {show_value(first.value)} at offset {first.offset}, "
             f"{_seen(meta, first.witness)}."
         )
-        made.append(_anomaly(meta, partition, "phantom", message, never_sent, {}, count))
+        made.append(_anomaly(place, "phantom", message, never_sent, {}, count))
     return made
 
 
@@ -87,8 +112,7 @@ def _seen(meta: RunMeta, witness: Witness) -> str:
 
 
 def _anomaly(
-    meta: RunMeta,
-    partition: str,
+    place: Place,
     name: str,
     message: str,
     values: Sequence[UnknownValue],
@@ -108,15 +132,12 @@ def _anomaly(
                 value=each.value,
             )
             witnesses.append(sent)
-    return Anomaly(
-        property=KINDS[name].property,
-        name=name,
-        run=meta.run,
-        jepsen=KINDS[name].jepsen,
-        partition=partition,
+    return anomaly(
+        place,
+        name,
+        message,
         count=count,
-        message=message,
         offset=values[0].offset,
+        witnesses=witnesses,
         t_us=values[0].witness.t_us,
-        witnesses=tuple(witnesses[:WITNESS_CAP]),
     )

@@ -18,6 +18,7 @@ from checker.checks.findings import (
     send_witness,
     who,
 )
+from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, Records, evidence
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group
@@ -28,6 +29,7 @@ from node.formats.trace import METADATA_PARTITION
 UNKNOWN_VALUES_CAP = 10_000
 
 
+@per_partition("aborted-read", "aborted-write", "unreadable-record")
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     if group.partition == METADATA_PARTITION:

@@ -1,95 +1,64 @@
 """Runs every check on one group and gives back findings; a check that fails hides nothing.
 
-The same function judges a group in process and inside a Spark task.
+The same functions judge a group in this process and inside a Spark task, which imports no Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checker.checks import (
-    agreement,
-    exercise,
-    liveness,
-    logs,
-    lost,
-    metadata,
-    offsets,
-    polls,
-    reads,
-    sends,
-    transactions,
-    values,
-)
-from checker.checks.findings import Check, Finding
+from checker.checks.findings import Finding, failed
+from checker.checks.registry import Check, Scope, checks
+from checker.engine.offset_ranges import splittable
+from checker.evidence.arrow_blob import unpacked
 from checker.evidence.facts import FaultAction, Kind
-from checker.evidence.group import Facts, Group
-from checker.formats.anomalies import (
-    AGREEMENT,
-    EXERCISE,
-    FROM_ABSENCE,
-    LIVENESS,
-    LOG,
-    LOST_WRITES,
-    OFFSETS,
-    READS,
-)
+from checker.evidence.group import Facts, Group, group_of
+from checker.formats.anomalies import FROM_ABSENCE
+from checker.output.assemble import Judged
 from checker.output.curves import Curves, curves
 from node.formats.trace import METADATA_PARTITION
 
-PARTITION_CHECKS: Final = (
-    Check(LOST_WRITES, lost.judge),
-    Check(AGREEMENT, agreement.judge),
-    Check(OFFSETS, offsets.judge),
-    Check(OFFSETS, values.judge),
-    Check(OFFSETS, polls.judge),
-    Check(OFFSETS, sends.judge),
-    Check(OFFSETS, transactions.judge),
-    Check(READS, reads.judge),
-    Check(LOG, logs.judge),
-    Check(LOG, metadata.judge),
-    Check(LIVENESS, liveness.judge),
-)
-RUN_CHECKS: Final = (
-    Check(LOG, metadata.judge),
-    Check(LIVENESS, liveness.judge_run),
-    Check(EXERCISE, exercise.judge_run),
-)
-
-# What a group comes to, as rows: `what` is "finding", "problem", "note", "faults" (how many faults
-# of the schedule took effect) or "curves".
-ROWS: Final = pa.schema(
-    [
-        ("run", pa.int32()),
-        ("partition", pa.string()),
-        ("what", pa.string()),
-        ("nth", pa.int32()),
-        ("body", pa.string()),
-    ]
-)
-NOT_SPLITTABLE: Final = "not-splittable"
-SPARK_ROWS: Final = "run int, partition string, what string, nth int, body string"
+ROWS: Final = pa.schema([("run", pa.int32()), ("partition", pa.string()), ("body", pa.binary())])
+SPARK_ROWS: Final = "run int, partition string, body binary"
 
 
-def findings(group: Group) -> Iterator[Finding]:
-    """What every check found, in a fixed order."""
-    for check in PARTITION_CHECKS if group.partition else RUN_CHECKS:
-        try:
-            found = check.judge(group)
-        except Exception as error:  # A broken check is one unknown property, not a lost verdict.
-            where = f" on {group.partition}" if group.partition else ""
-            found = Finding(
-                property=check.property,
-                error=f"The check of {check.property}{where} failed: "
-                f"{type(error).__name__}: {error}",
-            )
-        yield found if group.history_whole else _without_absence(found)
+def judge_group(group: Group, *, measured: bool = False) -> Judged:
+    """Judge one group by all checks, in a fixed order; `measured` also draws its curves."""
+    scope = Scope.PARTITION if group.partition else Scope.RUN
+    return Judged(
+        group.partition,
+        tuple(_finding(check, group) for check in checks(scope)),
+        tuple(map(str, group.of(Kind.PROBLEM).text)),
+        tuple(map(str, group.of(Kind.NOTE).text)),
+        0 if group.partition else _effective(group.of(Kind.FAULT)),
+        _curves(group) if measured else None,
+    )
+
+
+def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
+    """A task of Spark: one group as a row of `ROWS`, without a body if its reads were downsampled
+    and all of them are needed."""
+    run, partition = (word.as_py() for word in key)
+    group = group_of(partition, unpacked(facts))
+    body = None
+    if splittable(group):
+        body = msgspec.msgpack.encode(judge_group(group, measured=True))
+    return pa.table([[run], [partition], [body]], schema=ROWS)
+
+
+def _finding(check: Check, group: Group) -> Finding:
+    try:
+        found = check.judge(group)
+        assert isinstance(found, Finding)
+    except Exception as error:  # A broken check is one unknown property, not a lost verdict.
+        where = f" on {group.partition}" if group.partition else ""
+        found = failed(check.property, where, error)
+    return found if group.history_whole else _without_absence(found)
 
 
 def _without_absence(found: Finding) -> Finding:
@@ -110,31 +79,7 @@ def _without_absence(found: Finding) -> Finding:
     )
 
 
-def judge_group(run: int, group: Group) -> pa.Table:
-    """Judge one group of facts: one row a finding, problem or note."""
-    told = [("finding", msgspec.json.encode(f).decode()) for f in findings(group)]
-    told += sentences(group)
-    if (drawn := drawn_curves(group)) is not None:
-        told.append(("curves", msgspec.json.encode(drawn).decode()))
-    columns = list(zip(*told, strict=True)) or [(), ()]
-    return pa.table(
-        [
-            pa.repeat(pa.scalar(run, pa.int32()), len(told)),
-            pa.repeat(pa.scalar(group.partition), len(told)),
-            pa.array(columns[0], pa.string()),
-            pa.array(range(len(told)), pa.int32()),
-            pa.array(columns[1], pa.string()),
-        ],
-        schema=ROWS,
-    )
-
-
-def not_splittable(run: int, partition: str) -> pa.Table:
-    """The row of a group that was downsampled and cannot be judged so."""
-    return pa.table([[run], [partition], [NOT_SPLITTABLE], [0], [""]], schema=ROWS)
-
-
-def drawn_curves(group: Group) -> Curves | None:
+def _curves(group: Group) -> Curves | None:
     """The curves of a partition; no measure is worth a verdict, so one that fails is left out."""
     if not group.partition or group.partition == METADATA_PARTITION:
         return None
@@ -143,19 +88,7 @@ def drawn_curves(group: Group) -> Curves | None:
     return None
 
 
-def sentences(group: Group) -> list[tuple[str, str]]:
-    """What was told of a group beside findings: "problem", "note", "faults", each with its text."""
-    told = [
-        (what, str(text))
-        for kind, what in ((Kind.PROBLEM, "problem"), (Kind.NOTE, "note"))
-        for text in group.of(kind).text
-    ]
-    if not group.partition:
-        told.append(("faults", str(_struck(group.of(Kind.FAULT)))))
-    return told
-
-
-def _struck(faults: Facts) -> int:
+def _effective(faults: Facts) -> int:
     """How many faults took effect, the final heal not counted: injected, and not by their own count
     of effects without any."""
     injected = faults.op[(faults.outcome == FaultAction.INJECT) & (faults.op >= 0)]

@@ -12,26 +12,24 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from checker.engine.result_cache import Place
+from checker.engine.plan import Run
 from checker.ingest import tables
 from checker.ingest.read_parts import PART_BYTES, Part, join, parts_of, read_part
 from checker.ingest.read_tables import HISTORY_TABLES
-from checker.ingest.run_meta import RunMeta
 from checker.ingest.source import Source
 
 _SCHEMA: Final = pa.schema([("run", pa.int32()), ("part", pa.binary())])
 
 
-def into_tables(
-    session: SparkSession, runs: Sequence[Place], known: Sequence[RunMeta]
-) -> dict[int, Path]:
+def into_tables(session: SparkSession, runs: Sequence[Run]) -> dict[int, Path]:
     """The runs, by number, whose history is now tables in the folder given; the others are small,
     or must be read from beginning to end. Raises OSError if tables cannot be written."""
     large: dict[int, tuple[Source, Path]] = {}
     work = []
+    known = [run.meta for run in runs]
     for number, run in enumerate(runs):
         path = run.folder / "history.jsonl"
-        if run.written is None or not known[number].history_whole or not path.is_file():
+        if run.written is None or not run.meta.history_whole or not path.is_file():
             continue
         if path.stat().st_size > 2 * PART_BYTES:
             tables.clear(run.written, HISTORY_TABLES)

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checker.evidence.arrow_blob import SCHEMA, arrow_blobs, packed, unpacked
 from checker.evidence.contents import READ_FINAL, READ_OK, READ_OTHER, first_of
 from checker.evidence.facts import (
     CONTENT,
@@ -166,6 +167,15 @@ def downsampled(
         _same(partition, len(process)),
         {"process": process, "op": first, "value": last, "seq": np.full(len(process), number)},
     )
+
+
+def downsample(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
+    """A task of Spark: the reads of one range of offsets, downsampled; others stay as they are."""
+    run, partition, part = (word.as_py() for word in key)
+    if part == WHOLE:
+        return facts
+    made = downsampled(run, partition, part, unpacked(facts)[Kind.READ])
+    return pa.Table.from_batches(packed(arrow_blobs(made)), SCHEMA)
 
 
 def _same(partition: str, rows: int) -> pa.Array:

@@ -17,7 +17,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult
 from checker.ingest.ingest import only_tables, sources
-from checker.output.results import replace_file, write_results
+from checker.output.conclude import replace_file, write_results
 
 _MARK: Final = "checked.json"
 _DIGEST_BYTES: Final = 16

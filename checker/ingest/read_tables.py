@@ -40,6 +40,9 @@ _NOT_WANTED: Final = ("run", "error")
 _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
 
 
+_OF_A_SEND: Final = ("op", "process", "client", "value", "count")
+
+
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
     """The pieces of the history tables in the folder `where`; none if there are no such tables."""
     found: list[Source] = []
@@ -111,6 +114,15 @@ def _read(source: Source) -> Iterator[Table]:
             rows = file.read_row_group(group, columns=names).unify_dictionaries()
             for batch in rows.combine_chunks().to_batches():
                 yield Table(batch)
+
+
+def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
+    """The facts of sends in some row groups of the table `sends`, which an earlier step has read
+    already. Raises OSError."""
+    for table in _read(source):
+        names = table.given({"t0": "invoke_us", **{n: n for n in _OF_A_SEND}})
+        names["partition"] = table.rows.column("partition")
+        yield pa.RecordBatch.from_arrays(list(names.values()), list(names))
 
 
 def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:

@@ -335,7 +335,6 @@ SCHEMAS: Final = {
     "anomalies": ANOMALIES,
     "properties": PROPERTIES,
 }
-_SPARK_TYPES: Final = {"int64": "bigint", "int32": "int", "string": "string", "bool": "boolean"}
 
 
 def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
@@ -344,15 +343,6 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def spark_schema(name: str) -> str:
-    """The flat columns of a table in Spark's words, so that no file is opened to infer them."""
-    return ", ".join(
-        f"{field.name} {_SPARK_TYPES[str(field.type)]}"
-        for field in SCHEMAS[name]
-        if str(field.type) in _SPARK_TYPES
-    )
 
 
 def write(folder: Path, name: str, part: str, table: pa.Table) -> None:

@@ -6,14 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checker.checks import cycles, unknown_values
-from checker.checks.findings import Finding, plural
-from checker.checks.unknown_values import Origin
-from checker.formats.anomalies import LOST_WRITES, OFFSETS, PROPERTIES, RANK
+import msgspec
+
+from checker.checks.findings import Finding, Findings, Origin, failed, plural
+from checker.checks.registry import Check, Scope, checks
+from checker.formats.anomalies import LOST_WRITES, PROPERTIES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.ingest.run_meta import RunMeta
 from checker.output import policy
 from checker.output.curves import Curves
+
+
+class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one group came to. Problems spoil the verdict, notes do not; `faults` is the number of
+    faults of the schedule that took effect, counted in the group of the whole run."""
+
+    partition: str
+    findings: tuple[Finding, ...]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    faults: int = 0
+    curves: Curves | None = None
 
 
 @dataclass
@@ -27,8 +40,17 @@ class Collected:
     faults: int = 0
     curves: dict[str, Curves] = field(default_factory=dict)
 
+    def add(self, judged: Judged) -> None:
+        """Take what one more group came to."""
+        self.findings += [(judged.partition, found) for found in judged.findings]
+        self.problems += judged.problems
+        self.notes += judged.notes
+        self.faults += judged.faults
+        if judged.curves is not None:
+            self.curves[judged.partition] = judged.curves
+
     def unknown_values(self) -> list[int]:
-        """All values, of any partition, that nobody sent to where they were found.
+        """All values, of any partition, that were not sent to where they were found.
 
         None of a Jepsen history: its values are unique in their partition only, so that where else
         a value was sent says nothing.
@@ -42,19 +64,14 @@ def assemble(
     run: Collected, origins: Mapping[int, Origin], measures: Mapping[str, Any]
 ) -> RunResult:
     """The result of one run; `origins` says where unknown values were sent, if anywhere."""
-    promise = run.meta.promise
+    known = Findings(run.meta, run.findings, origins)
+    findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [
-        policy.apply(anomaly, promise)
-        for partition, found in run.findings
-        for anomaly in (
-            *found.anomalies,
-            *unknown_values.judge(run.meta, partition, found, origins),
-        )
+        policy.apply(anomaly, run.meta.promise)
+        for _, found in findings
+        for anomaly in found.anomalies
     ]
-    across = _across(run)
-    anomalies += [policy.apply(anomaly, promise) for anomaly in across.anomalies]
     anomalies.sort(key=_importance)
-    findings = [*run.findings, ("", across)]
     properties = [_property(name, findings, anomalies) for name in PROPERTIES]
     errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
@@ -77,17 +94,12 @@ def assemble(
     )
 
 
-def _across(run: Collected) -> Finding:
-    """What only all partitions together show: cycles of transactions."""
-    graphs = [(partition, found.graph) for partition, found in run.findings if found.graph]
+def _across(check: Check, known: Findings) -> Finding:
+    """What one check of all partitions together shows."""
     try:
-        return Finding(property=OFFSETS, anomalies=tuple(cycles.judge(run.meta, graphs)))
-    except Exception as error:  # As for a check: one unknown property, not a lost verdict.
-        return Finding(
-            property=OFFSETS,
-            error=f"The check of {OFFSETS} across partitions failed: "
-            f"{type(error).__name__}: {error}",
-        )
+        return Finding(property=check.property, anomalies=tuple(check.judge(known)))
+    except Exception as error:  # As in a group: one unknown property, not a lost verdict.
+        return failed(check.property, " across partitions", error)
 
 
 def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:

@@ -1,9 +1,6 @@
 """The measures of a run as small numbers: rates, latencies, the longest time without an answer.
 
-All are made from the tables `tallies` and `acks` (`checker.ingest.counts`). Two ways to the same
-numbers:
-NumPy here for one run in process, Spark SQL in `checker.output.measures_sql` for many. Latencies
-are
+All are made from the tables `tallies` and `acks` (`checker.ingest.counts`). Latencies are
 milliseconds of ok operations, right to less than one in 128; a longest gap is exact if it is longer
 than two of the stretches that `acks` is made of.
 """
@@ -103,7 +100,7 @@ def rounded(milliseconds: float) -> float:
 
 
 def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault] = ()) -> Measured:
-    """What `checker.output.measures_sql` finds for many runs, for one."""
+    """The measures of one run."""
     counted = []
     columns = _Columns(tallies)
     for keys, rows in columns.groups(("by", "name", "f", "second")):

@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checker.engine import spark_job
-from checker.engine.local import check_run, judge_facts
+from checker.engine.judge import judge_group
+from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.evidence.arrow_blob import ArrowBlob, packed
+from checker.evidence.group import groups_of
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
-from checker.ingest import run_meta
 from checker.ingest.ingest import ingest, sources
-from checker.ingest.lines import Problems
 from checker.ingest.source import Source
 from harness.bench.anomaly_injection import PLANTS
 from harness.bench.synthetic import Size, make_history
@@ -152,12 +152,12 @@ def shuffled(folder: Path, target: Path, seed: int) -> Path:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_result_does_not_depend_on_the_order_of_facts(tmp_path: Path, seed: int) -> None:
     folder = badly().write(tmp_path)
-    about = run_meta.load(folder, Problems())
     found = [ingest(source, None) for source in sources(0, folder)]
     blocks = [block for made in found for block in made.facts]
     pieces = [block.take(pa.array([row])) for block in blocks for row in range(block.num_rows)]
     Random(seed).shuffle(pieces)
-    assert judge_facts(about, pieces).findings == judge_facts(about, blocks).findings
+    told, due = ([judge_group(group) for group in groups_of(made)] for made in (pieces, blocks))
+    assert told == due
 
 
 def test_nothing_to_check(spark: SparkSession) -> None:
@@ -170,6 +170,6 @@ def test_a_spark_that_died_is_one_sentence(
     def gone(*_: object) -> None:
         raise ConnectionRefusedError("the JVM is gone.\nat java.lang.Thread")
 
-    monkeypatch.setattr(spark_job, "_judged", gone)
+    monkeypatch.setattr(spark_job.SparkExecutor, "judged", gone)
     with pytest.raises(CheckerError, match=r"^Spark failed: the JVM is gone\.$"):
         check([well().write(tmp_path)], session=spark)

@@ -171,7 +171,7 @@ def test_what_sends_met_with_around_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("spark")
-def test_sql_measures_the_same(
+def test_spark_tasks_measure_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = struck().write(tmp_path / "run")

@@ -3,49 +3,68 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from checker.checks.findings import Check, Finding
+from checker.checks.registry import Check, Scope, checks
 from checker.engine import judge
-from checker.evidence.group import Group, group_of
-from checker.formats.anomalies import CATALOGUE, PROPERTIES, Needs
+from checker.evidence.group import group_of
+from checker.formats.anomalies import CATALOGUE, LIVENESS, PROPERTIES, Needs
 from checker.formats.verdict import Verdict
 from checker.ingest.run_meta import Promise
+from checker.output import assemble
 from checker.output.policy import excuse
 from tests.support.checker.story import Story, against
 from tests.support.paths import ROOT
 
 
-def _fail(group: Group) -> Finding:
+def _fail(_: object) -> NoReturn:
     raise ZeroDivisionError("this check is broken")
 
 
-@pytest.mark.parametrize("broken", range(len(judge.PARTITION_CHECKS)))
+CHECKS = (*checks(Scope.PARTITION), *checks(Scope.ACROSS))
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Check], None]:
+    """Makes one check fail."""
+
+    def fail(check: Check) -> None:
+        broken = check._replace(judge=_fail)
+        others = {scope: checks(scope) for scope in Scope}
+        for module in (judge, assemble):
+            monkeypatch.setattr(
+                module, "checks", lambda s: tuple(broken if c is check else c for c in others[s])
+            )
+
+    return fail
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.anomalies[0])
 def test_a_check_that_fails_is_one_unknown_property(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+    tmp_path: Path, check: Check, failing: Callable[[Check], None]
 ) -> None:
-    checks = list(judge.PARTITION_CHECKS)
-    checks[broken] = Check(checks[broken].property, _fail)
-    monkeypatch.setattr(judge, "PARTITION_CHECKS", tuple(checks))
+    failing(check)
     s = Story()
     s.agree(*s.busy())
     result = s.check(tmp_path)
     assert result.verdict is Verdict.UNKNOWN
     unknown = [p.property for p in result.properties if p.verdict is Verdict.UNKNOWN]
-    assert unknown == [checks[broken].property]
-    (problem,) = [p for p in result.problems if "log-0" in p]
+    assert unknown == [check.property]
+    where = "on log-0" if check.scope is Scope.PARTITION else "across partitions"
+    (problem,) = [p for p in result.problems if where in p]
     assert problem == (
-        f"The check of {unknown[0]} on log-0 failed: ZeroDivisionError: this check is broken."
+        f"The check of {unknown[0]} {where} failed: ZeroDivisionError: this check is broken."
     )
 
 
 def test_an_anomaly_outweighs_a_check_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, failing: Callable[[Check], None]
 ) -> None:
-    checks = (*judge.PARTITION_CHECKS, Check("liveness", _fail))
-    monkeypatch.setattr(judge, "PARTITION_CHECKS", checks)
+    failing(next(c for c in CHECKS if c.property == LIVENESS))
     s = Story()
     s.send(10, at=0)
     s.send(20, at=1)
@@ -55,10 +74,10 @@ def test_an_anomaly_outweighs_a_check_that_failed(
     assert against(result) == {"lost": 1}
 
 
-@pytest.mark.parametrize("check", range(len(judge.PARTITION_CHECKS)))
-def test_no_check_minds_a_partition_nothing_is_known_of(check: int) -> None:
+@pytest.mark.parametrize("check", checks(Scope.PARTITION), ids=lambda check: check.judge.__module__)
+def test_no_check_minds_a_partition_nothing_is_known_of(check: Check) -> None:
     group = group_of("log-0", {})
-    assert judge.PARTITION_CHECKS[check].judge(group).anomalies == ()
+    assert check.judge(group).anomalies == ()
 
 
 def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:

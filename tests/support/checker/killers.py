@@ -23,15 +23,18 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from checker.checks import cycles
-from checker.checks.findings import Check
-from checker.engine import judge, local
+from checker.checks.findings import Findings
+from checker.checks.registry import Check, Scope, checks
+from checker.checks.unknown_values import joined_origins, origins
+from checker.engine import judge
+from checker.engine.local import sends_of
 from checker.evidence.group import Group, groups_of
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
 from checker.formats.verdict import Anomaly
 from checker.ingest import run_meta
 from checker.ingest.ingest import ingest, sources
 from checker.ingest.lines import Problems
-from checker.output.assemble import assemble
+from checker.output.assemble import Collected, assemble
 from tests.support.checker import histories, life_histories, log_histories
 from tests.support.checker.agreed import EXERCISE
 from tests.support.checker.corruption import CORRUPTIONS
@@ -127,8 +130,12 @@ def _excused(anomalies: Iterable[Anomaly]) -> Counter[str]:
 
 def _whole(known: Known) -> None:
     """Everything the checker says of a history."""
-    collected = local.judge_facts(known.about, known.facts)
-    result = assemble(collected, local._homes(collected, known.facts), {})
+    collected = Collected(known.about)
+    for group in known.groups:
+        collected.add(judge.judge_group(group))
+    values = collected.unknown_values()
+    found = joined_origins(origins(values, sends) for sends in sends_of(known.facts))
+    result = assemble(collected, found, {})
     due = {name: n for name, n in known.due.items() if not name.endswith(UNKNOWN)}
     assert known.counted(result.anomalies) == due, known.name
     assert known.excused is None or _excused(result.anomalies) == known.excused
@@ -143,8 +150,9 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
         mine = [k.judge(group) for k in checks if _judges(k, group)]
         found += [f if group.history_whole else judge._without_absence(f) for f in mine]
     anomalies = [a for f in found for a in f.anomalies]
-    graphs = [(a, f.graph) for a, f in zip("abcdefgh", found, strict=False) if f.graph]
-    counts = known.counted([*anomalies, *cycles.judge(known.about, graphs)])
+    by_partition = list(zip("abcdefgh", found, strict=False))
+    cyclic = cycles.judge(Findings(known.about, by_partition))
+    counts = known.counted([*anomalies, *cyclic])
     due = {n: c for n, c in known.due.items() if n in names and not n.endswith(UNKNOWN)}
     assert counts == due
     assert all(f.examined >= 0 for f in found)
@@ -158,7 +166,7 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
 
 
 def _judges(check: Check, group: Group) -> bool:
-    return check in (judge.PARTITION_CHECKS if group.partition else judge.RUN_CHECKS)
+    return check in checks(Scope.PARTITION if group.partition else Scope.RUN)
 
 
 def _drawn(strategy: SearchStrategy[Story], count: int) -> list[Story]:
@@ -267,17 +275,18 @@ class Killers:
 
     def _of(self, file: str, known: list[Known]) -> list[Killer]:
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-        checks = [
+        own = [
             check
-            for check in dict.fromkeys((*judge.PARTITION_CHECKS, *judge.RUN_CHECKS))
+            for scope in (Scope.PARTITION, Scope.RUN)
+            for check in checks(scope)
             if check.judge.__module__ == module.__name__
         ]
-        if not checks:
+        if not own:
             return [Killer(each.name, partial(_whole, each)) for each in known]
         # Alone, a check leaves the evidence of a history as it is: that is made only once.
-        names = self._names(checks)
+        names = self._names(own)
         strange = file.endswith("values.py")
-        return [Killer(k.name, partial(_alone, k, checks, names, strange)) for k in known]
+        return [Killer(k.name, partial(_alone, k, own, names, strange)) for k in known]
 
     def _names(self, checks: Sequence[Check]) -> set[str]:
         """The anomalies that these checks can tell: each has its golden."""

@@ -1,7 +1,10 @@
-"""What a check leaves of one run beside its evidence: measures, curves and findings as tables."""
+"""What a check leaves of one run beside its evidence: `results.json`, and measures, curves and
+findings as tables. Each file is written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from checker.checks.unknown_values import Origin
+from checker.checks.findings import Origin
 from checker.formats.verdict import Anomaly, RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault
@@ -36,10 +39,13 @@ class Concluded:
 def conclude(
     run: Collected,
     origins: Mapping[int, Origin],
-    counted: measures.Measured,
+    counted: measures.Measured | None,
     injected: Sequence[InjectedFault],
 ) -> Concluded:
-    """The result of one run of all that was found and counted."""
+    """The result of one run of all that was found and counted; without tables and measures, but for
+    the number of faults, if nothing was counted."""
+    if counted is None:
+        return Concluded(assemble(run, origins, {"faults": run.faults}))
     made = {
         **measures.measure_tables(run.meta, counted),
         **curve_tables(run.meta, run.curves),
@@ -75,3 +81,21 @@ def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
     told = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
     told["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
     return tuple(told[name] for name in tables.ANOMALIES.names)
+
+
+def write_results(folder: Path, result: RunResult) -> None:
+    """Write a run's result so that a reader never sees half of it. Raises OSError."""
+    made = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    replace_file(folder / "results.json", made + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()

@@ -1,0 +1,114 @@
+"""The plan of a verdict, written once: who carries it out is an `Executor`.
+
+    sources -> facts -> groups -> findings -> origins of unknown values -> measures -> result
+
+An executor reads the sources of runs, brings facts together by (run, partition) and judges each
+group with `checker.engine.judge`: in this process (`checker.engine.local`), or on Spark
+(`checker.engine.spark_job`). The results are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from checker.checks.findings import Origin
+from checker.engine.result_cache import Place
+from checker.formats.verdict import RunResult
+from checker.ingest import run_meta, tables
+from checker.ingest.fault_windows import InjectedFault, injected_faults_of
+from checker.ingest.lines import Files, Problems
+from checker.ingest.run_meta import RunMeta
+from checker.output.assemble import Collected, Judged
+from checker.output.conclude import Concluded, conclude
+from checker.output.measures import Measured
+
+
+class Run(NamedTuple):
+    """A run to be judged.
+
+    Its new tables go to `written`, the tables of its history are read from `tables` once they are
+    there. A run in memory has `files` and no folder.
+    """
+
+    folder: Path
+    meta: RunMeta
+    written: Path | None = None
+    tables: Path | None = None
+    files: Files | None = None
+
+
+class Executor(Protocol):
+    """The steps of the plan that depend on where the work is done. Runs are known by their number
+    in the sequence that the executor was made for."""
+
+    def judged(self) -> Iterable[tuple[int, Judged]]:
+        """Judge all groups of all runs; those of a run come in order of partition."""
+
+    def origins(self, unknown: Mapping[int, Sequence[int]]) -> Mapping[int, Mapping[int, Origin]]:
+        """By run and value, the sends that wrote these values, where there are any."""
+
+    def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> Mapping[int, Measured]:
+        """What was counted while the sources were read, by run; nothing of runs in memory."""
+
+
+MakeExecutor = Callable[[Sequence[Run]], Executor]
+
+
+def judge(runs: Sequence[Run], make: MakeExecutor) -> list[Concluded]:
+    """Judge runs, in the order given. Raises OSError if tables cannot be written."""
+    for run in runs:
+        if run.written is not None:
+            tables.clear_counts(run.written)
+    executor = make(runs)
+    collected = [Collected(run.meta) for run in runs]
+    for number, judged in executor.judged():
+        collected[number].add(judged)
+    unknown = {n: values for n, found in enumerate(collected) if (values := found.unknown_values())}
+    origins = executor.origins(unknown) if unknown else {}
+    injected = [
+        [] if run.files is not None else injected_faults_of(run.folder, run.meta) for run in runs
+    ]
+    counted = executor.counted(injected)
+    concluded = []
+    for number, (run, found) in enumerate(zip(runs, collected, strict=True)):
+        measured = None if run.files is not None else counted.get(number, Measured())
+        made = conclude(found, origins.get(number, {}), measured, injected[number])
+        if run.written is not None:
+            made.write(run.written)
+        concluded.append(made)
+    return concluded
+
+
+def check(
+    paths: Sequence[Path],
+    make: MakeExecutor,
+    *,
+    out: Path | None = None,
+    again: bool = True,
+    together: bool = True,
+) -> list[RunResult]:
+    """Judge run folders and keep their results, in the order given.
+
+    Each run gets `results.json` and its tables in its own folder, or in a folder of its own under
+    `out`. Unless `again`, runs that were judged before and have not changed since keep their
+    results. `together` hands all runs to one executor; else each is finished before the next.
+
+    Raises OSError if results cannot be written.
+    """
+    places = [Place(path, out) for path in paths]
+    known = [place.begin() for place in places]
+    new = [p for p, result in zip(places, known, strict=True) if again or result is None]
+    made: dict[Place, RunResult] = {}
+    for batch in [new] if together and new else [[place] for place in new]:
+        for place, concluded in zip(batch, judge([_run_of(p) for p in batch], make), strict=True):
+            made[place] = concluded.result
+            place.finish(concluded.result)
+    results = ((made.get(p) or result) for p, result in zip(places, known, strict=True))
+    return [result for result in results if result is not None]
+
+
+def _run_of(place: Place) -> Run:
+    meta = run_meta.load(place.folder, Problems())
+    return Run(place.folder, meta, place.written, place.tables)
