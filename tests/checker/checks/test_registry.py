@@ -1,0 +1,82 @@
+"""Checks register themselves: one can be added from outside, and each says what it can report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from checker.checks.findings import Finding, anomaly
+from checker.checks.registry import Scope, checks, per_partition, remove
+from checker.engine.judge import judge_group
+from checker.evidence.facts import Kind
+from checker.evidence.group import Group, groups_of
+from checker.formats import anomalies
+from checker.formats.anomalies import CATALOGUE, KINDS, OFFSETS, RANK, AnomalyKind, Needs
+from checker.formats.verdict import Verdict
+from checker.ingest.ingest import ingest, sources
+from tests.support.checker.goldens import GOLDENS
+from tests.support.checker.story import Story
+
+
+@contextmanager
+def odd_offsets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A check that a test alone adds: its row of the catalogue and its function."""
+    kind = AnomalyKind("odd-offset", OFFSETS, Needs.NOTHING)
+    monkeypatch.setitem(KINDS, kind.name, kind)
+    monkeypatch.setitem(RANK, kind.name, len(CATALOGUE))
+
+    @per_partition(kind.name)
+    def judge(group: Group) -> Finding:
+        sends = group.of(Kind.SEND)
+        odd = sends.take(sends.offset % 2 == 1)
+        message = f"{len(odd)} sends to odd offsets of {group.partition}."
+        found = [anomaly(group, kind.name, message, count=len(odd))] if len(odd) else []
+        return Finding(property=OFFSETS, examined=len(sends), anomalies=tuple(found))
+
+    try:
+        yield
+    finally:
+        remove(judge)
+
+
+def test_a_check_is_added_by_registering_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    s = Story()
+    s.agree(*s.busy())
+    before = checks(Scope.PARTITION)
+    with odd_offsets(monkeypatch):
+        result = s.check(tmp_path / "with")
+    assert result.verdict is Verdict.INVALID
+    assert [found.name for found in result.anomalies] == ["odd-offset"]
+    assert checks(Scope.PARTITION) == before
+    assert s.check(tmp_path / "without").verdict is Verdict.VALID
+
+
+def test_an_anomaly_must_be_in_the_catalogue() -> None:
+    with pytest.raises(KeyError, match="nowhere"):
+        per_partition("nowhere")(lambda group: Finding(property=OFFSETS))
+
+
+def test_each_anomaly_is_reported_by_one_check_of_its_property() -> None:
+    every = [
+        (check, name) for scope in Scope for check in checks(scope) for name in check.anomalies
+    ]
+    assert sorted(name for _, name in every) == sorted(kind.name for kind in CATALOGUE)
+    for check, name in every:
+        assert KINDS[name].property == check.property
+    assert {check.property for check, _ in every} == set(anomalies.PROPERTIES)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_checks_report_what_they_say_they_can(name: str, tmp_path: Path) -> None:
+    folder = GOLDENS[name].story(True).write(tmp_path)
+    facts = [batch for source in sources(0, folder) for batch in ingest(source, None).facts]
+    for group in groups_of(facts):
+        own = checks(Scope.PARTITION if group.partition else Scope.RUN)
+        for check, found in zip(own, judge_group(group).findings, strict=True):
+            assert found.property == check.property
+            assert {each.name for each in found.anomalies} <= set(check.anomalies)
