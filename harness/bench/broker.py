@@ -21,7 +21,7 @@ from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import SparkSoon
-from harness.runs.options import Wishes, to_schedule
+from harness.runs.options import RunRequest, to_schedule
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems.floodmark.cluster import RealCluster
@@ -155,7 +155,7 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
 
 def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Judging:
     """One whole run with faults, judged by Spark as `floodmark run` does it."""
-    schedule = to_schedule(Wishes(seed=1, time_limit=settings.judged_s))
+    schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
     run = Run(
         schedule,
         RunSettings(name="judged", seed=1, store=store),

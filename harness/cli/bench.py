@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from checker.formats.verdict import EXIT_CODES, Verdict
-from harness.cli.options import Json, Master, Memory, Quiet
+from harness.cli.common import EXIT_UNKNOWN, Json, Master, Memory, Quiet, print_json
 
-bench_app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
+app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 
 
-@bench_app.callback()
+@app.callback()
 def bench(
     context: typer.Context,
     seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
@@ -24,8 +23,6 @@ def bench(
     json: Json = False,
 ) -> int:
     """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
-    import msgspec
-
     from harness.bench.broker import BenchSettings, run_bench, table
     from harness.runs.progress import Progress
 
@@ -36,11 +33,11 @@ def bench(
     )
     with Progress(quiet=quiet) as progress:
         figures = run_bench(settings, progress)
-    print(msgspec.json.encode(figures).decode() if json else table(figures))
+    print_json(figures) if json else print(table(figures))
     return 0
 
 
-@bench_app.command("failover")
+@app.command("failover")
 def bench_failover(
     kills: Annotated[int, typer.Option(help="Leaders killed per protocol.")] = 10,
     protocols: Annotated[str | None, typer.Option(help="With commas [all].")] = None,
@@ -48,21 +45,21 @@ def bench_failover(
     json: Json = False,
 ) -> int:
     """Measure how long writes stop when a leader dies, and what an idle cluster sends."""
-    import msgspec
-
     from harness.bench.failover import FailoverSettings, run_failover, table
     from harness.runs.progress import Progress
 
-    wanted = FailoverSettings(kills=kills)
-    if protocols is not None:
-        wanted = msgspec.structs.replace(wanted, protocols=tuple(protocols.split(",")))
+    wanted = (
+        FailoverSettings(kills=kills)
+        if protocols is None
+        else FailoverSettings(kills=kills, protocols=tuple(protocols.split(",")))
+    )
     with Progress(quiet=quiet) as progress:
         measured = run_failover(wanted, progress)
-    print(msgspec.json.encode(measured).decode() if json else table(measured))
+    print_json(measured) if json else print(table(measured))
     return 0
 
 
-@bench_app.command("check")
+@app.command("check")
 def bench_check(
     ops: Annotated[
         list[float] | None, typer.Option(help="Operations; repeatable [1e4 1e5 1e6 1e7].")
@@ -81,8 +78,6 @@ def bench_check(
     json: Json = False,
 ) -> int:
     """Judge made histories of growing size: speed, memory, what was planted and found."""
-    import msgspec
-
     from harness.bench.check import SIZES, CheckBench, check_table, run_check_bench
     from harness.runs.judge import SparkOptions
     from harness.runs.progress import Progress
@@ -100,11 +95,11 @@ def bench_check(
     )
     with Progress(quiet=quiet) as progress:
         found = run_check_bench(settings, SparkOptions(master, memory), progress)
-    print(msgspec.json.encode(found).decode() if json else check_table(found))
-    return EXIT_CODES[Verdict.UNKNOWN] if any(each.missed or each.invented for each in found) else 0
+    print_json(found) if json else print(check_table(found))
+    return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
 
 
-@bench_app.command("sim")
+@app.command("sim")
 def bench_sim(
     seconds: Annotated[float, typer.Option(help="Processor time for each shape.")] = 10.0,
     rate: Annotated[float, typer.Option(help="Batches per second and producer.")] = 10.0,
@@ -114,19 +109,17 @@ def bench_sim(
     json: Json = False,
 ) -> int:
     """Measure how fast the simulated world is, checks on, and where the time goes."""
-    import msgspec
-
     from harness.bench.simulator import SimBench, run_sim_bench, sim_table
     from harness.runs.progress import Progress
 
     settings = SimBench(seconds=seconds, rate=rate, protocol=protocol, seed=seed)
     with Progress(quiet=quiet) as progress:
         found = run_sim_bench(settings, progress)
-    print(msgspec.json.encode(found).decode() if json else sim_table(found, settings))
+    print_json(found) if json else print(sim_table(found, settings))
     return 0
 
 
-@bench_app.command("page")
+@app.command("page")
 def bench_page(
     ops: Annotated[
         list[float] | None, typer.Option(help="Operations; repeatable [1e3 1e5 1e6].")
@@ -135,12 +128,10 @@ def bench_page(
     json: Json = False,
 ) -> int:
     """Build pages of made runs of growing length: their size, the time to build and to paint."""
-    import msgspec
-
     from harness.bench.page import SIZES, page_table, run_page_bench
     from harness.runs.progress import Progress
 
     with Progress(quiet=quiet) as progress:
         found = run_page_bench(tuple(map(int, ops or SIZES)), progress)
-    print(msgspec.json.encode(found).decode() if json else page_table(found))
+    print_json(found) if json else print(page_table(found))
     return 0

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.common import Json, NoSpark, Quiet, worker_count
+
 
 def nightly(
     budget: Annotated[str, typer.Option(help="How long, like 20m, 8h or 1h30m.")] = "20m",
@@ -21,27 +23,25 @@ def nightly(
     no_real: Annotated[
         bool, typer.Option("--no-real", help="Simulated worlds only: no canary, no storms.")
     ] = False,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Judge in this process.")] = False,
+    no_spark: NoSpark = False,
     junit: Annotated[
         Path | None, typer.Option(help="Where JUnit XML goes [junit.xml in the store].")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the night as JSON.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> int:
     """Search, hunt, storm and replay for so long; go on where a night was stopped; exit 1 on news.
 
     Ends 0 when nothing is wrong, 1 when a protocol broke what it should hold, the canary did not
     fail, or a run was not deterministic; 2 when it was stopped, 70 when disk or harness ended it.
     """
-    import os
-
     from harness.nightly.main import Wish, whole_night
     from harness.nightly.plan import Settings, seconds_of, suited
 
     settings = Settings(
         store=store,
         budget_s=seconds_of(budget),
-        cores=cores or os.cpu_count() or 1,
+        cores=worker_count(cores),
         number=night,
         real=not no_real,
     )

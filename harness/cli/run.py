@@ -2,103 +2,134 @@
 
 from __future__ import annotations
 
-import sys
-import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
+import typer
 
-from checker.formats.verdict import EXIT_CODES, RunResult
-from harness.runs.interrupts import Interrupts, StopNow
-from harness.runs.judge import SparkSoon, judge, summarise, tidy
-from harness.runs.options import Wishes, default_name, to_schedule
-from harness.runs.page_builder import bring_finding, page_after
-from harness.runs.progress import Progress
-from harness.runs.run import Run, RunSettings
-from harness.systems.floodmark.cluster import RealCluster
-from nemesis.formats.schedule import Schedule
+from harness.cli.common import Bugs, Json, NoSpark, Quiet, print_json
+
+if TYPE_CHECKING:
+    from nemesis.formats.schedule import Schedule
 
 
-class Presentation(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `floodmark run` that decide nothing about the verdict."""
+def run(
+    schedule: Annotated[
+        Path | None, typer.Option(help="A file, a ready-made one's name, or a run folder: again.")
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="See `floodmark protocols`.")] = None,
+    brokers: Annotated[int | None, typer.Option(help="How many brokers [3].")] = None,
+    voters: Annotated[int | None, typer.Option(help="Metadata voters: 1, 3, 5 [1].")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Partitions of the log [4].")] = None,
+    replication_factor: Annotated[int | None, typer.Option(help="Replicas each [3].")] = None,
+    min_isr: Annotated[int | None, typer.Option(help="min.insync.replicas [2].")] = None,
+    acks: Annotated[str | None, typer.Option(help="0, 1 or all [all].")] = None,
+    clients: Annotated[int | None, typer.Option(help="Producers [8].")] = None,
+    consumers: Annotated[int | None, typer.Option(help="Consumers [4].")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Batches a second and producer; 0: no pause [10].")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Records a batch [5].")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds of storm [30].")] = None,
+    faults: Annotated[
+        str | None, typer.Option(help="Kinds, such as kill,pause,partition; none; all [all].")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides storm and workload.")] = None,
+    flush: Annotated[str | None, typer.Option(help="sync, async or async:MS [sync].")] = None,
+    bug: Bugs = None,
+    name: Annotated[str | None, typer.Option(help="What the run is called in the store.")] = None,
+    store: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("store"),
+    no_hub: Annotated[bool, typer.Option("--no-hub", help="No link hub: no link faults.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Build no page.")] = False,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Make no baseline run of a failure.")
+    ] = False,
+    no_spark: NoSpark = False,
+    quiet: Quiet = False,
+    json: Json = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> int:
+    """Put a real cluster through a storm, judge it, and write the page that explains it."""
+    import sys
+    import webbrowser
 
-    name: str | None = None
-    store: Path = Path("store")
-    hub: bool = True
-    report: bool = True
-    control: bool = True
-    spark: bool = True
-    quiet: bool = False
-    json: bool = False
-    open_page: bool = False
+    from checker.formats.verdict import EXIT_CODES
+    from harness.runs.interrupts import Interrupts
+    from harness.runs.judge import SparkSoon, summarise
+    from harness.runs.options import RunRequest, default_name, to_schedule
+    from harness.runs.progress import Progress
+    from harness.runs.run import Run, RunSettings
+    from harness.runs.run_and_judge import run_and_judge
+    from harness.systems.floodmark.cluster import RealCluster
 
-
-def run_command(wishes: Wishes, how: Presentation) -> int:
-    """Carry out `floodmark run`; returns the exit code."""
-    schedule = to_schedule(wishes)
+    request = RunRequest(
+        schedule=schedule,
+        protocol=protocol,
+        brokers=brokers,
+        voters=voters,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        min_isr=min_isr,
+        acks=acks,
+        clients=clients,
+        consumers=consumers,
+        rate=rate,
+        batch=batch,
+        time_limit=time_limit,
+        faults=faults,
+        seed=seed,
+        flush=flush,
+        bugs=tuple(bug or ()),
+        hub=not no_hub,
+    )
+    wanted = to_schedule(request)
     settings = RunSettings(
-        name=how.name or default_name(schedule),
-        seed=schedule.workload.seed,
-        store=how.store,
+        name=name or default_name(wanted),
+        seed=wanted.workload.seed,
+        store=store,
         command=("floodmark", *sys.argv[1:]),
     )
-    with Interrupts() as interrupts, Progress(quiet=how.quiet) as progress:
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
         run = Run(
-            schedule,
+            wanted,
             settings,
-            lambda schedule, folder: RealCluster(schedule, folder, with_hub=how.hub),
+            lambda schedule, folder: RealCluster(schedule, folder, with_hub=request.hub),
             progress=progress,
             interrupts=interrupts,
         )
-        progress.note(_headline(schedule, run.folder.path))
-        spark = SparkSoon(run.folder.path / "output" / "spark.txt") if how.spark else None
-        try:
-            run.execute(on_storm=lambda: spark.begin() if spark else None)
-        except StopNow:
-            progress.note(f"Stopped at once; to judge it: floodmark check {run.folder.path}")
-            raise
-        interrupts.at_once = True
-        progress.phase("judging")
-        result = judge([run.folder.path], spark, progress.note)[0]
-        bring_finding(wishes.schedule, run.folder.path, progress.note)
-        tidy(run.folder.path, result)
-    if not how.json:
-        print(summarise(run.folder.path, result), flush=True)
-    _print_page(run, result, _page(run.folder.path, how), how)
+        folder = run.folder.path
+        progress.note(_headline(wanted, folder))
+        spark = None if no_spark else SparkSoon(folder / "output" / "spark.txt")
+        result = run_and_judge(run, progress, interrupts, spark=spark, source=schedule)
+    if not json:
+        print(summarise(folder, result), flush=True)
+    page = None if no_report else _page(folder, baseline=not no_baseline, quiet=quiet)
+    if json:
+        place = {"path": str(folder), "page": str(page) if page else None}
+        print_json(place | {"replay": run.info.replay, "result": result})
+    else:
+        print(f"  page        {page}" if page else f"  folder      {folder}")
+    if open_page and page is not None:
+        webbrowser.open(page.absolute().as_uri())
     return EXIT_CODES[result.verdict]
 
 
-def _page(folder: Path, how: Presentation) -> Path | None:
+def _page(folder: Path, *, baseline: bool, quiet: bool) -> Path | None:
     """The page, after the verdict: nothing that goes wrong with it changes that."""
-    if not how.report:
-        return None
-    with Progress(quiet=how.quiet) as progress:
+    from harness.runs.page_builder import page_after
+    from harness.runs.progress import Progress
+
+    with Progress(quiet=quiet) as progress:
         progress.phase("building the page")
-        return page_after(folder, progress.note, control=how.control)
+        return page_after(folder, progress.note, control=baseline)
 
 
 def _headline(schedule: Schedule, folder: Path) -> str:
     """What is run, and how to run it again, before anything can go wrong."""
     cluster = schedule.cluster
-    switched = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
+    bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
     return (
-        f"{cluster.protocol}{switched}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
+        f"{cluster.protocol}{bugs}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
         f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {folder}\n"
         f"again: floodmark run --schedule {folder}"
     )
-
-
-def _print_page(run: Run, result: RunResult, page: Path | None, how: Presentation) -> None:
-    folder = run.folder.path
-    if how.json:
-        told = {
-            "path": str(folder),
-            "page": str(page) if page else None,
-            "replay": run.info.replay,
-            "result": result,
-        }
-        print(msgspec.json.encode(told).decode())
-    else:
-        print(f"  page        {page}" if page else f"  folder      {folder}")
-    if how.open_page and page is not None:
-        webbrowser.open(page.absolute().as_uri())

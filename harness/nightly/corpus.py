@@ -1,7 +1,7 @@
 """The corpus: every schedule that was ever worth saving, each with what it expects.
 
-Ready-made schedules, what searches found (`findings/`), and what the museum shrank (`museum/`). A
-file that cannot be read is left out here; `floodmark replay` says why.
+Ready-made schedules, what searches found (`findings/`), and the shrunk schedules of known bugs
+(`known-bugs/`). A file that cannot be read is left out here; `floodmark replay` says why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from harness.runs.page_builder import SIMULATED, Tell, page_of_finding
 from harness.search.campaign import INNER, Finding
 from harness.search.explain import EXPLANATION
 from harness.search.findings import REAL, SCHEDULE, save, save_real
+from harness.search.known_bugs import STORE_FOLDER
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
@@ -48,14 +49,14 @@ def simulated(store: Path) -> list[Saved]:
     know at least whether these still fail."""
     files = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
     files += [Path(name) for name in ready_made.names()]
-    files += sorted((store / "museum").glob("*.schedule.json"))
+    files += sorted((store / STORE_FOLDER).glob("*.schedule.json"))
     return list(_loaded(files, ""))
 
 
 def real(store: Path) -> list[Saved]:
     """What real processes can carry out."""
     files = [Path(name) for name in ready_made.names()]
-    files += sorted((store / "museum").glob("*.slow.json"))
+    files += sorted((store / STORE_FOLDER).glob("*.slow.json"))
     found = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{REAL}"))]
     return [*_loaded(files, ""), *_loaded(found, REAL)]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from harness.cli.replay import Replay, is_met, outcomes_of, scheduled
 from harness.formats.nightly_journal import AnyRow, Hunted, Replayed, Searched, Twice
 from harness.nightly import corpus
+from harness.runs.replay import ReplayRequest, is_met, replay, requested_schedule
 from harness.search.attempt import Attempt
 from harness.search.campaign import Budget, Campaign, search_alone
 from harness.search.engines import ENGINES, Subject
@@ -167,9 +167,9 @@ def _digests(job: TwiceJob) -> Digests:
 
 
 def _replay(job: ReplayJob) -> Replayed:
-    wish = Replay(file=Path(job.file), quiet=True)
-    schedule = scheduled(wish)
-    outcomes = list(outcomes_of(wish))
+    request = ReplayRequest(file=Path(job.file), quiet=True)
+    schedule = requested_schedule(request)
+    outcomes = list(replay(request))
     return Replayed(
         key=job.key,
         file=job.file,

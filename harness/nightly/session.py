@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from harness.cli.bugs import machine
 from harness.formats import nightly_journal
 from harness.formats.nightly_journal import Journal, Ran, Searched
 from harness.formats.nightly_run import Bucket, Night
@@ -27,7 +26,8 @@ from harness.nightly.verdicts import judge_all
 from harness.nightly.workers import Done
 from harness.runs.append_only_file import explain
 from harness.runs.interrupts import StopNow
-from harness.runs.options import Wishes, to_schedule
+from harness.runs.options import RunRequest, to_schedule
+from harness.search.bug_search import machine
 from harness.search.campaign import Budget
 from harness.search.known_bugs import correct_protocols
 from nemesis.formats.schedule import Schedule
@@ -297,7 +297,7 @@ class Shift:
         storm = plan.least_hit(self._past, tonight, seed)
         flush = "async" if "power-cut" in storm.kinds else None
         schedule = to_schedule(
-            Wishes(
+            RunRequest(
                 protocol=storm.protocol,
                 faults=storm.kinds,
                 seed=storm.seed,

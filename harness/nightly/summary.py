@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from checker.formats.verdict import Verdict
-from harness.cli.replay import has_failed
 from harness.formats.nightly_journal import (
     AnyRow,
     Began,
@@ -32,6 +31,7 @@ from harness.formats.nightly_run import (
     bucket_key,
 )
 from harness.nightly import corpus, plan
+from harness.runs.replay import has_failed
 from nemesis.draw import STORM_KINDS
 from nemesis.formats.schedule import Expectation
 from reports import wording

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.cli.replay import broken_in
 from harness.formats.nightly_journal import Journal, Judged, Ran
 from harness.nightly.environment import Hands
 from harness.nightly.plan import is_expected
 from harness.runs.judge import build_page
+from harness.runs.replay import broken_properties
 from harness.search.fault_coverage import strikes
 
 KEPT_EXPECTED: Final = 2
@@ -58,7 +58,7 @@ def judge_all(store: Path, journal: Journal, hands: Hands) -> Iterator[Verdicted
     )
     for run, result in zip(there, results, strict=True):
         keep = result.verdict in _KEEPING
-        if result.verdict is Verdict.INVALID and _foreseen(run, broken_in(result)):
+        if result.verdict is Verdict.INVALID and _foreseen(run, broken_properties(result)):
             expected_failures += 1
             keep = expected_failures <= KEPT_EXPECTED
         yield _verdicted(store, run, result, hands, keep=keep)
@@ -93,7 +93,7 @@ def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: 
 
 def classes(result: RunResult) -> dict[str, str]:
     """For each property that a run broke, the class of its first anomaly."""
-    found = dict.fromkeys(broken_in(result), "?")
+    found = dict.fromkeys(broken_properties(result), "?")
     for anomaly in reversed(result.anomalies):
         if anomaly.verdict is Verdict.INVALID:
             found[anomaly.property] = anomaly.name

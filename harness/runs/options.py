@@ -26,7 +26,7 @@ _SEEDS: Final = 1 << 31
 _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `floodmark run` that decide what is run; None was not given.
 
     With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
@@ -53,32 +53,32 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     hub: bool = True
 
 
-def to_schedule(wishes: Wishes) -> Schedule:
-    """The checked schedule that was wished for. Raises UsageError with the one thing wrong."""
-    if wishes.schedule is not None:
-        if wishes.faults is not None:
+def to_schedule(request: RunRequest) -> Schedule:
+    """The checked schedule that is asked for. Raises UsageError with the one thing wrong."""
+    if request.schedule is not None:
+        if request.faults is not None:
             raise UsageError("--faults and --schedule exclude each other: a schedule has faults")
-        base = load_schedule(wishes.schedule)
-        source = str(wishes.schedule)
+        base = load_schedule(request.schedule)
+        source = str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    cluster = _cluster(wishes, base.cluster)
-    seed = wishes.seed
-    if seed is None and wishes.schedule is None:
+    cluster = _cluster(request, base.cluster)
+    seed = request.seed
+    if seed is None and request.schedule is None:
         seed = random.SystemRandom().randrange(_SEEDS)
-    workload = _workload(wishes, base.workload, seed)
+    workload = _workload(request, base.workload, seed)
     made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
     if cluster != base.cluster:
         # What is expected of one protocol says nothing about another.
         made = msgspec.structs.replace(made, expectation=Expectation())
     schedules.check(made, source=source)
     check_upgrades(made)
-    if wishes.schedule is None:
-        kinds = fault_kinds(wishes.faults or (DEFAULT_FAULTS if wishes.hub else WITHOUT_HUB))
+    if request.schedule is None:
+        kinds = fault_kinds(request.faults or (DEFAULT_FAULTS if request.hub else WITHOUT_HUB))
         faults = draw(cluster, workload, kinds, workload.seed)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
-    if not wishes.hub:
+    if not request.hub:
         _check_no_links(made)
     return made
 
@@ -109,42 +109,42 @@ def _check_no_links(schedule: Schedule) -> None:
             raise UsageError(f"--no-hub: fault {index} ({what}) is on links, which needs the hub")
 
 
-def _cluster(wishes: Wishes, base: Cluster) -> Cluster:
+def _cluster(request: RunRequest, base: Cluster) -> Cluster:
     given: dict[str, Any] = {
-        name: getattr(wishes, name)
+        name: getattr(request, name)
         for name in ("brokers", "voters", "partitions", "replication_factor", "min_isr")
-        if getattr(wishes, name) is not None
+        if getattr(request, name) is not None
     }
-    if wishes.schedule is None:
+    if request.schedule is None:
         # A small cluster is no mistake: then fewer replicas are meant.
         brokers = given.get("brokers", base.brokers)
         factor = given.setdefault("replication_factor", min(DEFAULT_REPLICATION, brokers))
         given.setdefault("min_isr", min(DEFAULT_MIN_ISR, factor))
-    if wishes.flush is not None:
-        given |= _flush(wishes.flush)
-    chosen = protocol.protocol(wishes.protocol or base.protocol)
+    if request.flush is not None:
+        given |= _flush(request.flush)
+    chosen = protocol.protocol(request.protocol or base.protocol)
     timings = base.timings
     idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
     given["protocol"] = chosen.name
-    wanted = wishes.bugs or base.bugs
+    wanted = request.bugs or base.bugs
     given["bugs"] = tuple(sorted({bugs.canonical(name) for name in wanted}))
     return msgspec.structs.replace(base, **given)
 
 
-def _workload(wishes: Wishes, base: Workload, seed: int | None) -> Workload:
+def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload:
     given: dict[str, Any] = {
-        name: getattr(wishes, name)
+        name: getattr(request, name)
         for name in ("clients", "consumers", "rate", "batch")
-        if getattr(wishes, name) is not None
+        if getattr(request, name) is not None
     }
     if seed is not None:
         given["seed"] = seed
-    if wishes.time_limit is not None:
-        given["duration_ms"] = round(wishes.time_limit * 1000)
-    if wishes.acks is not None:
-        if wishes.acks not in _ACKS:
-            raise UsageError(f"--acks is '{wishes.acks}', but can only be 0, 1 or all")
-        given["acks"] = _ACKS[wishes.acks]
+    if request.time_limit is not None:
+        given["duration_ms"] = round(request.time_limit * 1000)
+    if request.acks is not None:
+        if request.acks not in _ACKS:
+            raise UsageError(f"--acks is '{request.acks}', but can only be 0, 1 or all")
+        given["acks"] = _ACKS[request.acks]
     return msgspec.structs.replace(base, **given)
 
 

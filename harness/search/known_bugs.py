@@ -29,6 +29,8 @@ from nemesis.formats.schedule import Expectation, Schedule
 from node.core import protocol as protocols
 from node.core.bugs import KNOWN_BUGS
 
+STORE_FOLDER: Final = "known-bugs"
+"""The folder of a store that keeps what was found."""
 SHRINK_TRIES: Final = 1_000
 CHUNK: Final = 250
 """Schedules of a correct protocol that are tried in one piece of work."""

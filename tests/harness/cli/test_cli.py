@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from harness.cli import main
-from harness.runs.options import Wishes, default_name, to_schedule
+from harness.runs.options import RunRequest, default_name, to_schedule
 from nemesis.formats.schedule import Cluster, Kill, Schedule, Workload
 from node.formats.errors import UsageError
 
@@ -115,10 +117,10 @@ def test_a_full_disk_before_the_run_is_an_error_of_the_harness(
 def test_an_unexpected_error_shows_its_traceback_only_on_demand(
     floodmark: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(wishes: Wishes) -> Schedule:
+    def broken(request: RunRequest) -> Schedule:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("harness.cli.run.to_schedule", broken)
+    monkeypatch.setattr("harness.runs.options.to_schedule", broken)
     code, _, err = floodmark("run")
     assert (code, err) == (
         70,
@@ -138,6 +140,24 @@ def test_lists_name_what_can_be_chosen(floodmark: Run, command: str, line: str) 
     assert line in out
 
 
+def test_every_command_is_listed_and_help_imports_nothing_slow() -> None:
+    """A command is a module of its room; each must leave what is slow to its functions."""
+    script = (
+        "import sys\nfrom harness.cli.main import main\n"
+        "try:\n    main(['--help'])\nfinally:\n"
+        "    print(*sorted({'numpy', 'pyspark', 'zmq', 'matplotlib', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    *lines, imported = done.stdout.splitlines()
+    assert imported == ""
+    listed = {line.split()[0] for line in lines if line.startswith("  ") and line.strip()}
+    room = Path(main.__file__).parent
+    commands = {file.stem for file in room.glob("*.py")} - {"__init__", "__main__", "main"}
+    assert commands - {"common"} <= listed
+
+
 def test_help_says_what_each_option_is_for(floodmark: Run) -> None:
     code, out, _ = floodmark("run", "--help")
     assert code == 0
@@ -149,7 +169,7 @@ def test_help_says_what_each_option_is_for(floodmark: Run) -> None:
 
 
 def test_without_options_it_is_the_default_storm_with_a_fresh_seed() -> None:
-    one, other = to_schedule(Wishes()), to_schedule(Wishes())
+    one, other = to_schedule(RunRequest()), to_schedule(RunRequest())
     assert one.drawn
     assert one.faults
     assert one.workload.seed != other.workload.seed
@@ -157,13 +177,13 @@ def test_without_options_it_is_the_default_storm_with_a_fresh_seed() -> None:
 
 
 def test_a_seed_decides_the_whole_schedule() -> None:
-    assert to_schedule(Wishes(seed=7)).digest() == to_schedule(Wishes(seed=7)).digest()
-    assert to_schedule(Wishes(seed=7)).faults != to_schedule(Wishes(seed=8)).faults
+    assert to_schedule(RunRequest(seed=7)).digest() == to_schedule(RunRequest(seed=7)).digest()
+    assert to_schedule(RunRequest(seed=7)).faults != to_schedule(RunRequest(seed=8)).faults
 
 
 def test_options_reach_the_schedule() -> None:
     made = to_schedule(
-        Wishes(
+        RunRequest(
             brokers=5,
             partitions=2,
             acks="1",
@@ -190,7 +210,7 @@ def test_options_reach_the_schedule() -> None:
 
 @pytest.mark.parametrize("brokers", [1, 2])
 def test_a_small_cluster_gets_as_many_replicas_as_it_can_hold(brokers: int) -> None:
-    cluster = to_schedule(Wishes(brokers=brokers, faults="kill")).cluster
+    cluster = to_schedule(RunRequest(brokers=brokers, faults="kill")).cluster
     assert (cluster.replication_factor, cluster.min_isr) == (brokers, brokers)
 
 
@@ -203,7 +223,7 @@ def test_a_schedule_file_is_run_as_it_stands(tmp_path: Path) -> None:
     )
     (tmp_path / "schedule.json").write_bytes(written.to_json())
     for where in (tmp_path, tmp_path / "schedule.json"):
-        assert to_schedule(Wishes(schedule=where)) == written
+        assert to_schedule(RunRequest(schedule=where)) == written
     assert default_name(written) == "mine"
 
 
@@ -211,13 +231,13 @@ def test_what_is_given_besides_a_schedule_file_changes_only_that(tmp_path: Path)
     written = Schedule(faults=(Kill(on="n3", at_ms=100),))
     file = tmp_path / "one.json"
     file.write_bytes(written.to_json())
-    made = to_schedule(Wishes(schedule=file, bugs=("M22",), seed=3))
+    made = to_schedule(RunRequest(schedule=file, bugs=("M22",), seed=3))
     expected = msgspec.structs.replace(
         written, cluster=Cluster(bugs=("elect-any-replica",)), workload=Workload(seed=3)
     )
     assert made == expected
     with pytest.raises(UsageError, match="no node 'n3' in this cluster"):
-        to_schedule(Wishes(schedule=file, brokers=2, replication_factor=2))
+        to_schedule(RunRequest(schedule=file, brokers=2, replication_factor=2))
 
 
 def test_check_prints_json_on_demand(floodmark: Run, tmp_path: Path) -> None:

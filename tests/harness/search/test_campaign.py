@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.cli import bugs
-from harness.cli.bugs import BugSearchRequest, RealRow, find_bugs_command
-from harness.cli.replay import Outcome, Replay
-from harness.search import campaign, known_bugs, known_bugs_table
+from harness.runs.progress import Progress
+from harness.runs.replay import Outcome, ReplayRequest
+from harness.search import bug_search, campaign, known_bugs, known_bugs_table
 from harness.search.attempt import attempt
+from harness.search.bug_search import BugSearchRequest, RealReplays, find_bugs
 from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.findings import save
@@ -86,7 +86,7 @@ def test_a_campaign_without_an_end_is_refused() -> None:
         looking(budget=Budget()).check()
 
 
-def test_real_replays_of_the_museum_go_on_where_they_stopped(
+def test_real_replays_of_known_bugs_go_on_where_they_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (exhibit,) = [e for e in known_bugs.exhibits() if e.code == "M19"]
@@ -97,30 +97,30 @@ def test_real_replays_of_the_museum_go_on_where_they_stopped(
         forms.append(breaks)
         return RealForm(replace(schedule, name="slow"), 28)
 
-    def fails_every_other_time(wish: Replay) -> Iterator[Outcome]:
-        assert wish.world == "real"
-        assert load(wish.file).name == "slow"
-        seeds.append(wish.seed)
+    def fails_every_other_time(request: ReplayRequest) -> Iterator[Outcome]:
+        assert request.world == "real"
+        assert load(request.file).name == "slow"
+        seeds.append(request.seed)
         if len(seeds) == 3:
             raise FloodmarkError("a process could not be started")
         yield Outcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
 
-    monkeypatch.setattr(bugs, "real_form", form)
-    monkeypatch.setattr(bugs, "outcomes_of", fails_every_other_time)
-    wish = BugSearchRequest(real=4, store=tmp_path)
-    row = RealRow(tmp_path, exhibit, 0, shrunk)
+    monkeypatch.setattr(bug_search, "real_form", form)
+    monkeypatch.setattr(bug_search, "replay", fails_every_other_time)
+    request = BugSearchRequest(real=4, store=tmp_path)
+    row = RealReplays(tmp_path, exhibit, 0, shrunk)
     with pytest.raises(FloodmarkError, match="could not be started"):
-        list(row.replays(wish))
-    again = RealRow(tmp_path, exhibit, 0, shrunk)
+        list(row.replays(request))
+    again = RealReplays(tmp_path, exhibit, 0, shrunk)
     assert again.done.cell == "1 of 2"
-    list(again.replays(wish))
+    list(again.replays(request))
     assert again.done.cell == "2 of 4"
     first = shrunk.workload.seed
     assert seeds == [first, first + 1, first + 2, first + 2, first + 3]
     assert forms == [exhibit.breaks]
     # Enough is enough; and what was found better since has a row of its own.
-    assert not list(RealRow(tmp_path, exhibit, 0, shrunk).replays(wish))
-    assert RealRow(tmp_path, exhibit, 0, known_bugs.drawn(exhibit, 0, 1)).done.of == 0
+    assert not list(RealReplays(tmp_path, exhibit, 0, shrunk).replays(request))
+    assert RealReplays(tmp_path, exhibit, 0, known_bugs.drawn(exhibit, 0, 1)).done.of == 0
 
 
 def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None:
@@ -146,8 +146,13 @@ def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None
     assert row.real == "no form"
 
 
-def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
-    wish = BugSearchRequest(
+def found(request: BugSearchRequest) -> bool:
+    """Whether a search found all that it was asked for."""
+    return find_bugs(request, Progress(quiet=True)).is_complete(request.only)
+
+
+def test_the_store_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path) -> None:
+    request = BugSearchRequest(
         only=("M19", "LB1"),
         seeds=1,
         seconds=0.0,
@@ -156,22 +161,22 @@ def test_the_museum_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path
         page=tmp_path / "known-bugs.md",
     )
     # Without time nothing is found, and nothing is left out of the table.
-    assert find_bugs_command(wish) == 1
+    assert found(request) is False
     assert (tmp_path / "known-bugs.md").read_text().count("| open |") == 2
 
     # With time the open ones are searched for again; LB1 is not asked for any more.
-    assert find_bugs_command(replace(wish, only=("M19",), seconds=60.0, cores=2)) == 0
+    assert found(replace(request, only=("M19",), seconds=60.0, cores=2)) is True
     page = (tmp_path / "known-bugs.md").read_text()
     assert "1 of 2 rows found by blind search; open: LB1." in page
 
-    schedule = load(tmp_path / "museum" / "m19-0.schedule.json")
+    schedule = load(tmp_path / "known-bugs" / "m19-0.schedule.json")
     assert "reads-below-hw" in attempt(schedule, stop_at="never").broken
-    explained = tmp_path / "museum" / "m19-0.explain.json"
+    explained = tmp_path / "known-bugs" / "m19-0.explain.json"
     assert json.loads(explained.read_text())["schedule"] == schedule.digest()
     explained.unlink()
-    kept = (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns
-    assert find_bugs_command(replace(wish, only=("M19",), seconds=60.0)) == 0
-    assert (tmp_path / "museum" / "m19-0.entry.json").stat().st_mtime_ns == kept
+    kept = (tmp_path / "known-bugs" / "m19-0.entry.json").stat().st_mtime_ns
+    assert found(replace(request, only=("M19",), seconds=60.0)) is True
+    assert (tmp_path / "known-bugs" / "m19-0.entry.json").stat().st_mtime_ns == kept
     assert explained.is_file(), "what is not explained yet is explained later"
 
 
@@ -181,9 +186,9 @@ def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch
 
     def noted(exhibit: Target, seed: int, number: int) -> Schedule:
         tried.append(number)
-        return museum_drawn(exhibit, seed, number)
+        return drawn(exhibit, seed, number)
 
-    museum_drawn = known_bugs.drawn
+    drawn = known_bugs.drawn
     monkeypatch.setattr(known_bugs, "drawn", noted)
     first = known_bugs.hunt(hard, 0, math.inf, schedules=2)
     second = known_bugs.hunt(hard, 0, math.inf, schedules=3, before=first)

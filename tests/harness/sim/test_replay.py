@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from harness.cli.main import main
-from harness.cli.replay import Replay, scheduled
 from harness.runs import storm
+from harness.runs.replay import ReplayRequest, requested_schedule
 from nemesis import ready_made
 from nemesis.formats.schedule import Expectation, Kill, Schedule, Timings, load
 from tests.support.harness_fakes import FakeCluster
@@ -124,7 +124,9 @@ def test_a_finding_without_a_form_for_real_processes_is_replayed_as_it_is(
     finding: Path, tmp_path: Path
 ) -> None:
     (finding / "real.json").unlink()
-    assert scheduled(Replay(file=finding, world="real")) == load(finding / "schedule.json")
+    assert requested_schedule(ReplayRequest(file=finding, world="real")) == load(
+        finding / "schedule.json"
+    )
 
 
 @pytest.mark.parametrize(

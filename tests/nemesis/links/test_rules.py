@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.runs.options import Wishes, to_schedule
+from harness.runs.options import RunRequest, to_schedule
 from nemesis import ready_made
 from nemesis.draw import draw
 from nemesis.formats.schedule import (
@@ -165,11 +165,11 @@ def test_only_as_many_power_cuts_as_copies_excuse_a_loss(
 
 def test_a_ready_made_schedule_is_run_by_its_name_and_under_another_protocol() -> None:
     name = Path("kip-101-scenario-1")
-    asis = to_schedule(Wishes(schedule=name))
+    asis = to_schedule(RunRequest(schedule=name))
     assert asis == ready_made.load("kip-101-scenario-1")
-    other = to_schedule(Wishes(schedule=name, protocol="kip-101"))
+    other = to_schedule(RunRequest(schedule=name, protocol="kip-101"))
     assert other.cluster.protocol == "kip-101"
     assert other.faults == asis.faults
     assert other.expectation == Expectation()
     with pytest.raises(UsageError, match="no ready-made schedule 'kip-0'"):
-        to_schedule(Wishes(schedule=Path("kip-0")))
+        to_schedule(RunRequest(schedule=Path("kip-0")))

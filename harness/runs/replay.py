@@ -1,0 +1,184 @@
+"""A schedule file once more, in simulated worlds or in real processes, against what it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from checker.formats.verdict import RunResult, Verdict
+from checker.output.timeline_file import write_story
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import summarise
+from harness.runs.options import default_name, load_schedule
+from harness.runs.page_builder import bring_finding
+from harness.runs.progress import Progress
+from harness.runs.run import Run, RunSettings
+from harness.runs.run_and_judge import run_and_judge
+from harness.search.findings import REAL
+from harness.sim.run import SimResult, simulate
+from harness.sim.trace_text import steps
+from harness.systems.floodmark.brokers import check_upgrades
+from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Expectation, Schedule
+from node.core import protocol as protocols
+from node.formats.errors import UsageError
+
+Print = Callable[[str], None]
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file, in which world ("simulated" or "real"), how often, and what to show of it.
+
+    `expect` replaces the expectation of the file: "valid", "invalid" or "invalid:PROPERTY". At
+    `least` so many runs must be as expected (None: see `is_met`). `keep` gets the run folders;
+    real runs go to `store` without it.
+    """
+
+    file: Path
+    world: str = "simulated"
+    times: int = 1
+    least: int | None = None
+    expect: str = ""
+    protocol: str | None = None
+    seed: int | None = None
+    trace: bool = False
+    quiet: bool = False
+    keep: Path | None = None
+    store: Path = Path("store")
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the replays: whether it failed, and how; `folder` is where a kept run is."""
+
+    seed: int
+    verdict: str
+    sentence: str
+    failed: bool
+    properties: tuple[str, ...] = ()
+    digest: str = ""
+    folder: str = ""
+
+
+def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[Outcome]:
+    """Make the runs one after the other. `output` takes traces and summaries, if `trace` asks for
+    them. Raises UsageError."""
+    if request.world not in ("simulated", "real"):
+        raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
+    if request.times < 1:
+        raise UsageError(f"--times is {request.times}, but must be at least 1")
+    if request.least is not None and not 1 <= request.least <= request.times:
+        raise UsageError(f"--least is {request.least}, but must be 1..{request.times}")
+    schedule = requested_schedule(request)
+    first = schedule.workload.seed if request.seed is None else request.seed
+    run = _simulated if request.world == "simulated" else _real
+    for number in range(request.times):
+        yield run(schedule, request, first + number, output)
+
+
+def requested_schedule(request: ReplayRequest) -> Schedule:
+    """The schedule of the file. Under another protocol than the file's its expectation is dropped:
+    it says nothing about that one. Raises UsageError."""
+    # The folder of a finding has one file for each world.
+    real = request.file / REAL
+    schedule = load_schedule(real if request.world == "real" and real.is_file() else request.file)
+    if request.protocol is not None and request.protocol != schedule.cluster.protocol:
+        name = protocols.protocol(request.protocol).name
+        cluster = msgspec.structs.replace(schedule.cluster, protocol=name)
+        schedule = msgspec.structs.replace(schedule, cluster=cluster, expectation=Expectation())
+    if request.expect:
+        expectation = _expectation(request.expect)
+        schedule = msgspec.structs.replace(schedule, expectation=expectation)
+    schedules.check(schedule, source=str(request.file))
+    check_upgrades(schedule)
+    return schedule
+
+
+def _expectation(text: str) -> Expectation:
+    verdict, _, which = text.partition(":")
+    if verdict == "invalid":
+        return Expectation(verdict="invalid", property=which or None)
+    if verdict != "valid" or which:
+        raise UsageError(f"--expect is '{text}', but can only be valid, invalid, invalid:PROPERTY")
+    return Expectation(verdict="valid")
+
+
+def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> Outcome:
+    """One run in the simulator, to its end: the verdict must be comparable with a real run's."""
+    keep = None if request.keep is None else request.keep / f"simulated-{seed}"
+    result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
+    if keep is not None:
+        write_story(keep, result.checked)
+        bring_finding(request.file, keep, output)
+    if request.trace:
+        output("\n".join([*steps(result), *(f"waits: {line}" for line in result.waits)]))
+    return Outcome(
+        seed=seed,
+        verdict=result.verdict.value,
+        sentence=_sentence(result),
+        failed=has_failed(schedule.expectation, result.verdict, result.broken),
+        properties=result.broken,
+        digest=result.digest,
+        folder="" if keep is None else str(keep),
+    )
+
+
+def _sentence(result: SimResult) -> str:
+    alone = f" (only the {result.saw_more} saw it)" if result.saw_more else ""
+    # The checker's words name operations and replicas; the watcher's only where it was alone.
+    said = result.sentence if result.saw_more == "watcher" else result.checked.sentence
+    return said + alone
+
+
+def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> Outcome:
+    """One run of real processes, judged in this process."""
+    from harness.systems.floodmark.cluster import RealCluster
+
+    settings = RunSettings(
+        name=default_name(schedule),
+        seed=seed,
+        store=request.keep or request.store,
+        command=("floodmark", "replay", str(request.file), "--world", "real"),
+    )
+    with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
+        run = Run(schedule, settings, RealCluster, progress=progress, interrupts=interrupts)
+        result = run_and_judge(run, progress, interrupts, source=request.file)
+    if request.trace:
+        output(summarise(run.folder.path, result))
+    broken = broken_properties(result)
+    return Outcome(
+        seed=seed,
+        verdict=result.verdict.value,
+        sentence=result.sentence,
+        properties=broken,
+        failed=has_failed(schedule.expectation, result.verdict, broken),
+        folder=str(run.folder.path),
+    )
+
+
+def broken_properties(result: RunResult) -> tuple[str, ...]:
+    """The properties that a run broke."""
+    return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
+
+
+def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
+    """Whether a run fails: it is invalid, and in the property the schedule is about, if it is."""
+    if verdict is not Verdict.INVALID:
+        return False
+    return expected.property is None or expected.property in broken
+
+
+def is_met(expected: Expectation, outcomes: Sequence[Outcome], least: int | None = None) -> bool:
+    """Whether runs are what a schedule expects.
+
+    One that expects "invalid" is met when at least `least` runs (None: one) fail as it says; one
+    that expects "valid" when at least `least` (None: all) are valid; "any" always.
+    """
+    match expected.verdict:
+        case "invalid":
+            return sum(outcome.failed for outcome in outcomes) >= (least or 1)
+        case "valid":
+            good = sum(outcome.verdict == "valid" for outcome in outcomes)
+            return good >= (least or len(outcomes))
+    return True

@@ -1,0 +1,314 @@
+"""Finds every known bug again by blind search, and keeps what it found.
+
+Everything that was done is a file of its own in `store/known-bugs/`, so a search can be stopped at
+any moment and goes on from there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+from multiprocess import get_context
+
+from harness.runs.options import load_schedule
+from harness.runs.progress import Progress
+from harness.runs.replay import ReplayRequest, replay
+from harness.runs.run_folder import write_whole
+from harness.search import known_bugs, known_bugs_table
+from harness.search.explain import EXPLANATION, explain, write
+from harness.search.known_bugs import CHUNK, STORE_FOLDER, Entry, Guarded, Target
+from harness.search.known_bugs_table import Replayed
+from harness.search.real_schedule import WORLDS, real_form
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import FloodmarkError, UsageError
+
+FIRST_SECONDS: Final = 20.0
+"""What the first round gives each search; most bugs need less."""
+T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
+
+
+class _Explained(msgspec.Struct):
+    """What is needed of an explanation: the digest of its schedule."""
+
+    schedule: str
+
+
+class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which bugs to search for, and how long.
+
+    `only` has codes or names (none: all); `seconds` of one core are given to each of the `seeds`
+    searches for a bug. `schedules_for_correct` schedules are tried on each protocol that should
+    hold. Each shrunk schedule is replayed `real` times in real processes; none is begun after
+    `real_seconds` (0: no limit). `page` gets the table as Markdown.
+    """
+
+    only: tuple[str, ...] = ()
+    seconds: float = 300.0
+    seeds: int = 3
+    schedules_for_correct: int = 0
+    real: int = 0
+    real_seconds: float = 0.0
+    cores: int = 1
+    store: Path = Path("store")
+    page: Path | None = None
+    quiet: bool = False
+
+
+class BugSearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is in the store, also from earlier searches; `bugs.json`."""
+
+    rows: list[known_bugs_table.Row]
+    correct: list[Guarded]
+
+    def is_complete(self, only: tuple[str, ...] = ()) -> bool:
+        """Whether every bug asked for was found and no correct protocol broke a promise."""
+        asked = {target.code for target in wanted_targets(only)}
+        missing = any(not row.found for row in self.rows if row.exhibit.code in asked)
+        return not missing and not any(guarded.findings for guarded in self.correct)
+
+
+def find_bugs(request: BugSearchRequest, progress: Progress) -> BugSearchResult:
+    """Search, explain, guard and replay; what was done before is not done again.
+
+    Writes `bugs.json` and `bugs.html` beside the entries. Raises UsageError for a bug that nobody
+    knows, StorageError when the store cannot be written.
+    """
+    targets = wanted_targets(request.only)
+    folder = request.store / STORE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in _searched(request, targets, folder):
+        progress.note(_entry_text(entry))
+        _save(folder / _entry_name(entry.exhibit, entry.seed), entry)
+        if entry.schedule is not None:
+            file = folder / f"{entry.exhibit.code}-{entry.seed}.schedule.json".lower()
+            file.write_bytes(entry.schedule.to_pretty_json())
+    for written in _explained(request, folder):
+        progress.tell(f"explained in {written}")
+    for guarded in _guarded(request, folder):
+        progress.note(known_bugs_table.guarded_lines([guarded])[0])
+        _save(folder / _guard_name(guarded.protocol, guarded.seed, guarded.first), guarded)
+    _replay_for_real(request, targets, folder, progress)
+    return _write_tables(request, folder)
+
+
+def wanted_targets(only: tuple[str, ...] = ()) -> list[Target]:
+    """The known bugs with these codes or names, all when none is named. Raises UsageError."""
+    known = list(known_bugs.exhibits())
+    if not only:
+        return known
+    asked = {name.lower() for name in only}
+    wanted = [e for e in known if asked & {e.code.lower(), e.name.lower()}]
+    found = {name.lower() for e in wanted for name in (e.code, e.name)}
+    if missing := sorted(asked - found):
+        raise UsageError(f"unknown bug '{missing[0]}' (see floodmark bugs)")
+    return wanted
+
+
+def _searched(request: BugSearchRequest, targets: list[Target], folder: Path) -> Iterator[Entry]:
+    """Search for all that is not found yet, with little time at first and then with twice as much,
+    up to what is asked for. A search goes on where it stopped; what was found stays."""
+    seconds = min(FIRST_SECONDS, request.seconds)
+    while True:
+        jobs = []
+        for seed in range(request.seeds):
+            for target in targets:
+                before = _load(folder / _entry_name(target, seed), Entry)
+                if before is None or known_bugs.unfinished(before, seconds):
+                    jobs.append((target, seed, seconds, before))
+        yield from _spread(known_bugs.hunt_on, jobs, request.cores)
+        if seconds >= request.seconds:
+            return
+        seconds = min(2 * seconds, request.seconds)
+
+
+def _explained(request: BugSearchRequest, folder: Path) -> Iterator[Path]:
+    """Explain every schedule of the folder that is not explained yet."""
+    jobs = []
+    for file in sorted(folder.glob("*.schedule.json")):
+        try:
+            schedule = load_schedule(file)
+        except FloodmarkError:
+            continue  # Of another version: `floodmark replay` says why.
+        target = file.with_name(file.name.replace(".schedule.json", f".{EXPLANATION}"))
+        before = _load(target, _Explained)
+        if before is None or before.schedule != schedule.digest():
+            jobs.append((schedule, target))
+    yield from _spread(explained_in, jobs, request.cores)
+
+
+def explained_in(schedule: Schedule, target: Path) -> Path:
+    """Write why a schedule fails, as one piece of work; returns where."""
+    write(explain(schedule), target)
+    return target
+
+
+def _guarded(request: BugSearchRequest, folder: Path) -> Iterator[Guarded]:
+    """The stretches of schedules on correct protocols that were not done yet."""
+    jobs = [
+        (protocol, 0, first, CHUNK)
+        for first in range(0, request.schedules_for_correct, CHUNK)
+        for protocol in known_bugs.correct_protocols()
+        if not (folder / _guard_name(protocol, 0, first)).exists()
+    ]
+    yield from _spread(known_bugs.guard, jobs, request.cores)
+
+
+def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[R]:
+    """Results as they come, in any order; on one core in this process."""
+    if cores == 1:
+        yield from (work(*job) for job in jobs)
+        return
+    with closing(get_context("spawn").Pool(cores, maxtasksperchild=20)) as pool:
+        yield from pool.imap_unordered(partial(_done, work), jobs)
+
+
+def _done(work: Callable[..., R], job: tuple[Any, ...]) -> R:
+    """One piece of work, in a process of the pool."""
+    return work(*job)
+
+
+def _replay_for_real(
+    request: BugSearchRequest, targets: list[Target], folder: Path, progress: Progress
+) -> None:
+    """Replay the best schedule of each bug on real processes, where it has a form for them.
+
+    Every replay is kept as soon as it ended. No row is begun after `real_seconds`.
+    """
+    if not request.real:
+        return
+    began_s = time.monotonic()
+    entries = _all(folder, "*-[0-9]*.entry.json", Entry)
+    for target in targets:
+        mine = [e for e in entries if e.exhibit.code == target.code]
+        for shown in known_bugs_table.best_first(mine):
+            if request.real_seconds and time.monotonic() - began_s >= request.real_seconds:
+                progress.note(f"{target.code} and what follows it is left to the next time")
+                return
+            assert shown.schedule is not None
+            row = RealReplays(folder, shown.exhibit, shown.seed, shown.schedule)
+            try:
+                for line in row.replays(request):
+                    progress.note(line)
+            except FloodmarkError as error:
+                progress.note(f"{target.code} could not be replayed: {error}")
+            if row.done.surely:
+                break
+
+
+class RealReplays:
+    """The replays of one shrunk schedule on real processes, and the files they are kept in.
+
+    `CODE-SEED.slow.json` is its form for real processes, `CODE-SEED.real.json` what came of them.
+    """
+
+    def __init__(self, folder: Path, target: Target, seed: int, shrunk: Schedule) -> None:
+        self._target = target
+        self._shrunk = shrunk
+        self._form = folder / f"{target.code}-{seed}.slow.json".lower()
+        self._kept = self._form.with_name(f"{target.code}-{seed}.real.json".lower())
+        nothing = Replayed(code=target.code, seed=seed, failed=0, of=0, schedule=shrunk.digest())
+        before = _load(self._kept, Replayed)
+        known = before is not None and before.schedule == nothing.schedule
+        self.done = before if known and before is not None else nothing
+        self._made = known and (self._form.is_file() or not self.done.surely)
+
+    def replays(self, request: BugSearchRequest) -> Iterator[str]:
+        """Make the form if need be, and replay it until there are `request.real` runs; yields a
+        line for each. Raises FloodmarkError when a run could not be made."""
+        code = self._target.code
+        if not self._made:
+            form = real_form(self._shrunk, self._target.breaks)
+            self.done = msgspec.structs.replace(
+                self.done, failed=0, of=0, surely=0 if form is None else form.surely
+            )
+            if form is not None:
+                self._form.write_bytes(form.schedule.to_pretty_json())
+            _save(self._kept, self.done)
+            yield f"{code}: its real form fails in {self.done.surely} of {WORLDS} worlds"
+        if not self.done.surely:
+            return
+        first = load_schedule(self._form).workload.seed
+        while self.done.of < request.real:
+            once = ReplayRequest(
+                file=self._form,
+                world="real",
+                seed=first + self.done.of,
+                store=request.store,
+                quiet=request.quiet,
+            )
+            for outcome in replay(once):
+                self.done = msgspec.structs.replace(
+                    self.done, of=self.done.of + 1, failed=self.done.failed + outcome.failed
+                )
+                _save(self._kept, self.done)
+                yield f"{code}: failed {self.done.failed} of {self.done.of}: {outcome.sentence}"
+
+
+def _write_tables(request: BugSearchRequest, folder: Path) -> BugSearchResult:
+    """Write the tables of everything that is in the folder."""
+    entries = _all(folder, "*.entry.json", Entry)
+    replayed = _all(folder, "*.real.json", Replayed)
+    result = BugSearchResult(
+        rows=known_bugs_table.rows(known_bugs.exhibits(), entries, replayed),
+        correct=_all(folder, "*.guard.json", Guarded),
+    )
+    tables = (result.rows, result.correct)
+    write_whole(folder / "bugs.json", msgspec.json.format(msgspec.json.encode(result), indent=1))
+    write_whole(folder / "bugs.html", known_bugs_table.as_html(*tables).encode())
+    if request.page is not None:
+        today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+        page = known_bugs_table.as_markdown(*tables, date=today, machine=machine())
+        write_whole(request.page, page.encode())
+    return result
+
+
+def machine() -> str:
+    """The machine without its name."""
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def _entry_text(entry: Entry) -> str:
+    what = f"{entry.exhibit.code} ({entry.exhibit.name}), seed {entry.seed}"
+    if not entry.found:
+        return f"{what}: open after {entry.schedules:,} schedules, {entry.seconds:.0f} s"
+    return (
+        f"{what}: found after {entry.schedules:,} schedules, {entry.seconds:.0f} s; "
+        f"{entry.faults_drawn} faults shrunk to {entry.faults}; steady {entry.steady} of 20"
+    )
+
+
+def _entry_name(target: Target, seed: int) -> str:
+    return f"{target.code}-{seed}.entry.json".lower()
+
+
+def _guard_name(protocol: str, seed: int, first: int) -> str:
+    return f"{protocol}-{seed}-{first:07d}.guard.json"
+
+
+def _save(file: Path, what: msgspec.Struct) -> None:
+    write_whole(file, msgspec.json.encode(what))
+
+
+def _load(file: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _all(folder: Path, pattern: str, kind: type[T]) -> list[T]:
+    found = (_load(file, kind) for file in sorted(folder.glob(pattern)))
+    return [one for one in found if one is not None]
