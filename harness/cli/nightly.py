@@ -1,4 +1,4 @@
-"""`floodmark nightly`: a night of search, museum, storms and replays within a budget of time."""
+"""`floodmark nightly`: search, known bugs, storms and replays within a budget of time."""
 
 from __future__ import annotations
 

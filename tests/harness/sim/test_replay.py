@@ -62,7 +62,7 @@ def test_the_trace_is_a_list_of_steps_in_words(
     lines = capsys.readouterr().out.splitlines()
     steps = [" ".join(line.split()) for line in lines]
     assert "1.000000 fault inject kill n1" in steps
-    assert any(step.endswith("n1 starts, process 2") for step in steps)
+    assert any(step.endswith("n1 starts again (process 2)") for step in steps)
     times = [float(line.split()[0]) for line in lines[:-2]]
     assert times == sorted(times)
 
