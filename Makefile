@@ -32,8 +32,9 @@ slow: $(STAMP) ## Run the tests that take long
 browser: $(STAMP) ## Open the pages in a headless Chromium, which must be on PATH
 	@$(PY) -m pytest -m browser $(PYTEST_ARGS)
 
-lint: $(STAMP) ## Lint and check types only
+lint: $(STAMP) ## Lint, check the format and check types only
 	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy --no-error-summary
 	@echo 'ruff and mypy: clean'
 
