@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from nemesis.faults.admin import Command, command_of
 from nemesis.faults.links import LinkFault, is_link_fault, links_of, rules_for
 from nemesis.faults.processes import Done, ProcessFaults
+from nemesis.formats.fault_log import FINAL_HEAL, Action, FaultLine
 from nemesis.formats.schedule import (
     ROLES_OF_A_PARTITION,
     Break,
@@ -38,9 +39,6 @@ from nemesis.world import World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
-FINAL_HEAL: Final = -1
-"""Number of the final heal in the record, where the number of a fault stands otherwise."""
-
 _HEAL, _INJECT, _OPERATE = 0, 1, 2
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
@@ -52,7 +50,7 @@ class _Active:
     fault: Fault
     nodes: tuple[str, ...]
     rules: tuple[int, ...] = ()
-    links: tuple[list[str], ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     points: dict[int, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
 
@@ -62,7 +60,7 @@ class Injector:
 
     `view` is fed by `observe`; `rng` decides every draw (each fault has a generator of its own
     made from it, so one fault's draws do not move another's); `record` takes the lines of
-    faults.jsonl as dicts; `clients` are the names of all clients. `problems` collects sentences
+    faults.jsonl; `clients` are the names of all clients. `problems` collects sentences
     about heals that could not be carried out.
     """
 
@@ -72,7 +70,7 @@ class Injector:
         world: World,
         view: ClusterView,
         rng: random.Random,
-        record: Callable[[dict[str, Any]], None],
+        record: Callable[[FaultLine], None],
         *,
         clients: Sequence[str] = (),
     ) -> None:
@@ -171,7 +169,7 @@ class Injector:
         self._agenda.clear()
         self._fired.clear()
         nodes = {node for active in self._active.values() for node in active.nodes}
-        links = {tuple(link) for active in self._active.values() for link in active.links}
+        links = {link for active in self._active.values() for link in active.links}
         for index in list(self._active):
             self._heal(index)
         mended, refused, _ = self._processes.heal_all(self._nodes)
@@ -181,7 +179,7 @@ class Injector:
             "heal",
             start_us,
             nodes=sorted(nodes.union(mended)),
-            links=sorted(map(list, links)),
+            links=sorted(links),
             detail="; ".join(refused),
         )
 
@@ -400,33 +398,34 @@ class Injector:
 
     def _fail(self, index: int, start_us: int, why: str, nodes: Sequence[str] = ()) -> None:
         """A fault without effect: no matter in a drawn storm, a flaw in a written schedule."""
-        action = "skipped" if self._schedule.drawn else "missed"
+        action: Action = "skipped" if self._schedule.drawn else "missed"
         self._write(index, action, start_us, nodes=nodes, detail=why)
 
     def _write(
         self,
         index: int,
-        action: str,
+        action: Action,
         start_us: int,
         *,
         nodes: Sequence[str] = (),
-        links: Sequence[list[str]] = (),
+        links: Sequence[tuple[str, str]] = (),
         detail: str = "",
         **counts: int,
     ) -> None:
         fault = None if index == FINAL_HEAL else self._schedule.faults[index]
-        line: dict[str, Any] = {
-            "fault": index,
-            "what": "" if fault is None else _what(fault),
-            "action": action,
-            "t_us": start_us,
-            "done_us": self._world.now_us(),
-            "on": "" if fault is None else _on(fault),
-            "nodes": list(nodes),
-            "links": list(links),
-            "detail": detail,
-        }
-        self._record(line | counts)
+        line = FaultLine(
+            fault=index,
+            what="" if fault is None else _what(fault),
+            action=action,
+            t_us=start_us,
+            done_us=self._world.now_us(),
+            on="" if fault is None else _on(fault),
+            nodes=tuple(nodes),
+            links=tuple(links),
+            detail=detail,
+            **counts,
+        )
+        self._record(line)
 
 
 def _what(fault: Fault) -> str:

@@ -96,7 +96,6 @@ class FaultAction(IntEnum):
     SKIPPED = 2
     MISSED = 3
     EFFECT = 4
-    OTHER = 5
 
 
 FINAL: Final = 1

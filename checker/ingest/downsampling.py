@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from checker.evidence.facts import I64, SEND_OP, Kind, Outcome, block
-from checker.ingest.run_meta import Phases
+from harness.formats.run_info import Phases
 
 STRETCHES: Final = 256
 

@@ -9,13 +9,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from checker.ingest.lines import read_lines
-from checker.ingest.read_head import FaultLine
 from checker.ingest.run_meta import RunMeta
 from checker.ingest.source import UNREADABLE
+from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 
 AROUND_US: Final = 5_000_000
 WINDOWS: Final = ("before", "during", "after")
-FINAL_HEAL: Final = -1
 _NEVER: Final = 1 << 62
 _decoder: Final = msgspec.json.Decoder(FaultLine)
 

@@ -6,47 +6,19 @@ Also says which files a run should have left behind and did not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from checker.evidence.facts import EXPECTED, FaultAction, Kind
 from checker.ingest import tables
-from checker.ingest.source import UNREADABLE, Ingested, Number, Source, Time, why
+from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from harness.formats.exits import Exit
+from nemesis.formats.fault_log import FaultLine
 from node.formats.trace import METADATA_PARTITION
 
 _Form = TypeVar("_Form", bound=msgspec.Struct)
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-
-
-class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of faults.jsonl."""
-
-    fault: Number
-    what: str
-    action: str
-    t_us: Time
-    done_us: Time = 0
-    on: str = ""
-    nodes: tuple[str, ...] = ()
-    links: tuple[tuple[str, ...], ...] = ()
-    detail: str = ""
-    dropped: _Count = 0
-    delayed: _Count = 0
-    duplicated: _Count = 0
-    stopped: _Count = 0
-
-
-class ExitLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of exits.jsonl."""
-
-    node: str
-    t_us: Time
-    incarnation: Number = -1
-    code: Number | None = None
-    by: str = ""
-    expected: bool = False
 
 
 ACTIONS: Final = {
@@ -74,14 +46,14 @@ def read_head(source: Source, into: Ingested) -> None:
         into.problems.add("state", "The run never finished: its harness was killed.")
     _missing_files(source, into)
     faults = list(_lines(source, "faults.jsonl", FaultLine, into))
-    exits = list(_lines(source, "exits.jsonl", ExitLine, into))
+    exits = list(_lines(source, "exits.jsonl", Exit, into))
     if into.counts:
         _tables(into, faults, exits)
     into.facts.extend(_facts(run, faults, exits, into.make))
 
 
 def _tables(
-    into: Ingested, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, ExitLine]]
+    into: Ingested, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, Exit]]
 ) -> None:
     """The tables faults and exits."""
     meta = into.meta
@@ -98,8 +70,8 @@ def _tables(
                 f.on,
                 f.nodes,
                 f.links,
-                f.dropped,
-                f.delayed,
+                f.dropped or 0,
+                f.delayed or 0,
                 f.detail,
             )
             for _, f in faults
@@ -152,7 +124,7 @@ def _lines(
 def _facts(
     run: int,
     faults: list[tuple[int, FaultLine]],
-    exits: list[tuple[int, ExitLine]],
+    exits: list[tuple[int, Exit]],
     make: Callable[..., Any],
 ) -> Iterator[pa.RecordBatch]:
     """Facts of faults and exits."""
@@ -165,8 +137,8 @@ def _facts(
             seq=[number for number, _ in faults],
             t0=[f.t_us for _, f in faults],
             t1=[f.done_us or f.t_us for _, f in faults],
-            outcome=[ACTIONS.get(f.action, FaultAction.OTHER) for _, f in faults],
-            count=[f.dropped + f.delayed + f.duplicated + f.stopped for _, f in faults],
+            outcome=[ACTIONS[f.action] for _, f in faults],
+            count=[f.affected for _, f in faults],
             node=[",".join(f.nodes) for _, f in faults],
             text=[f"{f.what} {f.detail}".strip() for _, f in faults],
         )

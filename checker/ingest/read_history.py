@@ -31,71 +31,29 @@ from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.implied_commits import proved
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.row_group import whole
-from checker.ingest.source import (
-    UNREADABLE,
-    Count,
-    Ingested,
-    Number,
-    Offset,
-    Partition,
-    Source,
-    Time,
-    Value,
-    why,
-)
+from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from harness.formats.history import Op, Read, Run, Send
 from node.formats.trace import METADATA_PARTITION
 
 
-class _Run(Run, frozen=True, array_like=True):
-    offset: Offset
-    value: Value
-    count: Count = 1
-    epoch: Number = -1
+class _StrictRun(Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
 
 
-class _Send(Send, frozen=True, kw_only=True):
-    partition: Partition
-    value: Value
-    count: Count = 1
-    acks: Number = -1
-    offset: Offset = -1
+class _StrictSend(Send, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
 
 
-class _Read(Read, frozen=True, kw_only=True):
-    partition: Partition
-    start: Offset = -1
-    records: tuple[_Run, ...] = ()
-    hw: Offset = -1
-
-
-class _Op(Op, frozen=True, kw_only=True):
-    op: Offset
-    t_us: Time
-    process: Number
-    sends: tuple[_Send, ...] = ()
-    reads: tuple[_Read, ...] = ()
-    partitions: tuple[Partition, ...] = ()
-
-
-class _StrictRun(_Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
-
-
-class _StrictSend(_Send, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
-
-
-class _StrictRead(_Read, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _StrictRead(Read, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records: tuple[_StrictRun, ...] = ()
 
 
-class _StrictOp(_Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sends: tuple[_StrictSend, ...] = ()
     reads: tuple[_StrictRead, ...] = ()
 
 
 _strict = msgspec.json.Decoder(_StrictOp)
 _strict_lines = _strict.decode_lines
-_lenient = msgspec.json.Decoder(_Op)
+_lenient = msgspec.json.Decoder(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
 

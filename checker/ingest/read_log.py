@@ -15,28 +15,10 @@ import pyarrow as pa
 from checker.evidence.facts import COMPLETE, Kind, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
-from checker.ingest.source import UNREADABLE, Count, Ingested, Number, Offset, Source, Value, why
+from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from harness.formats.history import LogRun, Run
 
-
-class _Run(Run, frozen=True, array_like=True):
-    offset: Offset
-    value: Value
-    count: Count = 1
-    epoch: Number = -1
-
-
-class _LogRun(LogRun, frozen=True, kw_only=True):
-    offset: Offset
-    count: Count
-    epoch: Number = -1
-    records: tuple[_Run, ...] = ()
-    hw: Offset = -1
-    leo: Offset = -1
-    epochs: tuple[tuple[Number, Offset], ...] = ()
-
-
-_decoder = msgspec.json.Decoder(_LogRun)
+_decoder = msgspec.json.Decoder(LogRun)
 _decode_lines = _decoder.decode_lines
 
 
@@ -81,7 +63,7 @@ class _Reader:
             return
         self.take(entry)
 
-    def take(self, entry: _LogRun) -> None:
+    def take(self, entry: LogRun) -> None:
         """The head of a partition, a batch, or the end of the dump."""
         if entry.partition == "":
             self.ended = True

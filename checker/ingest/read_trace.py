@@ -18,8 +18,9 @@ import pyarrow as pa
 from checker.evidence.facts import COMPLETE, LEADER, Kind, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
-from checker.ingest.source import UNREADABLE, Ingested, Number, Offset, Source, Time, why
+from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from node.formats import trace
+from node.formats.bounds import Number, Offset, Time
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):

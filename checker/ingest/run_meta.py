@@ -12,46 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from checker.ingest.lines import Files, Problems
+from harness.formats.run_info import FIELDS, Phases, Promise, understood
 
 RECOVERY_LIMIT_MS: Final = 7500
-
-
-class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What the system under test promises for this run; policy is read from nowhere else."""
-
-    acks: int = -1
-    flush: str = "sync"
-    unclean_election: bool = False
-    durable_acks: bool = True
-    # False where more disks may lose what was not synced than the flush mode survives.
-    committed_kept: bool = True
-    contiguous_offsets: bool = True
-    # How old an answer may be at most; -1: nothing is promised.
-    staleness_ms: int = -1
-    silence_deposes: bool = True
-
-    @property
-    def committed_stays(self) -> bool:
-        """Whether committed records may never be rolled back.
-
-        acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
-        election, unsynced data lost on too many brokers), committed records may go as well.
-        """
-        unharmed = self.committed_kept and not self.unclean_election
-        return unharmed and (self.durable_acks or self.acks != -1)
-
-
-class Phases(msgspec.Struct, frozen=True, kw_only=True):
-    """When each phase began, monotonic microseconds; 0 if it was not reached."""
-
-    start_us: int = 0
-    storm_us: int = 0
-    heal_us: int = 0
-    recovered_us: int = 0
-    in_sync_us: int = 0
-    stop_writing_us: int = 0
-    final_us: int = 0
-    end_us: int = 0
 
 
 class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +28,9 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     partitions: dict[str, tuple[str, ...]] = {}
     brokers: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()
-    phases: Phases = Phases()
+    phases: Phases = msgspec.field(default_factory=Phases)
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
-    problems: tuple[str, ...] = ()
+    problems: list[str] = []
     # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
     source: str = ""
     # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
@@ -100,11 +63,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         return f"{(t_us - origin) / 1e6:.3f} s"
 
 
-_FORMS: Final = {
-    field.name: field.type
-    for field in msgspec.structs.fields(RunMeta)
-    if field.name not in ("run", "drawn", "faults", "scripted", "operations")
-}
+_OF_RUN_INFO: Final = {field.name for field in msgspec.structs.fields(RunMeta)} & FIELDS.keys()
 
 
 def load(folder: Path, problems: Problems, files: Files | None = None) -> RunMeta:
@@ -117,13 +76,10 @@ def load(folder: Path, problems: Problems, files: Files | None = None) -> RunMet
         )
         known = {}
     schedule = _object(folder / "schedule.json", problems, files) or {}
-    fields: dict[str, Any] = {"run": str(known.get("run") or folder.name)}
-    for name, form in _FORMS.items():
-        if name in known:
-            try:
-                fields[name] = msgspec.convert(known[name], form)
-            except msgspec.ValidationError as error:
-                problems.add("run.json", f"run.json: {name} is not understood: {error}.")
+    info, sentences = understood(known, _OF_RUN_INFO)
+    for sentence in sentences:
+        problems.add("run.json", sentence)
+    fields: dict[str, Any] = info | {"run": info.get("run") or folder.name}
     drawn, faults = schedule.get("drawn"), schedule.get("faults")
     fields["drawn"] = drawn is True
     if isinstance(faults, list):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -13,15 +13,6 @@ import pyarrow as pa
 from checker.evidence.facts import Kind, block
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
 from checker.ingest.run_meta import RunMeta
-
-# Offsets plus counts must fit into 64 bits; counts are expanded by record, so they are bounded.
-Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
-Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
-# "" is the run as a whole.
-Partition = Annotated[str, msgspec.Meta(min_length=1)]
-Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 # All that decoding a line of an arbitrary file can raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

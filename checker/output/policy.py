@@ -8,7 +8,7 @@ import msgspec
 
 from checker.formats.anomalies import KINDS, Needs
 from checker.formats.verdict import Anomaly, Verdict
-from checker.ingest.run_meta import Promise
+from harness.formats.run_info import Promise
 
 _INFORMATION: Final = {"hw-regression": "a new leader may begin with an older high watermark"}
 _INTERLEAVED: Final = "others may append between the sends of an operation"

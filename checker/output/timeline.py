@@ -7,11 +7,12 @@ Real and simulated runs write the same events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from checker.checks.findings import listing
 from checker.formats.verdict import Anomaly, Sentence
+from nemesis.formats.fault_log import FaultLine
 from node.formats import trace
 from node.formats.event_text import Event, action
 
@@ -24,7 +25,7 @@ CAME_BACK_WITHOUT: Final = "came-back-without"
 
 def tell(
     events: Iterable[Event],
-    faults: Iterable[Mapping[str, Any]],
+    faults: Iterable[FaultLine],
     *,
     partition: str,
     offset: int,
@@ -190,14 +191,12 @@ def read_of(finding: Anomaly) -> int | None:
     return min(times, default=None)
 
 
-def _fault(line: Mapping[str, Any]) -> Sentence | None:
+def _fault(line: FaultLine) -> Sentence | None:
     """A fault that began or ended; None for what did not happen."""
-    action, nodes = line.get("action"), listing(line.get("nodes") or ())
-    if action not in ("inject", "heal") or not nodes:
+    nodes = listing(line.nodes)
+    if line.action not in ("inject", "heal") or not nodes:
         return None
-    verb = "Fault" if action == "inject" else "End of fault"
-    what = f"{line.get('what', '?')} {nodes}".strip()
-    if not line.get("what") and action == "heal":
+    verb, what = "Fault" if line.action == "inject" else "End of fault", f"{line.what} {nodes}"
+    if not line.what and line.action == "heal":
         verb, what = "End of all faults", nodes
-    node = (line.get("nodes") or [""])[0]
-    return Sentence(t_us=line["t_us"], text=f"{verb}: {what}.", kind="fault", node=node)
+    return Sentence(t_us=line.t_us, text=f"{verb}: {what}.", kind="fault", node=line.nodes[0])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from checker.formats.verdict import Anomaly, RunResult, Story, Verdict
 from checker.output.timeline import read_of, tell
+from nemesis.formats.fault_log import FaultLine
 from node.formats.event_text import Event, parse
+
+_Form = TypeVar("_Form")
 
 STORY: Final = "story.json"
 
@@ -24,7 +27,7 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
         return None
     sentences = tell(
         _events(folder, finding.partition),
-        _lines(folder / "faults.jsonl", ()),
+        _lines(folder / "faults.jsonl", (), FaultLine),
         partition=finding.partition,
         offset=finding.offset,
         read_us=read_of(finding),
@@ -55,23 +58,22 @@ def _events(folder: Path, partition: str) -> Iterator[Event]:
     """Trace events of a partition and starts of processes; a damaged line is passed over."""
     needles = (partition.encode(), b'"started"')
     for file in sorted((folder / "trace").glob("*.jsonl")):
-        for line in _lines(file, needles):
+        for line in _lines(file, needles, dict[str, Any]):
             with contextlib.suppress(msgspec.ValidationError):
                 yield parse(line)
 
 
-def _lines(file: Path, needles: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file's lines that hold one of `needles`, all when there are none."""
+def _lines(file: Path, needles: tuple[bytes, ...], form: type[_Form]) -> Iterator[_Form]:
+    """Those lines of a file that hold one of `needles`, or all when there are none, as `form`."""
+    decoder = msgspec.json.Decoder(form)
     try:
         with file.open("rb") as lines:
             for line in lines:
                 if needles and not any(needle in line for needle in needles):
                     continue
                 try:
-                    found = msgspec.json.decode(line)
+                    yield decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     continue
-                if isinstance(found, dict) and isinstance(found.get("t_us"), int):
-                    yield found
     except OSError:
         return

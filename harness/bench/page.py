@@ -19,10 +19,11 @@ import msgspec
 
 from harness.bench.browser import Browser, BrowserError, find
 from harness.bench.memory_monitor import Footprint
+from harness.formats.run_info import Phases, RunInfo
 from harness.runs.progress import Progress
-from harness.runs.run_folder import Phases, RunInfo, write_whole
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
+from node.formats.files import write_whole
 from reports import build
 from reports.charts import plots
 from reports.run_page import model
@@ -77,10 +78,11 @@ def make_run(folder: Path, ops: int) -> None:
         schedule_digest=schedule.digest(),
         replay="",
         protocol="kafka",
+        world="real",
         state="finished",
         brokers=("n1", "n2", "n3"),
         voters=("v1",),
-        partitions={f"log-{i}": ["n1", "n2", "n3"] for i in range(_PARTITIONS)},
+        partitions={f"log-{i}": ("n1", "n2", "n3") for i in range(_PARTITIONS)},
         clients={f"c{i}": "producer" if i < 8 else "consumer" for i in range(_CLIENTS)},
         phases=Phases(start_us=1, storm_us=_ZERO_US, heal_us=end_us, end_us=end_us + 1_000_000),
     )

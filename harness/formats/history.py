@@ -1,4 +1,4 @@
-"""The history of a run: every client operation, as invoked and as completed (a leaf: types only).
+"""The history of a run: every client operation, as invoked and as completed .
 
 One JSON object a line in `history.jsonl`, in the order of the one monotonic clock of the host.
 An operation is an `invoke` line and at most one completion line with the same `op` number:
@@ -18,6 +18,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from node.formats.bounds import Count, Number, Offset, PartitionName, Time, Value
+
 FORMAT_VERSION: Final = 1
 VALUES_PER_PROCESS: Final = 1 << 32
 """Our own values say who wrote them: process * VALUES_PER_PROCESS + a count."""
@@ -32,10 +34,10 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     `epoch` is the leader epoch the batch was stamped with, -1 where the system has none.
     """
 
-    offset: int
-    value: int
-    count: int = 1
-    epoch: int = -1
+    offset: Offset
+    value: Value
+    count: Count = 1
+    epoch: Number = -1
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -45,11 +47,11 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unique. `acks`: 0, 1 or -1 (all).
     """
 
-    partition: str
-    value: int
-    count: int = 1
-    acks: int = -1
-    offset: int = -1
+    partition: PartitionName
+    value: Value
+    count: Count = 1
+    acks: Number = -1
+    offset: Offset = -1
 
 
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -58,10 +60,10 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     A record whose payload cannot be understood is reported with a negative value.
     """
 
-    partition: str
-    start: int = -1
+    partition: PartitionName
+    start: Offset = -1
     records: tuple[Run, ...] = ()
-    hw: int = -1
+    hw: Offset = -1
     node: str = ""
 
 
@@ -75,19 +77,19 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
     """
 
-    op: int
-    t_us: int
-    process: int
+    op: Offset
+    t_us: Time
+    process: Number
     client: str
     type: OpType
     f: OpKind
     sends: tuple[Send, ...] = ()
     reads: tuple[Read, ...] = ()
-    partitions: tuple[str, ...] = ()
+    partitions: tuple[PartitionName, ...] = ()
     rebalanced: tuple[str, ...] = ()
     final: bool = False
     error: str = ""
-    step: int = -1
+    step: Number = -1
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -100,15 +102,15 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     node: str
     partition: str
-    offset: int
-    count: int
-    epoch: int = -1
+    offset: Offset
+    count: Count
+    epoch: Number = -1
     hash: str = ""
     stored_hash: str = ""
     records: tuple[Run, ...] = ()
-    hw: int = -1
-    leo: int = -1
-    epochs: tuple[tuple[int, int], ...] = ()
+    hw: Offset = -1
+    leo: Offset = -1
+    epochs: tuple[tuple[Number, Offset], ...] = ()
 
 
 def show_value(value: int) -> str:

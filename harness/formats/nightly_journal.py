@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from harness.formats.nightly_run import FOLDER, Bucket
-from harness.runs.append_only_file import Appender
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import StorageError
+from node.formats.files import AppendOnlyFile
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -185,7 +185,7 @@ class Journal:
                 path.write_bytes(whole[0] + whole[1])
         except OSError as error:
             raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
-        self._file = Appender(path)
+        self._file = AppendOnlyFile(path)
 
     def add(self, row: AnyRow) -> None:
         """Write a line. Raises StorageError, for instance on a full disk."""

@@ -20,8 +20,8 @@ from harness.nightly.session import DISK_FULL, Shift, open_journal
 from harness.nightly.summary import summarise
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
-from harness.runs.run_folder import write_whole
 from node.formats.errors import FloodmarkError, StorageError, UsageError
+from node.formats.files import write_whole
 from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"

@@ -24,7 +24,6 @@ from harness.nightly.plan import Settings
 from harness.nightly.summary import spent
 from harness.nightly.verdicts import judge_all
 from harness.nightly.workers import Done
-from harness.runs.append_only_file import explain
 from harness.runs.interrupts import StopNow
 from harness.runs.options import RunRequest, to_schedule
 from harness.search.bug_search import machine
@@ -32,6 +31,7 @@ from harness.search.campaign import Budget
 from harness.search.known_bugs import correct_protocols
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError
+from node.formats.files import cannot_write
 
 FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
@@ -76,7 +76,7 @@ class Shift:
         except FloodmarkError as error:
             state, self.sentence = FAILED, str(error)
         except OSError as error:
-            state, self.sentence = DISK_FULL, explain(self._settings.store, error)
+            state, self.sentence = DISK_FULL, cannot_write(self._settings.store, error)
         try:
             self._add(nightly_journal.Ended(state=state), 0.0)
         except StorageError as error:

@@ -10,7 +10,7 @@ import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,7 +21,9 @@ from harness.nightly.plan import is_expected
 from harness.runs.judge import build_page
 from harness.runs.replay import broken_properties
 from harness.search.fault_coverage import strikes
+from nemesis.formats.fault_log import FaultLine
 
+Form = TypeVar("Form")
 KEPT_EXPECTED: Final = 2
 """Of a protocol that is known to fail, and of the canary, so many failing runs a night stay."""
 _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
@@ -75,7 +77,7 @@ def _foreseen(run: Ran, broken: Iterable[str]) -> bool:
 
 def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: bool) -> Verdicted:
     folder = store / run.folder
-    faults = _lines(folder / "faults.jsonl")
+    faults = _lines(folder / "faults.jsonl", FaultLine)
     judged = Judged(
         key=run.key,
         verdict=result.verdict.value,
@@ -83,7 +85,7 @@ def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: 
         broken=classes(result),
         kept=run.folder if keep else "",
         strikes=dict(strikes(_trace(folder), faults)),
-        faults=sum(fault.get("action") == "inject" for fault in faults),
+        faults=sum(fault.action == "inject" for fault in faults),
     )
     if keep:
         build_page(folder, hands.tell)
@@ -110,20 +112,20 @@ def remove(folder: Path) -> None:
 
 
 def _trace(folder: Path) -> Iterable[dict[str, Any]]:
-    files = [_lines(path) for path in sorted((folder / "trace").glob("*.jsonl"))]
+    files = [_lines(path, dict[str, Any]) for path in sorted((folder / "trace").glob("*.jsonl"))]
     return heapq.merge(*files, key=lambda event: int(event["t_us"]))
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path, form: type[Form]) -> list[Form]:
     """The whole lines of a file; what cannot be read has been told by the checker."""
-    found = []
+    found, decoder = [], msgspec.json.Decoder(form)
     try:
         text = path.read_bytes()
     except OSError:
         return []
     for line in text.split(b"\n"):
         try:
-            found.append(msgspec.json.decode(line, type=dict[str, Any]))
+            found.append(decoder.decode(line))
         except msgspec.DecodeError:
             continue
     return found

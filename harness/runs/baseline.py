@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from harness.runs.options import load_schedule
-from harness.runs.run_folder import write_whole
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import ElectUnclean, Schedule
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
 from node.formats.errors import FloodmarkError
+from node.formats.files import write_whole
 
 CONTROL: Final = "control.json"
 _PROMISES: Final = ("name", "citation", "expected", "clean_only")

@@ -17,13 +17,15 @@ from typing import Final
 import msgspec
 
 from harness.clients.factory import Crew
+from harness.formats.run_info import RunInfo
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress
-from harness.runs.run_folder import RunDir, RunInfo
+from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
 from harness.systems.interface import ClusterUnderTest
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule, Timings
 from nemesis.injector import Injector
 from node.formats.errors import FloodmarkError
@@ -104,7 +106,7 @@ class Run:
         cluster.start()
         self._interrupts.at_once = False
         info.capabilities, info.promise = cluster.capabilities, cluster.promise
-        info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
+        info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
         self._save()
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
@@ -133,7 +135,7 @@ class Run:
                 self._try(phase)
                 self._save()
             # A reassignment leaves them elsewhere.
-            self.info.partitions = {p: list(nodes) for p, nodes in cluster.partitions.items()}
+            self.info.partitions = {p: tuple(nodes) for p, nodes in cluster.partitions.items()}
             status = clients.status
             self.last_op_us = status.last_op_us
             if status.problem:
@@ -163,7 +165,7 @@ class Run:
         if sentence not in self.info.problems:
             self.info.problems.append(sentence)
 
-    def _record(self, line: dict[str, object]) -> None:
+    def _record(self, line: FaultLine) -> None:
         self._faults.write(msgspec.json.encode(line) + b"\n")
 
     def _save(self) -> None:
@@ -189,6 +191,7 @@ def first_info(
         schedule_digest=schedule.digest(),
         replay="",
         world=world,
+        state="running",
         protocol=cluster.protocol,
         bugs=cluster.bugs,
         brokers=cluster.broker_names(),

@@ -7,72 +7,18 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from harness.runs.append_only_file import Appender, explain
+from harness.formats.run_info import RunInfo
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError, UsageError
+from node.formats.files import AppendOnlyFile, cannot_write, write_whole
 
-FORMAT_VERSION: Final = 1
 LATEST: Final = "latest"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _encoder: Final = msgspec.json.Encoder()
-
-
-class Promise(msgspec.Struct, kw_only=True):
-    """What the system under test promises for this run; the checker reads policy only from here."""
-
-    acks: int = -1
-    flush: str = "sync"
-    unclean_election: bool = False
-    durable_acks: bool = True
-    committed_kept: bool = True
-    contiguous_offsets: bool = True
-    silence_deposes: bool = True
-
-
-class Phases(msgspec.Struct, kw_only=True):
-    """When each part of a run began, in monotonic microseconds; 0 where it never did."""
-
-    start_us: int = 0
-    storm_us: int = 0
-    heal_us: int = 0
-    recovered_us: int = 0
-    in_sync_us: int = 0
-    stop_writing_us: int = 0
-    final_us: int = 0
-    end_us: int = 0
-
-
-class RunInfo(msgspec.Struct, kw_only=True):
-    """`run.json`."""
-
-    run: str
-    name: str
-    seed: int
-    schedule_digest: str
-    replay: str
-    protocol: str
-    format: int = FORMAT_VERSION
-    command: list[str] = []
-    bugs: tuple[str, ...] = ()
-    world: str = "real"
-    capabilities: tuple[str, ...] = ()
-    promise: Promise = msgspec.field(default_factory=Promise)
-    partitions: dict[str, list[str]] = {}
-    brokers: tuple[str, ...] = ()
-    voters: tuple[str, ...] = ()
-    clients: dict[str, str] = {}
-    phases: Phases = msgspec.field(default_factory=Phases)
-    epoch_us: int = 0
-    monotonic_us: int = 0
-    state: str = "running"
-    recovery_limit_ms: int = 0
-    versions: dict[str, str] = {}
-    host: dict[str, Any] = {}
-    problems: list[str] = []
 
 
 class RunDir:
@@ -96,9 +42,9 @@ class RunDir:
         """Write `schedule.json`."""
         write_whole(self.path / "schedule.json", schedule.to_pretty_json())
 
-    def appender(self, name: str) -> Appender:
+    def appender(self, name: str) -> AppendOnlyFile:
         """An append-only file of this folder, such as `faults.jsonl`."""
-        return Appender(self.path / name)
+        return AppendOnlyFile(self.path / name)
 
     def folder(self, name: str) -> Path:
         """A folder of this folder, made when it is missing."""
@@ -106,7 +52,7 @@ class RunDir:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(explain(folder, error)) from None
+            raise StorageError(cannot_write(folder, error)) from None
         return folder
 
 
@@ -128,24 +74,9 @@ def create(store: Path, name: str) -> RunDir:
         for part in ("trace", "output", "logs", "data"):
             (path / part).mkdir()
     except OSError as error:
-        raise StorageError(explain(parent, error)) from None
+        raise StorageError(cannot_write(parent, error)) from None
     _point_latest(parent, path.name)
     return RunDir(path)
-
-
-def write_whole(path: Path, text: bytes) -> None:
-    """Replace a file so that a reader, and a crash, sees the old or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise StorageError(explain(path, error)) from None
 
 
 def _make_fresh(parent: Path, moment: str) -> Path:

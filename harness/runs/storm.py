@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from harness.formats.run_info import RunInfo
 from harness.runs.clock import Pace, RealPace
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Moment
-from harness.runs.run_folder import RunInfo
 from harness.systems.interface import ClusterUnderTest, RunClients
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector

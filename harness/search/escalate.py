@@ -164,10 +164,10 @@ def _released(
     """The schedule with a name for each cut in force then, and what ends them a moment later."""
     in_force: set[int] = set()
     for line in result.faults:
-        if line["t_us"] <= t_us and line["action"] == "inject":
-            in_force.add(line["fault"])
-        elif line["t_us"] <= t_us and line["action"] == "heal":
-            in_force.discard(line["fault"])
+        if line.t_us <= t_us and line.action == "inject":
+            in_force.add(line.fault)
+        elif line.t_us <= t_us and line.action == "heal":
+            in_force.discard(line.fault)
     faults = [
         replace(fault, name=fault.name or f"cut-{number}")
         if number in in_force and isinstance(fault, Cut | Isolate | Bridge)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from nemesis.formats.fault_log import FaultLine
 from nemesis.view import ClusterView
 from node.formats import trace as names
 
@@ -21,26 +22,24 @@ _TELLING: Final = frozenset(
 _ENDS: Final = frozenset({"kill", "power-cut", "stop"})
 
 
-def strikes(
-    trace: Iterable[Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]
-) -> Counter[str]:
+def strikes(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
     """How often each `kind/role/phase` was struck; a fault on several nodes counts once a role.
 
     `trace` are events of all nodes in order of time, `faults` the lines of `faults.jsonl`.
     """
     view, found = ClusterView(), Counter[str]()
-    due = sorted((f for f in faults if f["action"] == "inject"), key=lambda f: int(f["t_us"]))
+    due = sorted((f for f in faults if f.action == "inject"), key=lambda f: f.t_us)
     events = (event for event in trace if event["event"] in _TELLING)
     event = next(events, None)
     for fault in due:
-        while event is not None and event["t_us"] <= fault["t_us"]:
+        while event is not None and event["t_us"] <= fault.t_us:
             view.observe(event)
             event = next(events, None)
         phase = _phase(view)
-        nodes = fault.get("nodes") or ()
+        nodes = fault.nodes
         roles = dict.fromkeys(_role(view, node) for node in nodes) or {"none": None}
-        found.update(f"{fault['what']}/{role}/{phase}" for role in roles)
-        for node in nodes if fault["what"] in _ENDS else ():
+        found.update(f"{fault.what}/{role}/{phase}" for role in roles)
+        for node in nodes if fault.what in _ENDS else ():
             # A killed process says nothing any more.
             view.lost(node)
     return found

@@ -143,7 +143,7 @@ def _elsewhere(schedule: Schedule, move: tuple[str, int], trial: Trial) -> Itera
     if index >= len(schedule.faults):
         return
     fault = schedule.faults[index]
-    times = {line["action"]: line["t_us"] for line in run.faults if line["fault"] == index}
+    times = {line.action: line.t_us for line in run.faults if line.fault == index}
     near = _near(told, times.get("inject"))
     for moment in near:
         moved = with_fault(schedule, index, replace(fault, at_ms=None, after=moment.after))

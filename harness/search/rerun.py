@@ -34,9 +34,9 @@ def _at_their_times(schedule: Schedule, gone: int) -> Iterator[Schedule]:
     except FloodmarkError:
         return
     struck = {
-        line["fault"]: max(0, line["t_us"] - run.info.phases.storm_us)
+        line.fault: max(0, line.t_us - run.info.phases.storm_us)
         for line in reversed(run.faults)
-        if line["action"] == "inject"
+        if line.action == "inject"
     }
     waited = [at for at in struck if schedule.faults[at].after is not None and at != gone]
     after = [at for at in waited if struck[at] >= struck.get(gone, 0)]

@@ -71,7 +71,7 @@ def own_clients(schedule: Schedule) -> Schedule:
 def _until_us(run: SimResult) -> int:
     """When everything that matters had begun."""
     seen = [breach.t_us for breach in run.breaches if breach.visible]
-    struck: list[int] = [line["t_us"] for line in run.faults if line["action"] == "inject"]
+    struck: list[int] = [line.t_us for line in run.faults if line.action == "inject"]
     last = run.info.phases.heal_us or run.info.phases.end_us
     return max([*(seen[:1] or [last]), *struck]) + 1
 
@@ -113,8 +113,8 @@ def _faults(
     schedule: Schedule, run: SimResult, told: list[Moment], until_us: int
 ) -> tuple[Fault, ...]:
     """Each fault at the event that came last before it, and ended at one where it matters."""
-    began = {line["fault"]: line["t_us"] for line in run.faults if line["action"] == "inject"}
-    ended = {line["fault"]: line["t_us"] for line in run.faults if line["action"] == "heal"}
+    began = {line.fault: line.t_us for line in run.faults if line.action == "inject"}
+    ended = {line.fault: line.t_us for line in run.faults if line.action == "heal"}
     made: list[Fault] = []
     releases: list[Fault] = []
     for index, fault in enumerate(schedule.faults):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.factory import Crew
+from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
-from harness.runs.run_folder import Promise
+from harness.formats.run_info import Promise
 from harness.runs.startup_monitor import Observed
 from harness.sim.admin import SimAdmin
 from harness.sim.clients import SimClients
@@ -18,7 +19,7 @@ from harness.sim.event_queue import Agenda
 from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
-from harness.systems.floodmark.brokers import CAPABILITIES, Exit, node_config, promise_of, topic_of
+from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.systems.floodmark.log_lines import log_lines
 from nemesis.faults.admin import Command
 from nemesis.formats.schedule import Break, Schedule

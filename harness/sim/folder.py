@@ -11,12 +11,14 @@ import msgspec
 
 from checker.engine.local import check_files, check_run
 from checker.formats.verdict import RunResult
+from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
-from harness.runs.append_only_file import explain
-from harness.runs.run_folder import RunDir, RunInfo
-from harness.systems.floodmark.brokers import Exit
+from harness.formats.run_info import RunInfo
+from harness.runs.run_folder import RunDir
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError
+from node.formats.files import cannot_write
 from node.formats.trace import TraceEvent
 
 _encoder: Final = msgspec.json.Encoder()
@@ -31,7 +33,7 @@ class Left:
     ops: list[Op]
     trace: list[TraceEvent]
     logs: dict[str, list[LogRun]]
-    faults: list[dict[str, Any]]
+    faults: list[FaultLine]
     exits: list[Exit]
     words: dict[str, list[str]]
     messages: list[dict[str, Any]]
@@ -82,4 +84,4 @@ def write(left: Left, made: Mapping[str, bytes], path: Path) -> None:
         for node, words in left.words.items():
             (path / "output" / f"{node}.txt").write_text("\n".join(words) + "\n")
     except OSError as error:
-        raise StorageError(explain(path, error)) from None
+        raise StorageError(cannot_write(path, error)) from None

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checker.formats.verdict import Witness
-from checker.ingest.run_meta import Promise
 from harness.formats.history import Op, Run, show_value
+from harness.formats.run_info import Promise
 from harness.sim.violation import Breach
 from node.core.broker import Broker
 from node.core.log import Log

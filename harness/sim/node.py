@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
+from harness.formats.exits import Exit
 from harness.sim.disk import SimDisk
 from harness.sim.event_queue import Agenda
 from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Network, Parcel
-from harness.systems.floodmark.brokers import Exit
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.formats.errors import FloodmarkError, StorageError

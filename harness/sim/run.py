@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest import run_meta
+from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
+from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Moment
 from harness.runs.run import first_info
-from harness.runs.run_folder import RunInfo
 from harness.runs.storm import Storm
 from harness.sim import folder, stall_report
 from harness.sim.cluster import SimCluster
@@ -31,7 +31,7 @@ from harness.sim.latency_profile import CALM, Weather
 from harness.sim.network import Struck
 from harness.sim.node import SimNode
 from harness.sim.violation import Breach
-from harness.systems.floodmark.brokers import Exit
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.core.protocol import protocol
@@ -70,7 +70,7 @@ class SimResult:
     ops: list[Op] = field(repr=False)
     trace: list[TraceEvent] = field(repr=False)
     logs: dict[str, list[LogRun]] = field(repr=False)
-    faults: list[dict[str, Any]] = field(repr=False)
+    faults: list[FaultLine] = field(repr=False)
     exits: list[Exit] = field(repr=False)
 
     @property
@@ -186,7 +186,7 @@ class _SimRun:
         self.schedule = schedule
         self.seed = seed
         self.stop_at = stop_at
-        self.faults: list[dict[str, Any]] = []
+        self.faults: list[FaultLine] = []
         self.messages: list[dict[str, Any]] = []
         self.coverage = Coverage()
         self.cluster = SimCluster(schedule, seed, self._heed, self._heard, weather)
@@ -195,7 +195,7 @@ class _SimRun:
         self.info.capabilities = self.cluster.capabilities
         self.watcher: Watcher | None = None
         if watch:
-            promise = run_meta.Promise(**msgspec.structs.asdict(self.info.promise))
+            promise = self.info.promise
             self.watcher = Watcher(
                 self._core, protocol(schedule.cluster.protocol), promise, self._moment, self._found
             )
@@ -216,7 +216,7 @@ class _SimRun:
         )
         try:
             cluster.start()
-            info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
+            info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
             storm = Storm(
                 self.schedule,
                 info,
@@ -229,7 +229,7 @@ class _SimRun:
             )
             for phase in storm.phases():
                 phase()
-            info.partitions = {name: list(nodes) for name, nodes in cluster.partitions.items()}
+            info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
             self.waits = stall_report.who_waits(cluster)
             cluster.stop()
             info.state = "finished"

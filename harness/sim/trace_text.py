@@ -7,10 +7,10 @@ appends of followers and successful operations are left out: they only repeat.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from harness.formats.history import Op, show_value
 from harness.sim.run import SimResult
+from nemesis.formats.fault_log import FaultLine
 from node.formats import trace
 from node.formats.event_text import action, parse
 from node.formats.trace import METADATA_PARTITION, TraceEvent
@@ -24,7 +24,7 @@ def steps(result: SimResult) -> Iterator[str]:
         words = _event(event)
         if words:
             told.append((event["t_us"], event["node"], words))
-    told += [(line["t_us"], "fault", _fault(line)) for line in result.faults]
+    told += [(line.t_us, "fault", _fault(line)) for line in result.faults]
     for op in result.ops:
         words = _op(op)
         if words:
@@ -43,11 +43,11 @@ def _event(event: TraceEvent) -> str:
     return f"{partition}: {words}" if partition and words else words
 
 
-def _fault(line: dict[str, Any]) -> str:
-    number = "final heal" if line["fault"] < 0 else f"{line['action']} {line['what']}"
-    whom = f" {', '.join(line['nodes'])}" if line["nodes"] else ""
-    links = f" on {', '.join('->'.join(link) for link in line['links'])}" if line["links"] else ""
-    return f"{number}{whom}{links}" + (f" ({line['detail']})" if line["detail"] else "")
+def _fault(line: FaultLine) -> str:
+    number = "final heal" if line.fault < 0 else f"{line.action} {line.what}"
+    whom = f" {', '.join(line.nodes)}" if line.nodes else ""
+    links = f" on {', '.join('->'.join(link) for link in line.links)}" if line.links else ""
+    return f"{number}{whom}{links}" + (f" ({line.detail})" if line.detail else "")
 
 
 def _op(op: Op) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.clients.types import Status
-from harness.runs.run_folder import Promise
+from harness.formats.run_info import Promise
 from nemesis.view import ClusterView
 from nemesis.world import World
 from node.formats.trace import TraceEvent

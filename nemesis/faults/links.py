@@ -78,7 +78,7 @@ def is_link_fault(fault: Fault) -> bool:
     return isinstance(fault, LinkFault)
 
 
-def links_of(rules: Iterable[LinkRule]) -> list[list[str]]:
+def links_of(rules: Iterable[LinkRule]) -> list[tuple[str, str]]:
     """The links that rules between named nodes touch, each once."""
     pairs = {
         (sender, receiver): None
@@ -87,7 +87,7 @@ def links_of(rules: Iterable[LinkRule]) -> list[list[str]]:
         for receiver in rule.receivers
         if sender != receiver
     }
-    return [list(pair) for pair in pairs]
+    return list(pairs)
 
 
 def _between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule) -> list[LinkRule]:

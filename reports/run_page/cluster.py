@@ -11,24 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from harness.formats.exits import Exit
 from node.formats import trace
 from node.formats.event_text import Event
 from reports.run_page.files import Notes, json_lines
 
 MOST_POINTS: Final = 3_000
 MOST_CUTS: Final = 2_000
-
-
-@dataclass(frozen=True)
-class Exit:
-    """One end of a process; see `exits.jsonl` in docs/file-formats.md."""
-
-    node: str
-    t_us: int
-    code: int | None = None
-    by: str = ""
-    expected: bool = True
-    incarnation: int = 0
 
 
 @dataclass(frozen=True)

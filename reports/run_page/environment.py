@@ -46,7 +46,7 @@ def _facts(folder: RunFolder) -> list[tuple[str, str]]:
     made = [
         ("versions", said(info.versions)),
         ("host", said(info.host)),
-        ("promise", said(info.promise)),
+        ("promise", said(msgspec.structs.asdict(info.promise))),
         ("world", info.world),
         ("capabilities", wording.listing(info.capabilities)),
         ("state", info.state),

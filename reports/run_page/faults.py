@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import msgspec
-
+from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 from nemesis.formats.schedule import Fault
 from reports import wording
 
@@ -39,24 +38,6 @@ LETTERS: Final = {
 ON_PROCESSES: Final = frozenset(
     {"kill", "power-cut", "stop", "restart", "upgrade", "pause", "resume"}
 )
-
-
-class FaultLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of `faults.jsonl`; docs/file-formats.md says what each field means."""
-
-    fault: int
-    action: str = ""
-    what: str = ""
-    t_us: int = 0
-    done_us: int = 0
-    on: str = ""
-    nodes: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    detail: str = ""
-    dropped: int = 0
-    delayed: int = 0
-    duplicated: int = 0
-    stopped: int = 0
 
 
 @dataclass(frozen=True)
@@ -193,7 +174,9 @@ def join(
     by_fault: dict[int, list[FaultLine]] = {}
     for line in lines:
         by_fault.setdefault(line.fault, []).append(line)
-    everything_healed = [x.done_us or x.t_us for x in by_fault.pop(-1, ()) if x.action == "heal"]
+    everything_healed = [
+        x.done_us or x.t_us for x in by_fault.pop(FINAL_HEAL, ()) if x.action == "heal"
+    ]
     made = []
     for index in sorted(by_fault.keys() | set(range(len(asked)))):
         wanted = asked[index] if index < len(asked) else None
@@ -233,8 +216,9 @@ def _join_one(
             asked=asked,
         )
     effects = [x for x in lines if x.action == "effect"]
-    dropped, delayed = sum(x.dropped for x in effects), sum(x.delayed for x in effects)
-    duplicated, stopped = sum(x.duplicated for x in effects), sum(x.stopped for x in effects)
+    dropped, delayed = sum(x.dropped or 0 for x in effects), sum(x.delayed or 0 for x in effects)
+    duplicated = sum(x.duplicated or 0 for x in effects)
+    stopped = sum(x.stopped or 0 for x in effects)
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from checker.formats.verdict import Anomaly, RunResult, Sentence, Story, Verdict
+from harness.formats.exits import Exit
+from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.formats.schedule import parse as parse_schedule
 from node.formats.errors import UsageError
 from reports import wording
 from reports.run_page import cluster, curves, faults, operations, replicas
-from reports.run_page.cluster import ClusterTimeline, Exit
+from reports.run_page.cluster import ClusterTimeline
 from reports.run_page.curves import Curves
 from reports.run_page.faults import Executed
 from reports.run_page.files import Notes, json_file, json_lines
@@ -28,7 +29,6 @@ from reports.run_page.provenance import Control, Provenance, read_control, read_
 from reports.run_page.replicas import Held, Replicas
 from reports.theme import ReportError
 
-FORMAT_VERSION: Final = 1
 GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
@@ -44,59 +44,6 @@ _PARTS: Final = (
     "trace",
     "logs",
 )
-
-
-class Phases(msgspec.Struct, frozen=True):
-    """When each phase of the run began, monotonic microseconds, 0 where it was not reached."""
-
-    start_us: int = 0
-    storm_us: int = 0
-    heal_us: int = 0
-    recovered_us: int = 0
-    in_sync_us: int = 0
-    stop_writing_us: int = 0
-    final_us: int = 0
-    end_us: int = 0
-
-
-class RunInfo(msgspec.Struct, frozen=True):
-    """`run.json`; every field has a default so that half a file is still a page."""
-
-    run: str = ""
-    name: str = ""
-    seed: int | None = None
-    schedule_digest: str = ""
-    replay: str = ""
-    command: tuple[str, ...] = ()
-    protocol: str = ""
-    bugs: tuple[str, ...] = ()
-    world: str = ""
-    capabilities: tuple[str, ...] = ()
-    promise: dict[str, Any] = {}
-    partitions: dict[str, tuple[str, ...]] = {}
-    brokers: tuple[str, ...] = ()
-    voters: tuple[str, ...] = ()
-    clients: dict[str, str] = {}
-    phases: Phases = Phases()
-    epoch_us: int = 0
-    monotonic_us: int = 0
-    state: str = ""
-    recovery_limit_ms: int = 0
-    versions: dict[str, Any] = {}
-    host: dict[str, Any] = {}
-    problems: tuple[str, ...] = ()
-    # the form of a history that another tool recorded
-    source: str = ""
-    format: int = FORMAT_VERSION
-
-
-class _ExitLine(msgspec.Struct, frozen=True):
-    node: str
-    t_us: int
-    code: int | None = None
-    by: str = ""
-    expected: bool = True
-    incarnation: int = 0
 
 
 @dataclass(frozen=True)
@@ -215,7 +162,7 @@ def read(run_dir: Path) -> RunFolder:
     if not any((run_dir / part).exists() for part in _PARTS):
         raise ReportError(f"{run_dir}: not a run folder (it holds none of {', '.join(_PARTS)})")
     notes = Notes()
-    info = json_file(run_dir / "run.json", RunInfo, notes) or RunInfo()
+    info = _info(run_dir / "run.json", notes)
     if info.format != FORMAT_VERSION:
         notes.add(f"run.json has format {info.format}, this page was made for {FORMAT_VERSION}.")
     result = None
@@ -239,11 +186,8 @@ def read(run_dir: Path) -> RunFolder:
     else:
         ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
     windows = [(f.partition, f.low, f.high) for f in foci]
-    exits = [
-        Exit(x.node, x.t_us, x.code, x.by, x.expected, x.incarnation)
-        for x in json_lines(run_dir / "exits.jsonl", _ExitLine, notes)
-    ]
-    lines = list(json_lines(run_dir / "faults.jsonl", faults.FaultLine, notes))
+    exits = list(json_lines(run_dir / "exits.jsonl", Exit, notes))
+    lines = list(json_lines(run_dir / "faults.jsonl", FaultLine, notes))
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
     traced = cluster.read(run_dir, exits, max(seen), notes)
     executed = faults.join(
@@ -274,6 +218,14 @@ def read(run_dir: Path) -> RunFolder:
     )
 
 
+def _info(file: Path, notes: Notes) -> RunInfo:
+    """What run.json says, as far as it can be understood."""
+    fields, problems = understood(json_file(file, dict[str, Any], notes) or {}, FIELDS)
+    for problem in problems:
+        notes.add(problem)
+    return RunInfo(**fields)
+
+
 def _in_tables(run_dir: Path) -> bool:
     tables = run_dir / "tables"
     kept = (tables / "ops.parquet").exists() or (tables / "ops").is_dir()
@@ -294,9 +246,7 @@ def _schedule(run_dir: Path, notes: Notes) -> Schedule | None:
     return None
 
 
-def _zero(
-    info: RunInfo, ops: Operations, lines: list[faults.FaultLine], seen: ClusterTimeline
-) -> int:
+def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterTimeline) -> int:
     """Where the page's clock starts: the storm, else the first thing that is known to happen."""
     if info.phases.storm_us:
         return info.phases.storm_us

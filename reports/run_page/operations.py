@@ -201,10 +201,6 @@ class _Rows:
             )
         )
 
-    def drop_part(self) -> None:
-        """Forget a row that was begun and could not be finished."""
-        del self.flat[len(self.flat) // len(_COLUMNS) * len(_COLUMNS) :]
-
     def finish(self) -> Operations:
         """The columns in invocation order."""
         table = np.frombuffer(self.flat, dtype=np.int64).reshape(-1, len(_COLUMNS))
@@ -246,20 +242,12 @@ def read(
         if op.type == "invoke":
             open_ops[op.op] = op
             continue
-        _add(rows, open_ops.pop(op.op, op), op, notes)
+        rows.add(open_ops.pop(op.op, op), op)
         if op.type == "ok" and by_partition:
             _fill(by_partition, op)
     for left in open_ops.values():
-        _add(rows, left, None, notes)
+        rows.add(left, None)
     return rows.finish()
-
-
-def _add(rows: _Rows, invoked: Op, done: Op | None, notes: Notes) -> None:
-    try:
-        rows.add(invoked, done)
-    except OverflowError:
-        rows.drop_part()
-        notes.add("history.jsonl: operations with numbers beyond 64 bits are left out.")
 
 
 def _fill(foci: dict[str, list[Focus]], op: Op) -> None:

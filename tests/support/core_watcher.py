@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from checker.ingest.run_meta import Promise
+from harness.formats.run_info import Promise
 from harness.sim import invariant_checker as simulated
 from harness.sim.violation import Breach
 from node.core import batch as batches

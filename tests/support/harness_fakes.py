@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.clients.types import Status
+from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
-from harness.runs.run_folder import Promise, RunDir
+from harness.runs.run_folder import RunDir
 from nemesis.faults.admin import Command
 from nemesis.formats.schedule import Break, Schedule
 from nemesis.links.rule import Counts, LinkRule

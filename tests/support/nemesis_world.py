@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
+
 from nemesis.faults.admin import Command
+from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
@@ -131,8 +134,11 @@ class Storm:
         self.view = ClusterView()
         self.lines: list[dict[str, Any]] = []
         self.injector = Injector(
-            schedule, self.world, self.view, random.Random(1), self.lines.append, clients=CLIENTS
+            schedule, self.world, self.view, random.Random(1), self._record, clients=CLIENTS
         )
+
+    def _record(self, line: FaultLine) -> None:
+        self.lines.append(msgspec.json.decode(msgspec.json.encode(line)))
 
     def run(self, until_ms: int) -> None:
         """Step exactly when asked to, up to `until_ms`."""

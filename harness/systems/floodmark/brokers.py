@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
-from harness.runs.run_folder import Promise
+from harness.formats.run_info import Promise
 from nemesis.formats.schedule import Cluster, ElectUnclean, Schedule, Upgrade
 from nemesis.power_loss import outnumber_copies
 from node.core.api import CoreTimings, NodeConfig
@@ -18,17 +16,6 @@ from node.formats.errors import UsageError
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
 """What a run of ours leaves behind: everything that a check can ask for."""
 TOPIC: Final = "log"
-
-
-class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `exits.jsonl`: one end of a process."""
-
-    node: str
-    incarnation: int
-    t_us: int
-    code: int
-    by: Literal["kill", "stop", "itself"]
-    expected: bool
 
 
 def node_config(

@@ -30,12 +30,12 @@ from harness.clients.session import Effects, Session
 from harness.clients.statistics import Tally
 from harness.clients.types import Answer
 from harness.formats.history import encode
-from harness.runs.append_only_file import Appender
 from harness.runs.clock import now_us
 from harness.systems.children import settle_in
 from harness.systems.floodmark.mail import Mail
 from node.core import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
+from node.formats.files import AppendOnlyFile
 
 STATUS_EVERY_US: Final = 100_000
 LONGEST_WAIT_MS: Final = 100
@@ -85,7 +85,7 @@ class _Driver:
         self._due_us: dict[str, int] = {}
         self._quit = False
         self._reported_us = 0
-        self._history = Appender(Path(config.history))
+        self._history = AppendOnlyFile(Path(config.history))
         self._poller = zmq.Poller()
         try:
             self._mail = Mail(config.bind, config.peers)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.factory import Crew
-from harness.runs.run_folder import Promise, RunDir
+from harness.formats.run_info import Promise
+from harness.runs.run_folder import RunDir
 from harness.runs.startup_monitor import Observed
 from harness.systems import children
 from harness.systems.floodmark.admin import Admin

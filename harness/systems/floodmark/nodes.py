@@ -15,10 +15,10 @@ from typing import Final, Literal
 import msgspec
 import multiprocess
 
-from harness.runs.append_only_file import Appender
+from harness.formats.exits import Exit
 from harness.runs.clock import now_us
 from harness.systems.floodmark.breakpoints import Remote
-from harness.systems.floodmark.brokers import Exit
+from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint
 from node.runtime.process import ProcessConfig
 from node.runtime.spawn import NodeProcess, spawn
@@ -43,7 +43,7 @@ class Nodes:
     def __init__(
         self,
         make_config: MakeConfig,
-        exits: Appender,
+        exits: AppendOnlyFile,
         excuse: Callable[[str, int], bool] = lambda node, code: False,
     ) -> None:
         """`make_config(node, incarnation)` says how to start a node's next process;

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from harness.runs.append_only_file import Appender
 from harness.systems.floodmark.log_lines import log_lines
 from node.formats.errors import StorageError
+from node.formats.files import AppendOnlyFile
 from node.runtime.read_logs import dump_logs
 
 _LINES_A_WRITE: Final = 2000
@@ -24,7 +24,7 @@ def write_logs(node: str, data_dir: Path, file: Path) -> list[str]:
     """
     problems: list[str] = []
     lines: list[bytes] = []
-    out = Appender(file)
+    out = AppendOnlyFile(file)
     try:
         for run in log_lines(node, dump_logs(data_dir), problems):
             lines.append(_encoder.encode(run) + b"\n")

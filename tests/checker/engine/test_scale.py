@@ -25,12 +25,12 @@ from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
-from checker.ingest.run_meta import Phases
 from checker.output import measures
 from harness.bench.anomaly_injection import PLANTS
 from harness.bench.check import compare
 from harness.bench.synthetic import Made, Size, make_history
 from harness.formats.history import OpType
+from harness.formats.run_info import Phases
 from harness.runs.judge import run_folders
 from node.formats.errors import UsageError
 from tests.support.checker.story import Story

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import Anomaly, Witness
 from checker.output.timeline import AFTERWARDS, MAX_SENTENCES, read_of, tell
+from nemesis.formats.fault_log import Action, FaultLine
 from node.formats.event_text import parse
 from node.formats.trace import event
 
@@ -21,7 +22,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.events: list[Line] = []
-        self.faults: list[Line] = []
+        self.faults: list[FaultLine] = []
         self._t_us = itertools.count(1000, 1000)
 
     def __call__(self, node: str, name: str, incarnation: int = 1, **fields: object) -> None:
@@ -31,9 +32,9 @@ class Tape:
             | event(name, about, **fields)
         )
 
-    def fault(self, what: str, *nodes: str, action: str = "inject") -> None:
+    def fault(self, what: str, *nodes: str, action: Action = "inject") -> None:
         self.faults.append(
-            {"t_us": next(self._t_us), "what": what, "action": action, "nodes": list(nodes)}
+            FaultLine(fault=0, t_us=next(self._t_us), what=what, action=action, nodes=nodes)
         )
 
     def append(self, node: str, epoch: int, base: int, leo: int, role: str = "follower") -> None:

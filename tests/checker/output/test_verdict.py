@@ -14,9 +14,9 @@ from checker.engine import judge
 from checker.evidence.group import group_of
 from checker.formats.anomalies import CATALOGUE, LIVENESS, PROPERTIES, Needs
 from checker.formats.verdict import Verdict
-from checker.ingest.run_meta import Promise
 from checker.output import assemble
 from checker.output.policy import excuse
+from harness.formats.run_info import Promise
 from tests.support.checker.story import Story, against
 from tests.support.paths import ROOT
 

@@ -18,6 +18,7 @@ from harness.search.campaign import INNER, Budget, Finding
 from harness.search.fault_coverage import strikes
 from harness.search.findings import REAL
 from harness.search.real_schedule import slow_motion
+from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import load
 from tests.harness.search.test_attempt import LOST, bitten
 from tests.support.paths import ROOT
@@ -136,8 +137,8 @@ def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
             "replicas": ["n1", "n2", "n3"],
         }
 
-    def fault(t_us: int, what: str, *nodes: str, action: str = "inject") -> dict[str, object]:
-        return {"t_us": t_us, "fault": 0, "what": what, "action": action, "nodes": list(nodes)}
+    def fault(t_us: int, what: str, *nodes: str, action: Action = "inject") -> FaultLine:
+        return FaultLine(t_us=t_us, fault=0, what=what, action=action, nodes=nodes)
 
     trace = [
         {"t_us": 1, "node": "v1", "event": "controller", "state": "active", "term": 1},

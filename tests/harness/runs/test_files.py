@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from harness.formats.history import decode
+from harness.formats.run_info import RunInfo
 from harness.runs import run_folder
-from harness.runs.append_only_file import Appender
-from harness.runs.run_folder import RunInfo
 from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import StorageError, UsageError
+from node.formats.files import AppendOnlyFile
 from tests.support.paths import ROOT
 
 
@@ -77,13 +77,13 @@ def test_a_file_that_is_replaced_is_never_half_written(
 FILL = """
 import resource, signal, sys
 from pathlib import Path
-from harness.runs.append_only_file import Appender
+from node.formats.files import AppendOnlyFile
 from harness.formats.history import Op, encode
 from node.formats.errors import StorageError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-out = Appender(Path(sys.argv[1]))
+out = AppendOnlyFile(Path(sys.argv[1]))
 op, refused = 0, []
 while len(refused) < 3:
     try:
@@ -117,7 +117,7 @@ def test_what_was_recorded_before_the_disk_was_full_stays_good(tmp_path: Path) -
 
 def test_appending_goes_on_at_the_end(tmp_path: Path) -> None:
     for _ in range(2):
-        out = Appender(tmp_path / "x")
+        out = AppendOnlyFile(tmp_path / "x")
         out.write(b"line\n")
         out.close()
     assert (tmp_path / "x").read_bytes() == b"line\nline\n"

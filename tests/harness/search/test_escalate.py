@@ -57,7 +57,7 @@ def test_without_a_fault_the_others_strike_when_they_struck() -> None:
     back = After(event="started", match={"node": "n3", "incarnation": {"at_least": 2}})
     tied = replace(LONELY, faults=(killed, replace(fault, at_ms=None, after=back)))
     strikes = simulate(tied, seed=tied.workload.seed)
-    (at_us,) = [f["t_us"] for f in strikes.faults if (f["fault"], f["action"]) == (1, "inject")]
+    (at_us,) = [f.t_us for f in strikes.faults if (f.fault, f.action) == (1, "inject")]
     timed = replace(fault, at_ms=(at_us - strikes.info.phases.storm_us) // 1000)
     assert replace(tied, faults=(timed,)) in list(anew(tied, gone=0))
 

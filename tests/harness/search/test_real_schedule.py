@@ -211,7 +211,7 @@ def test_rough_weather_is_rough_and_the_same_each_time() -> None:
     restarted = next(
         e["t_us"] for e in runs[0].trace if e["event"] == "started" and e["incarnation"] == 2
     )
-    ended = next(line["t_us"] for line in runs[0].faults if line["action"] == "heal")
+    ended = next(line.t_us for line in runs[0].faults if line.action == "heal")
     assert ROUGH.boot_us[0] <= restarted - ended <= ROUGH.boot_us[1]
 
 

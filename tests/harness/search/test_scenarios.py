@@ -41,7 +41,7 @@ def test_one_fault_of_a_scenario_triggers_the_next(
         schedule = generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
         result = simulate(schedule, seed=number, stop_at="never")
         assert not result.breaches
-        injected[number] = sum(line["action"] == "inject" for line in result.faults)
+        injected[number] = sum(line.action == "inject" for line in result.faults)
     # Not every chain runs to its end, but most go further than their first fault.
     assert sum(count > 1 for count in injected.values()) >= 4, injected
 
@@ -61,9 +61,7 @@ def test_rules_for_diverging_responses_affect_messages(monkeypatch: pytest.Monke
         if rules:
             told = simulate(schedule, seed=number).faults
             met |= any(
-                line["action"] == "effect"
-                and line["fault"] in rules
-                and not line["detail"].startswith("0 ")
+                line.action == "effect" and line.fault in rules and not line.detail.startswith("0 ")
                 for line in told
             )
     assert met

@@ -23,7 +23,7 @@ from tests.support.sim_schedules import plan, storm
 def run(*faults: Fault, **settings: Any) -> SimResult:
     result = simulate(plan(*faults, **settings), seed=1)
     assert result.verdict == "valid", result.sentence
-    assert [line["fault"] for line in result.faults if line["action"] == "inject"] == list(
+    assert [line.fault for line in result.faults if line.action == "inject"] == list(
         range(len(faults))
     )
     return result
@@ -49,7 +49,7 @@ def test_the_preferred_leader_is_elected_again() -> None:
 def test_a_preferred_leader_who_leads_already_is_no_fault_at_all() -> None:
     result = simulate(plan(ElectPreferred(partition="log-0", at_ms=500)), seed=1)
     assert result.verdict == "not-exercised"
-    assert (result.faults[0]["action"], result.faults[0]["detail"]) == (
+    assert (result.faults[0].action, result.faults[0].detail) == (
         "missed",
         "n1 leads log-0 already",
     )
@@ -58,8 +58,8 @@ def test_a_preferred_leader_who_leads_already_is_no_fault_at_all() -> None:
 def test_votes_take_no_commands() -> None:
     result = simulate(plan(ElectPreferred(partition="log-0", at_ms=500), protocol="quorum"), seed=1)
     assert result.verdict == "not-exercised"
-    assert result.faults[0]["action"] == "missed"
-    assert "votes decide who leads" in result.faults[0]["detail"]
+    assert result.faults[0].action == "missed"
+    assert "votes decide who leads" in result.faults[0].detail
 
 
 def test_nobody_answers_while_there_is_no_controller() -> None:
@@ -70,9 +70,9 @@ def test_nobody_answers_while_there_is_no_controller() -> None:
         ),
         seed=1,
     )
-    (missed,) = [line for line in result.faults if line["fault"] == 1]
-    assert missed["action"] == "missed"
-    assert missed["detail"] == "no controller answered 'reassign' in 2 s"
+    (missed,) = [line for line in result.faults if line.fault == 1]
+    assert missed.action == "missed"
+    assert missed.detail == "no controller answered 'reassign' in 2 s"
 
 
 def test_an_unclean_leader_is_elected_where_nobody_leads() -> None:

@@ -330,7 +330,9 @@ class TestDamage:
                 '{"op":1,"t_us":5,"process":1,"client":"c","type":"info","f":"send",'
                 '"sends":[{"partition":"p","value":99999999999999999999}]}\n'
             )
-        assert "numbers beyond 64 bits are left out" in page(folder).text
+        text = page(folder).text
+        assert "history.jsonl: 1 line not understood and left out" in text
+        assert "epoch_us is not understood" in text
 
     def test_an_invalid_utf16_pair_does_not_stop_it(self, tmp_path: Path) -> None:
         folder = made.empty(tmp_path / "a" / "b")

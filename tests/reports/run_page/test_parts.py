@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.formats.exits import Exit
 from nemesis.formats import schedule as s
+from nemesis.formats.fault_log import FaultLine
 from reports import wording
 from reports.charts import charts, svg
 from reports.run_page import cluster, faults, log_grid, model, time_view
@@ -151,8 +153,8 @@ class TestWords:
         assert wording.folder_of("", "a/b") == "store/a/b"
 
 
-def line(fault: int, action: str, t_us: int, **fields: Any) -> faults.FaultLine:
-    return faults.FaultLine(fault=fault, action=action, t_us=t_us, **fields)
+def line(fault: int, action: str, t_us: int, **fields: Any) -> FaultLine:
+    return FaultLine(fault=fault, action=action, t_us=t_us, **({"what": ""} | fields))
 
 
 class TestFaults:
@@ -195,7 +197,7 @@ class TestFaults:
 class TestCluster:
     def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterTimeline:
         made.write_lines(tmp_path / "trace" / "n1.jsonl", lines)
-        exits = [cluster.Exit("n1", 50, -9, "kill", True, 1)]
+        exits = [Exit(node="n1", t_us=50, code=-9, by="kill", expected=True, incarnation=1)]
         return cluster.read(tmp_path, exits, 100, Notes())
 
     def test_a_dead_process_leads_nothing(self, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Append-only files that outlive their writer: one write() a call, and never half a line followed
-by another. A full disk stops the writing, once, with a clear sentence."""
+"""Writing files that outlive their writer: whole or not at all, or by appending whole lines."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -10,8 +10,12 @@ from pathlib import Path
 from node.formats.errors import StorageError
 
 
-class Appender:
-    """Appends whole lines to a file."""
+class AppendOnlyFile:
+    """Appends whole lines to a file, one write() a call.
+
+    A full disk stops the writing, once, with a clear sentence: half a line is never followed by
+    another one.
+    """
 
     def __init__(self, path: Path) -> None:
         """Create `path`, or go on at its end. Raises StorageError when it cannot be opened."""
@@ -21,7 +25,7 @@ class Appender:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o644)
         except OSError as error:
-            raise StorageError(explain(path, error)) from None
+            raise StorageError(cannot_write(path, error)) from None
 
     def write(self, lines: bytes) -> None:
         """Append `lines`, newline included. Raises StorageError, now and ever after, when the disk
@@ -32,7 +36,7 @@ class Appender:
             while lines:
                 lines = lines[os.write(self._descriptor, lines) :]
         except OSError as error:
-            self.broken = explain(self.path, error)
+            self.broken = cannot_write(self.path, error)
             raise StorageError(self.broken) from None
 
     def close(self) -> None:
@@ -42,7 +46,25 @@ class Appender:
             self._descriptor = -1
 
 
-def explain(path: Path, error: OSError) -> str:
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader, and a crash, sees the old or the new one, never a part.
+
+    Raises StorageError when the disk refuses.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise StorageError(cannot_write(path, error)) from None
+
+
+def cannot_write(path: Path, error: OSError) -> str:
     """One sentence for a file operation that failed."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{path}: the disk is full"

@@ -1,0 +1,24 @@
+"""`exits.jsonl`: every end of a process of the system under test, one line each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from node.formats.bounds import Number, Time
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of a process of `node`.
+
+    `code` is as in `subprocess` (below 0: a signal). `by` says who ended it; an end that nobody
+    asked for is not `expected`, and is found by the checker.
+    """
+
+    node: str
+    incarnation: Number = -1
+    t_us: Time
+    code: Number | None = None
+    by: Literal["kill", "stop", "itself", ""] = ""
+    expected: bool = False

@@ -1,0 +1,108 @@
+"""`run.json`: what was run, what it promised, and when its phases began (docs/file-formats.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from node.formats.bounds import Milliseconds, Number, OptionalTime, Time
+
+FORMAT_VERSION: Final = 1
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What the system under test promises for this run; the checker reads policy only from here.
+
+    The default is the strictest promise, so that nothing is excused by a file that cannot be read.
+    `committed_kept` is False where more disks may lose what was not synced than the flush mode
+    survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
+    """
+
+    acks: Number = -1
+    flush: str = "sync"
+    unclean_election: bool = False
+    durable_acks: bool = True
+    committed_kept: bool = True
+    contiguous_offsets: bool = True
+    silence_deposes: bool = True
+    staleness_ms: OptionalTime = -1
+
+    @property
+    def committed_stays(self) -> bool:
+        """Whether committed records may never be rolled back.
+
+        acks 0 or 1 weaken acknowledgements only. Where even acks=all is not durable (unclean
+        election, unsynced data lost on too many brokers), committed records may go as well.
+        """
+        unharmed = self.committed_kept and not self.unclean_election
+        return unharmed and (self.durable_acks or self.acks != -1)
+
+
+class Phases(msgspec.Struct, kw_only=True):
+    """When each part of a run began, in monotonic microseconds; 0 where it never did."""
+
+    start_us: Time = 0
+    storm_us: Time = 0
+    heal_us: Time = 0
+    recovered_us: Time = 0
+    in_sync_us: Time = 0
+    stop_writing_us: Time = 0
+    final_us: Time = 0
+    end_us: Time = 0
+
+
+class RunInfo(msgspec.Struct, kw_only=True):
+    """What a run says about itself. Every field has a default: half a file can still be read.
+
+    `source` is the form of a history that another tool recorded, "" for our own runs. The checker
+    says of such a history `complete_reads` (its clients read all that there was) and
+    `history_whole` (every line of it could be understood).
+    """
+
+    run: str = ""
+    name: str = ""
+    seed: int | None = None
+    schedule_digest: str = ""
+    replay: str = ""
+    protocol: str = ""
+    format: Number = FORMAT_VERSION
+    command: list[str] = []
+    bugs: tuple[str, ...] = ()
+    world: str = ""
+    capabilities: tuple[str, ...] = ()
+    promise: Promise = Promise()
+    partitions: dict[str, tuple[str, ...]] = {}
+    brokers: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()
+    clients: dict[str, str] = {}
+    phases: Phases = msgspec.field(default_factory=Phases)
+    epoch_us: Time = 0
+    monotonic_us: Time = 0
+    state: str = ""
+    recovery_limit_ms: Milliseconds = 0
+    versions: dict[str, Any] = {}
+    host: dict[str, Any] = {}
+    problems: list[str] = []
+    source: str = ""
+    complete_reads: bool = False
+    history_whole: bool = True
+
+
+FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(RunInfo)}
+
+
+def understood(
+    found: Mapping[str, Any], wanted: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Those of the `wanted` fields of a run.json that are there and can be understood, and a
+    sentence for each that cannot."""
+    fields, problems = {}, []
+    for name in FIELDS:
+        if name in wanted and name in found:
+            try:
+                fields[name] = msgspec.convert(found[name], FIELDS[name])
+            except msgspec.ValidationError as error:
+                problems.append(f"run.json: {name} is not understood: {error}.")
+    return fields, problems

@@ -1,0 +1,48 @@
+"""`faults.jsonl`: what was really done for each fault of the schedule, one line an action."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from node.formats.bounds import Number, Tally, Time
+
+FINAL_HEAL: Final = -1
+"""Number of the final heal, where the number of a fault stands otherwise."""
+
+Action = Literal["inject", "heal", "skipped", "missed", "effect"]
+
+
+class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One action of the nemesis.
+
+    `fault` is the index in the schedule, or FINAL_HEAL; `what` its kind. `action`: "inject",
+    "heal", "skipped" (no target; drawn schedules only), "missed" (its trigger never came, or it
+    could not be carried out; `detail` says why) or "effect" (at the heal of a link fault or a
+    breakpoint: what it did). It took from `t_us` to `done_us`, monotonic microseconds. `on` is the
+    target as the schedule names it, or the partition of a command to the controller; `nodes` and
+    `links` are what that came to. The counts are in lines of effects: messages dropped, delayed
+    and duplicated, and processes stopped at a breakpoint.
+    """
+
+    fault: Number
+    what: str
+    action: Action
+    t_us: Time
+    done_us: Time = 0
+    on: str = ""
+    nodes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    detail: str = ""
+    dropped: Tally | UnsetType = UNSET
+    delayed: Tally | UnsetType = UNSET
+    duplicated: Tally | UnsetType = UNSET
+    stopped: Tally | UnsetType = UNSET
+
+    @property
+    def affected(self) -> int:
+        """How many messages or processes the fault did something to."""
+        counts = (self.dropped, self.delayed, self.duplicated, self.stopped)
+        return sum(count for count in counts if count is not UNSET)
