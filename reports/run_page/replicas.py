@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness.formats.history import LogRun
+from node.formats.bounds import Count, Number, Offset
 from reports.run_page.files import Notes, json_lines
 
 
@@ -17,11 +18,11 @@ class _HeadLine(msgspec.Struct, frozen=True):
 
     node: str
     partition: str
-    offset: int
-    count: int
-    hw: int = -1
-    leo: int = -1
-    epochs: tuple[tuple[int, int], ...] = ()
+    offset: Offset
+    count: Count
+    hw: Offset = -1
+    leo: Offset = -1
+    epochs: tuple[tuple[Number, Offset], ...] = ()
 
 
 @dataclass
