@@ -23,11 +23,6 @@ BELOW = {
     "reports": {"node", "nemesis"},
     "harness": {"node", "nemesis", "checker", "reports"},
 }
-# Modules that still break the rule; to be emptied.
-UNMENDED: dict[str, set[str]] = {
-    "harness.formats.nightly_journal": {"harness.runs.append_only_file"}
-}
-
 # Libraries that belong to one place.
 SPARK_FILES = ["checker/*", "harness/search/spark_campaign.py"]
 SOCKET_FILES = ["node/runtime/*", "nemesis/links/hub*", "harness/systems/*"]
@@ -128,11 +123,7 @@ def is_allowed(found: Import) -> bool:
 
 
 def test_imports_point_down_or_at_formats() -> None:
-    broken = [
-        found
-        for found in ALL_IMPORTS
-        if not is_allowed(found) and found.imported not in UNMENDED.get(found.importer, ())
-    ]
+    broken = [found for found in ALL_IMPORTS if not is_allowed(found)]
     assert not broken, listed(broken)
 
 
@@ -142,7 +133,6 @@ def test_nothing_imports_a_command() -> None:
         for found in ALL_IMPORTS
         if is_within(found.imported, {"harness.cli"})
         and not is_within(found.importer, {"harness.cli"})
-        and found.imported not in UNMENDED.get(found.importer, ())
     ]
     assert not broken, listed(broken)
 

@@ -22,7 +22,6 @@ from multiprocess import get_context
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.runs.replay import ReplayRequest, replay
-from harness.runs.run_folder import write_whole
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import EXPLANATION, explain, write
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, Entry, Guarded, Target
@@ -30,6 +29,7 @@ from harness.search.known_bugs_table import Replayed
 from harness.search.real_schedule import WORLDS, real_form
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
+from node.formats.files import write_whole
 
 FIRST_SECONDS: Final = 20.0
 """What the first round gives each search; most bugs need less."""
