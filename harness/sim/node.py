@@ -22,7 +22,7 @@ from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, S
 from node.core.broker import Broker
 from node.formats.errors import FloodmarkError, StorageError
 from node.formats.trace import TraceEvent
-from node.runtime.breakpoints import Armed, Breakpoint, standing
+from node.runtime.breakpoints import Armed, Breakpoint, break_event
 
 HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take."""
@@ -257,7 +257,7 @@ class SimNode:
         reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
             self._send_early(turn)
-            self._seen(self, [self._stamped(standing(*reached))])
+            self._seen(self, [self._stamped(break_event(*reached))])
             self._stand(reached[0], lambda: self._finish(turn, None))
         else:
             self._finish(turn, reached)
@@ -309,7 +309,7 @@ class SimNode:
             self._end(_EXIT_STORAGE, "itself", str(error))
             return
         if reached:
-            trace = [*trace, self._stamped(standing(*reached))]
+            trace = [*trace, self._stamped(break_event(*reached))]
         if trace:
             self._seen(self, trace)
         if reached:

@@ -1,8 +1,8 @@
-"""What the controller makes of admin commands: topics, elections, reassignments, MinISR.
+"""What the controller decides about admin commands: topics, elections, reassignments, MinISR.
 
-Pure: from the controller's image and a command to the records to append, or a refusal in one
-sentence. A command that finds its work done appends nothing and is no error, so that it can be
-asked again when its answer is lost. See docs/protocols.md.
+The functions are pure: from the image and a command they make the records to append, or an error in
+one sentence. A command whose work is already done appends nothing and is no error, so that it can
+be sent again when its answer was lost. See docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records to append, or why not. `detail` without `error` tells what was so already."""
+    """Records to append, or why not. `detail` without `error` says that nothing had to be done."""
 
     records: Sequence[PartitionRecord] = ()
     error: Error = Error.NONE
@@ -35,7 +35,7 @@ class Decision:
 def decide(
     image: Image, request: AdminRequest, protocol: Protocol, rules: election.Rules, jitter: Jitter
 ) -> Decision:
-    """What is to be done about a command; `jitter` draws first leaders where they are drawn."""
+    """Decide about one command; `jitter` draws the first leader where the protocol wants that."""
     if isinstance(request, CreateTopic):
         return _create_topic(image, request, protocol, jitter)
     if protocol.leader_by is LeaderBy.VOTES:

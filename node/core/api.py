@@ -1,4 +1,4 @@
-"""The contract between the core and its two worlds (design section 2).
+"""The contract between the core and its two worlds (docs/architecture.md#the-contract-of-a-broker).
 
     broker = Broker(config, storage, rng)
     effects = broker.step(now_us, events)
@@ -35,11 +35,11 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time passed and nothing else."""
+    """Only time has passed."""
 
 
 class Shutdown(msgspec.Struct, frozen=True):
-    """Please stop: flush, hand over what can be handed over, and say so by `effects.stopped`."""
+    """A request to stop: hand over leadership, flush, then set `effects.stopped`."""
 
 
 Event = Deliver | Tick | Shutdown
@@ -55,7 +55,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Effects(msgspec.Struct):
-    """What one step wants of its world, in order."""
+    """What one step asks of its world, in order."""
 
     messages: list[Outgoing] = []
     trace: list[TraceEvent] = []

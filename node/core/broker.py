@@ -60,7 +60,10 @@ from node.formats.trace import CONTROLLER, METADATA_PARTITION, REFUSED, STARTED,
 
 
 class Broker:
-    """The core of one node (design section 2). Same inputs, same effects, bit for bit."""
+    """The core of one node (docs/architecture.md#the-contract-of-a-broker).
+
+    The same inputs give the same effects, bit for bit.
+    """
 
     def __init__(self, config: NodeConfig, storage: Storage, jitter: Jitter, now_us: int) -> None:
         self.ctx = ctx = Context(config, storage, bugs.parse(config.bugs), jitter, now_us)
@@ -78,8 +81,8 @@ class Broker:
         self._serving = False
         self._touched: dict[str, None] = {}
         self._term = -1
-        # A heap of (wake_us, name), and the latest entry of each name: what else is in there of a
-        # name is out of date, and passed over when its time comes.
+        # A heap of (wake_us, name), and the latest entry of each name. Older entries of a name
+        # are out of date; they are skipped when their time comes.
         self._due: list[tuple[int, str]] = []
         self._pushed: dict[str, int] = {}
         self._controller_us = NEVER
@@ -229,7 +232,7 @@ class Broker:
         self._controller_us = min(self._controller_us, active.on_request(ctx, source, message))
 
     def _on_report(self, message: ReportLeader) -> None:
-        """Reports are never answered: one that found no controller is repeated soon."""
+        """Reports are never answered; a follower repeats a report that met no controller."""
         if self.controller is not None:
             expires_us = self.controller.on_report(self.ctx, message)
             self._controller_us = min(self._controller_us, expires_us)
@@ -237,8 +240,8 @@ class Broker:
     # -- metadata -------------------------------------------------------------------------------
 
     def _follow_metadata(self) -> None:
-        """Fold committed metadata into the image, take roles from it, and be the controller when
-        this voter's own term has committed."""
+        """Apply committed metadata to the image, take roles from it, and become the controller when
+        a record of this voter's own term has committed."""
         ctx, metadata = self.ctx, self.quorum.r
         seen = (metadata.hw, metadata.leader_epoch, metadata.role, metadata.leader)
         if seen != self._metadata_seen:
@@ -337,7 +340,7 @@ class Broker:
             ctx.effects.flush = True
 
     def _next_due(self) -> tuple[int, str]:
-        """Take out the first of those who are due."""
+        """Remove and return the earliest timer."""
         wake_us, name = heapq.heappop(self._due)
         if self._pushed.get(name) == wake_us:
             del self._pushed[name]
@@ -351,7 +354,7 @@ class Broker:
         """When to tick next if nothing arrives, in microseconds."""
         ctx = self.ctx
         if ctx.hw_moved:
-            # Only what has moved needs a checkpoint: a cluster at rest is left to rest.
+            # Without a change there is no checkpoint: an idle cluster writes nothing.
             ctx.hw_moved = False
             interval_us = ctx.config.timings.hw_checkpoint_ms * 1000
             self._checkpoint_us = min(self._checkpoint_us, ctx.now_us + interval_us)
@@ -360,7 +363,7 @@ class Broker:
             if self._wake_us(name) == wake_us:
                 break
             self._next_due()
-        # One by one: after every step, and `min` takes thrice as long.
+        # Compared one by one: this runs after every step, and `min` takes three times as long.
         next_us = self.quorum.next_us()
         if self._due and self._due[0][0] < next_us:
             next_us = self._due[0][0]
@@ -375,8 +378,8 @@ class Broker:
         return next_us
 
     def _ask_to_stop(self) -> None:
-        """Hand over first, where the controller goes by whether a broker is there. Where a restart
-        leaves ISR and leadership as they are, there is nothing to say."""
+        """Ask the controller to move leadership away first. Where a restart leaves ISR and leader
+        as they are (`Restart.AT_ONCE`), the broker stops without asking."""
         self._stopping = True
         if self.membership is not None and self.protocol.restart is not Restart.AT_ONCE:
             self._shutdown_membership = self.membership
@@ -386,7 +389,7 @@ class Broker:
         return self._shutdown_membership is None or self._shutdown_membership.may_stop
 
     def _shut_down(self) -> None:
-        """Stop cleanly: everything flushed, nothing promised that is not on disk."""
+        """Stop cleanly: flush everything."""
         for r in self.replicas.values():
             if r.role == "leader":
                 leader.resign(self.ctx, r)

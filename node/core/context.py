@@ -1,5 +1,5 @@
-"""What every part of the core is handed during a step: time, configuration, and where to put
-messages and trace events."""
+"""What every module of the core gets during a step: time, configuration, the metadata image, and
+where to put messages and trace events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from node.formats.trace import event
 
 
 class Jitter(Interface):
-    """Randomness handed in: `random.Random` in both worlds."""
+    """The random numbers of a node: `random.Random`, real and simulated."""
 
     def randint(self, low: int, high: int) -> int:
         """An integer in low..high."""
@@ -24,7 +24,7 @@ class Jitter(Interface):
 class Context:
     """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`.
 
-    `hw_moved`: some high watermark is not what its checkpoint says.
+    `hw_moved`: some high watermark differs from its checkpoint.
     """
 
     __slots__ = (
@@ -67,9 +67,9 @@ class Context:
         body: bytes | None = None,
         mark: Mark = Mark.AFTER_COMMIT,
     ) -> None:
-        """Send when the turn's commit allows it."""
+        """Queue a message; `mark` says whether it waits for the turn's commit."""
         self.effects.messages.append(Outgoing(to, message, body, mark))
 
     def trace(self, name: str, partition: str | None = None, **fields: object) -> None:
-        """Say what happened."""
+        """Queue a trace event."""
         self.effects.trace.append(event(name, partition, **fields))

@@ -1,4 +1,4 @@
-"""The controller: the one voter that leads the metadata partition, and what it decides.
+"""The controller: the one voter that leads the metadata partition, and its decisions.
 
 Every change is a batch of records in the metadata log; it takes effect, and is answered, only
 when committed there, so a deposed controller changes nothing. Decisions build on `image`, which
@@ -51,7 +51,7 @@ class Controller:
     """An active controller. Made when its voter's term commits its first record, dropped with it.
 
     `image` is the metadata log folded up to its end. `heard_us` is when each broker last showed
-    that it lives and learns: by a heartbeat that had applied the metadata which it `owes`.
+    that it lives and learns: by a heartbeat that had applied the metadata that it `must_apply`.
     """
 
     def __init__(self, ctx: Context, protocol: Protocol, metadata: Replica, image: Image) -> None:
@@ -67,9 +67,9 @@ class Controller:
         )
         self.metadata = metadata
         self.image = image
-        # Nobody can be blamed for silence before this controller was there to listen.
+        # Silence counts only from the moment this controller began.
         self._heard_us = dict.fromkeys(image.brokers, ctx.now_us)
-        self._owes = dict.fromkeys(image.brokers, metadata.leo)
+        self._must_apply = dict.fromkeys(image.brokers, metadata.leo)
         self._applied = dict.fromkeys(image.brokers, 0)
         self._leaves_at: dict[str, int] = {}
         self._recovery = Recovery()
@@ -79,7 +79,7 @@ class Controller:
     # -- log ------------------------------------------------------------------------------------
 
     def _append(self, ctx: Context, records: list[Record]) -> int:
-        """Append records as one batch and fold them in. Returns the log end after them."""
+        """Append records as one batch and apply them. Returns the log end after them."""
         r = self.metadata
         if self._protocol.epochs_are_offsets:
             records = epochs_from_offsets(records, r.leo, self.image)
@@ -90,18 +90,18 @@ class Controller:
         return end
 
     def _reply(self, to: str, message: AnyMessage, end: int | None = None) -> None:
-        """Answer once everything this answer rests on is committed."""
+        """Answer once everything this answer depends on is committed."""
         self._replies.append((self.metadata.leo if end is None else end, to, message))
 
     def settle(self, ctx: Context) -> None:
-        """Commit what can be committed and send the answers that waited for it."""
+        """Advance the metadata's HW and send the answers that waited for it."""
         advance_hw(ctx, self.metadata)
         while self._replies and self._replies[0][0] <= self.metadata.hw:
             _, to, message = self._replies.popleft()
             ctx.send(to, message)
 
     def on_request(self, ctx: Context, source: str, message: ControllerRequest) -> int:
-        """Something only the controller can act on. Returns by when to tick, in microseconds."""
+        """Handle a request to the controller. Returns the next deadline in us."""
         match message:
             case RegisterBroker():
                 self.on_register(ctx, source, message)
@@ -155,7 +155,7 @@ class Controller:
         if unclean and not at_once and not ctx.bugs.unclean_as_clean:
             # An unclean restart may have lost anything: out of ISR, ELR and leadership.
             records += self._without_broker(ctx, request.broker, lost_data=True)
-        self._owes[request.broker] = self._append(ctx, records)
+        self._must_apply[request.broker] = self._append(ctx, records)
         self._heard_us[request.broker] = ctx.now_us
         self._reply(
             source,
@@ -171,7 +171,7 @@ class Controller:
             self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
             return
         self._applied[beat.broker] = beat.metadata_offset
-        learns = beat.metadata_offset >= self._owes[beat.broker]
+        learns = beat.metadata_offset >= self._must_apply[beat.broker]
         if learns:
             self._heard_us[beat.broker] = ctx.now_us
         if beat.want_shutdown:
@@ -180,7 +180,7 @@ class Controller:
             self._append(ctx, [replace(known, fenced=False)])
             self._elect_leaderless(ctx)
         if learns:
-            self._owes[beat.broker] = max(self._owes[beat.broker], self.metadata.hw)
+            self._must_apply[beat.broker] = max(self._must_apply[beat.broker], self.metadata.hw)
         known = self.image.brokers[beat.broker]
         self._reply(
             source,
@@ -194,25 +194,25 @@ class Controller:
 
     def _on_shutdown(self, ctx: Context, broker: BrokerRecord) -> None:
         """A broker wants to stop. First it leaves leadership and ISRs; when every other active
-        broker has applied that, it is fenced, which tells it that it may go."""
+        broker has applied that, it is fenced, and its next heartbeat lets it stop."""
         if not broker.stopping:
             records: list[Record] = [replace(broker, stopping=True)]
             records += self._without_broker(ctx, broker.broker, lost_data=False)
             self._leaves_at[broker.broker] = self._append(ctx, records)
         elif not broker.fenced:
-            # Another controller took its leaderships away: at some offset that is no longer known.
+            # An earlier controller moved its leaderships away, at an offset not known here.
             leaves_at = self._leaves_at.setdefault(broker.broker, self.metadata.leo)
             others = self.image.active(self.image.brokers)
             if all(self._applied[name] >= leaves_at for name in others):
                 self._append(ctx, [replace(broker, fenced=True)])
 
     def _fence(self, ctx: Context, broker: BrokerRecord) -> None:
-        """A broker was silent too long: out of every ISR and leadership, in one batch. It comes
-        back when it has applied that: one that hears nothing does not flap."""
+        """Remove a silent broker from every ISR and leadership, in one batch. It comes back only
+        when it has applied that, so a broker that receives nothing does not flap."""
         records: list[Record] = [replace(broker, fenced=True)]
         if self._protocol.detection is Detection.HEARTBEATS:
             records += self._without_broker(ctx, broker.broker, lost_data=False)
-        self._owes[broker.broker] = self._append(ctx, records)
+        self._must_apply[broker.broker] = self._append(ctx, records)
 
     def _without_broker(
         self, ctx: Context, broker: str, *, lost_data: bool
@@ -305,7 +305,7 @@ class Controller:
         )
 
     def on_log_info(self, ctx: Context, source: str, info: ReplicaLogInfo) -> None:
-        """A last-known ELR member says how long its log is; the last to say so decides."""
+        """A last-known ELR member answered with the length of its log; elect when all have."""
         best = self._recovery.on_info(self.image, source, info)
         if best is not None:
             state = self.image.partitions[info.partition]
@@ -325,8 +325,8 @@ class Controller:
     # -- leader reports ---------------------------------------------------------------------------
 
     def on_report(self, ctx: Context, report: ReportLeader) -> int:
-        """A follower's leader does not answer it; enough such reports depose that leader. Returns
-        when the next reports expire, us."""
+        """A follower reports that its leader does not answer; enough such reports replace it.
+        Returns when the next reports expire, us."""
         state = self.image.partitions.get(report.partition)
         if state is not None and self._witnesses.count(ctx, state, report):
             change = election.leader_reported(
@@ -347,7 +347,7 @@ class Controller:
     # -- time -----------------------------------------------------------------------------------
 
     def tick(self, ctx: Context) -> int:
-        """Fence the silent, forget old reports, ask those who may recover. Returns the next
+        """Fence silent brokers, drop expired reports, and drive recoveries. Returns the next
         deadline in us."""
         session_us = ctx.config.timings.session_ms * 1000
         deadline = self._witnesses.expire(ctx)
@@ -363,7 +363,7 @@ class Controller:
 
 
 def trace_committed(ctx: Context, record: Record) -> None:
-    """What the controller tells about a change that has committed."""
+    """Trace a change that has committed."""
     if isinstance(record, BrokerRecord):
         state = "fenced" if record.fenced else "stopping" if record.stopping else "unfenced"
         ctx.trace(BROKER, broker=record.broker, broker_epoch=record.broker_epoch, state=state)
@@ -386,7 +386,8 @@ def trace_committed(ctx: Context, record: Record) -> None:
 
 
 def not_controller(message: ControllerRequest, hint: str) -> AnyMessage | None:
-    """The refusal that fits the request, with a hint who to ask; None for what is no request."""
+    """The answer of a node that is not the active controller, with `hint` as the leader to ask;
+    None for a message that wants no answer."""
     error = Error.NOT_CONTROLLER
     match message:
         case RegisterBroker():

@@ -2,9 +2,9 @@
 
 Pure functions from a partition's record and the set of active brokers to its next record, or None
 when nothing changes. Every result has partition epoch +1, and leader epoch +1 iff the leader
-changed, a replica was dropped or a reassignment is complete. Reassignments begin and are cancelled
-in `reassignment.py`; they are completed here, by whatever change completes them. Source: KIP-966;
-docs/protocols.md.
+changed, a replica was dropped or a reassignment is complete. A reassignment first adds
+the new replicas, which enter the ISR like all others; the change that completes it drops the old
+ones. Sources: KIP-966, KIP-455; docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _ordered(state: PartitionRecord, members: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What elections go by: whether there is an ELR, whether a replica outside ISR and ELR may
-    lead when nobody else can (`unclean`), and the bugs M22 (`any_replica`), M24 (`drops_first`),
+    """The rules of elections: whether there is an ELR, whether a replica outside ISR and ELR may
+    lead when no other can (`unclean`), and the bugs M22 (`any_replica`), M24 (`drops_first`) and
     M25 (`keeps_elr`)."""
 
     elr: bool = True
@@ -94,7 +94,7 @@ def elect(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Partitio
 
 
 def _leads_unclean(state: PartitionRecord, name: str, rules: Rules) -> PartitionRecord:
-    """`name` leads alone, from outside ISR and ELR: who was eligible is only last known now."""
+    """`name` leads alone, from outside ISR and ELR; the ELR becomes last-known ELR."""
     known = (*state.last_known_elr, *state.elr)
     before = replace(state, isr=(), elr=(), last_known_elr=_ordered(state, known))
     return replace(with_isr(before, (name,), rules), leader=name, unclean=True)
@@ -120,7 +120,7 @@ def _completed(state: PartitionRecord, is_active: IsActive, rules: Rules) -> Par
 
 
 def _first_active(state: PartitionRecord, is_active: IsActive, rules: Rules) -> PartitionRecord:
-    """Bug M22: the preferred replica leads whenever it is alive, whatever it missed."""
+    """Bug M22: the first active replica leads, even if it lacks committed records."""
     first = next((r for r in state.replicas if is_active(r)), NO_LEADER)
     isr = state.isr if first == NO_LEADER or first in state.isr else (first,)
     return replace(with_isr(state, isr, rules), leader=first)
@@ -188,7 +188,7 @@ def leader_reported(
     """The followers of `state.leader` say that it failed: another member of the ISR leads.
 
     Of the active ones the one that leads the fewest partitions (`leads`), the first in replica
-    order of these. The old leader stays in the ISR until it lags. None if there is nobody else:
+    order of these. The old leader stays in the ISR until it lags. None if there is no other:
     the partition waits for its leader. Liftbridge.
     """
     candidates = [m for m in state.replicas if m in state.isr and m != state.leader]
@@ -214,7 +214,7 @@ def isr_refused(state: PartitionRecord) -> PartitionRecord:
     """The leader's proposal was refused for good: the same state under a new partition epoch.
 
     A refusal must be final, or a delayed copy of the same request could be accepted after the
-    leader has gone back to the smaller ISR. The burnt partition epoch makes every copy stale.
+    leader has gone back to the smaller ISR. The new partition epoch makes every copy stale.
     """
     return replace(state, partition_epoch=state.partition_epoch + 1)
 
@@ -249,9 +249,9 @@ def recovered(
 def min_isr_set(
     state: PartitionRecord, min_isr: int, is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Another min.insync.replicas. The ELR is what it is by the old one, so it is emptied into
-    the last-known ELR (KIP-966); but not where the ISR is empty: without a leader the HW stands
-    still whatever MinISR is, and there would be nobody left to elect.
+    """Another min.insync.replicas. The ELR is what it is by the old one, so it is moved to
+    the last-known ELR (KIP-966). Not so where the ISR is empty: without a leader the HW does not
+    move under any MinISR, and no replica would be left to elect.
     """
     after = replace(state, min_isr=min_isr)
     if state.isr:
@@ -271,10 +271,10 @@ def replicas_before_move(state: PartitionRecord) -> tuple[str, ...]:
 def reassign(
     state: PartitionRecord, target: Sequence[str], is_active: IsActive, rules: Rules
 ) -> PartitionRecord | None:
-    """Move to `target`, instead of wherever a move under way leads to.
+    """Move to `target`, in place of a move under way.
 
-    A replica that only that move wanted is `adding` and `removing` at once: it goes whether the
-    new one is completed or cancelled. None if the partition is there, or on its way there, already.
+    A replica that only the earlier move wanted is `adding` and `removing` at once: it leaves when
+    the new move is completed or cancelled. None if the partition is already there, or moving there.
     """
     assert len(set(target)) == len(target) > 0, target
     if tuple(target) == (state.target or state.replicas):
@@ -292,7 +292,7 @@ def reassign(
 
 
 def why_not_cancelled(state: PartitionRecord, rules: Rules) -> str:
-    """Why the old replicas cannot go on alone, "" if they can: too few of them are in sync."""
+    """Why a move cannot be cancelled, "" if it can: too few of the old replicas are in sync."""
     back = replace(state, replicas=replicas_before_move(state))
     in_sync = [m for m in state.isr if m in back.replicas]
     needed = effective_min_isr(back) if rules.elr else 1

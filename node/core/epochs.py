@@ -1,8 +1,8 @@
 """The leader-epoch cache: which offset each leader epoch started at (KIP-101).
 
-Knows epochs and offsets and nothing else. Theory: entries (epoch, start) rise in both. A leader
-enters its own epoch at its log end in the moment of its election, before any record (KAFKA-7415),
-so a leader's cache is never empty and its last entry is the current epoch.
+The module knows only epochs and offsets. A leader enters its own epoch at its log end when it is
+elected, before any record (KAFKA-7415). So a leader's cache is never empty, and its last entry is
+the current epoch.
 
 Invariant: entries[i].epoch < entries[i+1].epoch and entries[i].start < entries[i+1].start.
 """
@@ -76,9 +76,9 @@ class EpochCache:
 
 
 def diverges(ours: EpochEnd, *, last_epoch: int, fetch_offset: int) -> bool:
-    """Whether a follower at (`last_epoch`, `fetch_offset`) left the leader's log; `ours` is the
-    leader's lookup of `last_epoch`. Both tests are needed: case G differs by epoch only, case C
-    by offset only."""
+    """Whether the log of a follower at (`last_epoch`, `fetch_offset`) differs from the leader's;
+    `ours` is the leader's lookup of `last_epoch`. Both tests are needed: in docs/protocols.md
+    case G differs by epoch only, case C by offset only."""
     return ours.epoch < last_epoch or ours.end < fetch_offset
 
 

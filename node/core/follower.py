@@ -1,9 +1,10 @@
 """What a follower does: fetches from its leader, cuts what the leader does not have, appends.
 
-Knows its replica and one outstanding fetch; must never know who else follows. A response counts
-only if it is from the leader followed now, in the epoch asked in, and about this very log end:
-offset and last epoch. The offset alone would not do: after a cut and new records the log may end
-there again, and a late second copy of the diverging answer would cut what was promised since.
+The module knows one replica and its one outstanding fetch; it knows nothing of other followers. A
+response counts only if it comes from the current leader, is of the epoch that the fetch was sent
+in, and matches the present log end in offset and last epoch. The offset alone is not enough: after
+a cut and new records the log may end there again, and a late second copy of the diverging response
+would cut records that were acknowledged since.
 See docs/protocols.md.
 """
 
@@ -29,7 +30,7 @@ from node.formats.trace import APPEND, REFUSED, TRUNCATED
 
 
 def begin(ctx: Context, r: Replica) -> None:
-    """Follow `r.leader` in `r.leader_epoch`; how the log is cut is the protocol's to say."""
+    """Follow `r.leader` in `r.leader_epoch`; the protocol decides how the log is cut."""
     r.role = "follower"
     r.fetching.outstanding = False
     r.fetching.failures = 0
@@ -40,16 +41,16 @@ def begin(ctx: Context, r: Replica) -> None:
 
 
 def prepare(ctx: Context, r: Replica) -> None:
-    """What the protocol wants of a log before the first fetch from a leader: a cut, a question."""
+    """Do what the protocol wants before the first fetch from a leader: cut, or ask for an epoch."""
     r.fetching.cuts = 0
-    r.fetching.asking = truncation.first_question(r)
+    r.fetching.asking = truncation.epoch_to_ask(r)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
         _truncate(ctx, r, r.hw, "own-high-watermark")
 
 
 def proceed(ctx: Context, r: Replica) -> None:
-    """Ask what has to be asked first, else fetch."""
-    if truncation.gives_up(r):
+    """Send the epoch request if one is needed, else fetch."""
+    if truncation.falls_back(r):
         r.fetching.asking = None
         _truncate(ctx, r, r.hw, "own-high-watermark")
     if r.fetching.asking is not None:
@@ -59,7 +60,7 @@ def proceed(ctx: Context, r: Replica) -> None:
 
 
 def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndResponse) -> None:
-    """The leader said where the asked epoch ends: cut, then ask again or begin to fetch."""
+    """The leader answered where the epoch ends: cut, then ask again or begin to fetch."""
     if r.role != "follower" or source != r.leader or response.asked != r.fetching.asking:
         return
     if r.protocol.fences_by_epoch and response.request_epoch != r.leader_epoch:
@@ -81,7 +82,7 @@ def on_epoch_end(ctx: Context, r: Replica, source: str, response: EpochEndRespon
 
 
 def stop(ctx: Context, r: Replica) -> None:
-    """Nobody leads: keep the log, fetch nothing."""
+    """The partition has no leader: keep the log, fetch nothing."""
     r.role = "none"
     r.fetching.outstanding = False
     r.wake_us = NEVER
@@ -89,14 +90,14 @@ def stop(ctx: Context, r: Replica) -> None:
 
 
 def fetch(ctx: Context, r: Replica, to: str) -> None:
-    """Ask for what comes after this log's end; below it everything is here."""
+    """Fetch from the log end on."""
     request = FetchRequest(
         partition=r.partition,
         replica=ctx.node,
         broker_epoch=ctx.broker_epoch,
         leader_epoch=r.leader_epoch,
         offset=r.leo,
-        last_epoch=_last_epoch_told(r),
+        last_epoch=_last_fetched_epoch(r),
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
     )
     ctx.send(to, request)
@@ -107,8 +108,9 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
-def _last_epoch_told(r: Replica) -> int:
-    """The last epoch a fetch carries: that of the last record, where truncation is on fetch."""
+def _last_fetched_epoch(r: Replica) -> int:
+    """The last epoch that a fetch carries: that of the last record, or -1 where fetches do not
+    truncate."""
     if r.protocol.truncation is not Truncation.ON_FETCH:
         return -1
     if r.bugs.one_round_only and r.fetching.cuts:
@@ -116,14 +118,14 @@ def _last_epoch_told(r: Replica) -> int:
     return r.log.cache.latest if r.bugs.keep_empty_epoch else r.log.last_epoch
 
 
-def _is_to_last_question(r: Replica, response: FetchResponse) -> bool:
-    """Whether the answered question is the one this log would ask now, offset and last epoch, or
-    the answer is taken although it is not."""
+def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
+    """Whether the response answers the fetch that this log would send now (offset and last epoch),
+    or a rule or bug accepts it anyway."""
     if r.bugs.accept_any_response:
         return True
     if r.bugs.match_by_offset_only:
         return response.offset == r.leo
-    if (response.offset, response.last_epoch) == (r.leo, _last_epoch_told(r)):
+    if (response.offset, response.last_epoch) == (r.leo, _last_fetched_epoch(r)):
         return True
     takes_late = r.protocol.appends_by_index or r.bugs.cut_on_every_answer
     records = response.error is Error.NONE and response.diverging is None
@@ -133,11 +135,11 @@ def _is_to_last_question(r: Replica, response: FetchResponse) -> bool:
 def on_response(
     ctx: Context, r: Replica, source: str, response: FetchResponse, body: bytes | None
 ) -> bool:
-    """The leader answered. Returns whether the answer was one to this follower's last question."""
+    """The leader answered. Returns whether the response matched this follower's last fetch."""
     leader_epoch, hw, data = split_fetch_body(body)
     if r.role != "follower" or source != r.leader or r.fetching.asking is not None:
         return False
-    if not _is_to_last_question(r, response):
+    if not _matches_last_fetch(r, response):
         return False
     fences, bugs = r.protocol.fences_by_epoch, r.bugs
     if fences and response.request_epoch != r.leader_epoch and not bugs.stale_epoch_response:
@@ -170,11 +172,11 @@ def on_response(
         floor = r.hw if r.protocol.hw_only_rises else r.log.start
         r.set_hw(ctx, max(floor, min(r.leo, hw)))
         if response.offset != r.fetching.sent_offset:
-            return True  # a late answer: the one to the last fetch is still to come
+            return True  # a late response: that to the last fetch is still to come
     r.fetching.failures = 0
     r.fetching.heard_us = ctx.now_us
     if r.protocol.waiting is Waiting.IDLE_WAIT and not data:
-        idle.rest(ctx, r)
+        idle.sleep(ctx, r)
     else:
         fetch(ctx, r, r.leader)
     return True
@@ -205,7 +207,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
 
 def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log; the high watermark never stays above the log end. Returns whether anything was
-    cut: if not, the next fetch would be the same question, to be asked after a pause."""
+    cut: if not, the next fetch would be the same, and is sent after a pause."""
     before = r.leo
     if r.bugs.keep_empty_epoch and target >= before:
         return False
@@ -218,7 +220,7 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     if not r.bugs.keep_hw_at_truncation:
         r.set_hw(ctx, min(r.hw, leo))
     if r.hw < r.hw_saved:
-        r.save_hw(ctx)  # or a restart would take what comes next for committed
+        r.save_hw(ctx)  # else a restart would count the next records as committed
     ctx.trace(
         TRUNCATED,
         r.partition,
@@ -232,7 +234,7 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
 
 
 def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
-    """Out of range is mended here; everything else waits for metadata or for the leader."""
+    """Cut a log that is out of range; after any other error wait and fetch again."""
     if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.leo:
         _truncate(ctx, r, response.log_end, "out-of-range")
         fetch(ctx, r, r.leader)
@@ -241,7 +243,7 @@ def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
 
 
 def _back_off(ctx: Context, r: Replica) -> None:
-    """No fetch before a pause that grows with failures (four times the base at most)."""
+    """Pause before the next fetch; the pause grows with failures, to four times the base."""
     r.fetching.outstanding = False
     r.fetching.failures += 1
     r.fetching.deadline_us = ctx.now_us + ctx.retry_us * min(4, r.fetching.failures)

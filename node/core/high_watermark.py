@@ -23,7 +23,8 @@ from node.formats.trace import ACK
 def isr_high_watermark(
     maximal_isr: Iterable[str], leo_of: Mapping[str, int], *, committed_isr: int, min_isr: int
 ) -> int | None:
-    """What every member of the maximal ISR has, or None when the HW may not move.
+    """The offset below which every member of the maximal ISR has everything; None if the HW may not
+    move.
 
     A member whose log end is not known in this leader epoch (absent from `leo_of`) blocks. The
     size test is on the committed ISR: below MinISR the controller may hold an ELR unseen here.
@@ -45,7 +46,7 @@ def majority_high_watermark(
     epoch_start: int,
     half_is_enough: bool = False,
 ) -> int | None:
-    """What a majority of the voters has, or None when the HW may not move.
+    """The offset below which a majority of the voters has everything; None if the HW may not move.
 
     An unknown log end counts as 0. Only ends above `epoch_start` commit anything: records of
     older terms commit with a record of this one, never by counting alone (Raft, figure 8); an
@@ -58,7 +59,7 @@ def majority_high_watermark(
 
 
 def advance_hw(ctx: Context, r: Replica) -> None:
-    """Raise the high watermark if the protocol's rule allows, and answer who waited for it."""
+    """Raise the high watermark if the protocol's rule allows, and answer requests that wait."""
     if r.role != "leader" or r.hw >= r.log.leo:
         return  # nothing is ever committed beyond the log end
     ends = {name: peer.leo for name, peer in r.peers.items()}
@@ -95,6 +96,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
 def acknowledge(
     ctx: Context, r: Replica, client: str, corr: int, base: int, end: int, *, acks: int
 ) -> None:
+    """Answer a producer that its records `base` to `end` (exclusive) are written."""
     ctx.trace(
         ACK,
         r.partition,
@@ -113,7 +115,7 @@ def acknowledge(
         leader_epoch=r.leader_epoch,
         leader=r.leader,
     )
-    # Nothing promised may be known before it is on disk, and the leader's own part counts.
+    # The acknowledgement waits for the leader's own disk as well.
     mark = Mark.AT_ONCE if ctx.bugs.ack_before_commit else Mark.AFTER_COMMIT
     ctx.send(client, response, mark=mark)
 
@@ -121,6 +123,7 @@ def acknowledge(
 def refuse_produce(
     ctx: Context, r: Replica, to: str, corr: int, error: Error, *, appended: bool, acks: int = -1
 ) -> None:
+    """Answer a produce request with an error, unless its producer wants no answer (`acks` 0)."""
     if acks == 0:
         return
     ctx.send(
@@ -137,7 +140,7 @@ def refuse_produce(
 
 
 def fail_acks_below_min_isr(ctx: Context, r: Replica) -> None:
-    """The committed ISR fell below MinISR: waiting producers learn that nothing is certain."""
+    """The committed ISR fell below MinISR: producers that wait get an error, outcome unknown."""
     if r.protocol.below_min_isr is BelowMinIsr.WAIT:
         return
     if r.role == "leader" and len(r.isr) < r.min_isr:

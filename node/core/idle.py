@@ -1,9 +1,9 @@
-"""Idle wait: a follower at the end of its leader's log sleeps, and is woken when there is data.
+"""Idle wait: a follower at the end of its leader's log sleeps until there is data.
 
-The other way to wait than the long poll of Kafka. The leader answers a follower that has
-everything at once, with the 16 bytes of LeaderEpoch and HW and nothing else, and remembers it as a
-data waiter of the log; when the log grows each waiter gets one notification. A notification only
-ends a sleep early, so a lost one costs time and nothing else.
+This replaces the long poll of Kafka. The leader answers a caught-up follower at once, with the 16
+bytes of LeaderEpoch and HW and no records, and remembers it as a data waiter of the log. When the
+log grows, each waiter gets one notification. A notification only ends a sleep early, so a lost one
+costs time and nothing else.
 
 Source: Liftbridge's replication protocol (`replica.max.idle.wait`); docs/protocols.md.
 """
@@ -21,10 +21,7 @@ _JITTER_SHARE = 5
 
 
 def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
-    """A follower that sleeps longer than it may lag falls out of the ISR for nothing.
-
-    Raises UsageError.
-    """
+    """Check that a follower cannot fall out of the ISR by sleeping. Raises UsageError."""
     if protocol.waiting is Waiting.IDLE_WAIT and idle_wait_ms >= lag_ms:
         raise UsageError(
             f"idle_wait_ms is {idle_wait_ms}, but under {protocol.name} it must be below lag_ms, "
@@ -35,8 +32,8 @@ def check(protocol: Protocol, *, idle_wait_ms: int, lag_ms: int) -> None:
 # -- the leader -----------------------------------------------------------------------------------
 
 
-def registers(r: Replica, request: FetchRequest, source: str, found: list[bytes]) -> bool:
-    """Whether a fetch is a caught-up follower's, who is told so at once; it waits for data now."""
+def add_waiter(r: Replica, request: FetchRequest, source: str, found: list[bytes]) -> bool:
+    """Make a caught-up follower a data waiter. Returns whether it is one."""
     if r.protocol.waiting is not Waiting.IDLE_WAIT or request.replica == CONSUMER or found:
         return False
     r.data_waiters[request.replica] = source
@@ -44,7 +41,7 @@ def registers(r: Replica, request: FetchRequest, source: str, found: list[bytes]
 
 
 def notify(ctx: Context, r: Replica) -> None:
-    """The log has grown: wake everybody who waits, once."""
+    """The log has grown: notify each data waiter once."""
     waiters = list(r.data_waiters.values())
     r.data_waiters.clear()
     for follower in waiters:
@@ -54,8 +51,8 @@ def notify(ctx: Context, r: Replica) -> None:
 # -- the follower ---------------------------------------------------------------------------------
 
 
-def rest(ctx: Context, r: Replica) -> None:
-    """Nothing to fetch: sleep, unless new data was announced while the answer was under way."""
+def sleep(ctx: Context, r: Replica) -> None:
+    """Nothing to fetch: sleep, unless a notification came while the response was under way."""
     fetching = r.fetching
     fetching.outstanding = False
     sleep_us = 0
@@ -67,7 +64,7 @@ def rest(ctx: Context, r: Replica) -> None:
 
 
 def on_notification(ctx: Context, r: Replica, source: str) -> None:
-    """New data: end the sleep; if a fetch is under way, its answer may be from before."""
+    """New data: end the sleep. If a fetch is under way, its response may be older than the data."""
     fetching = r.fetching
     if r.role != "follower" or source != r.leader:
         return

@@ -1,6 +1,6 @@
-"""The cluster's metadata: what the metadata partition's records say, folded into one image.
+"""The cluster's metadata: the records of the metadata partition, applied to one image.
 
-Offsets of data records are never in here: the controller knows neither HW nor LEO.
+The metadata has no offsets of data records: the controller knows neither HW nor LEO.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PartitionRecord(
 
     `replicas` is ordered (the first are preferred). Eligible leader replicas (`elr`) have every
     committed record although they left the ISR while it was below MinISR (KIP-966). While a
-    reassignment is under way, `target` is where it leads to, in order, `adding` are the replicas
-    that were none before it and `removing` those that will be none after it. `unclean`: the leader
+    reassignment is under way, `target` has the new replicas in order, `adding` those that were no
+    replicas before it and `removing` those that will be none after it. `unclean`: the leader
     came from outside ISR and ELR, and has not proposed an ISR yet.
     """
 
@@ -102,7 +102,7 @@ class Image:
         self.partitions: dict[str, PartitionRecord] = {}
 
     def apply(self, record: Record) -> None:
-        """Fold in one record. Partition records carry whole states, so replay is idempotent."""
+        """Apply one record. Partition records carry whole states, so replay is idempotent."""
         if isinstance(record, BrokerRecord):
             self.brokers[record.broker] = record
         elif isinstance(record, PartitionRecord):

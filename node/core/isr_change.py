@@ -1,8 +1,8 @@
-"""How a leader changes its ISR: proposes to the controller, and waits on the safe side.
+"""How a leader changes its ISR: it proposes a new one to the controller.
 
-While a proposal is in flight the HW waits for everyone who might already be a member (the maximal
-ISR); only a definite answer narrows it again. One proposal at a time; an ambiguous outcome is
-never rolled back. See docs/protocols.md; KIP-497, KIP-841, KIP-903, KIP-966.
+While a proposal is in flight the HW waits for every replica that may already be a member (the
+maximal ISR); only a definite answer narrows it again. There is one proposal at a time, and one
+without an answer is never rolled back. See docs/protocols.md; KIP-497, KIP-841, KIP-903, KIP-966.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from node.core.replica import NEVER, Peer, PendingAlter, Replica
 from node.formats.trace import ISR, PROPOSED
 
 DEFINITE_REFUSALS = (Error.INELIGIBLE_REPLICA,)
-"""Answers that prove that no copy of the proposal can ever be applied (the controller burns the
-partition epoch with them)."""
+"""Errors which prove that no copy of the proposal can ever be applied: the controller raises the
+partition epoch with them."""
 
 
 def maybe_expand(ctx: Context, r: Replica, follower: str) -> None:
@@ -59,7 +59,7 @@ def may_expand(
 
     Below the leader's epoch start offset its own HW may be stale, so HW alone does not prove
     completeness (KAFKA-7128). That the fetch is of this leader epoch and of the registered, active
-    process are rules 4 and 5, which the caller checks.
+    process are rules 4 and 5, which `maybe_expand` checks.
     """
     return caught_up_ago_us <= lag_us and fetch_offset >= hw and fetch_offset >= leso
 
@@ -72,7 +72,7 @@ def _shrink_laggards(ctx: Context, r: Replica) -> None:
     for member in r.isr:
         peer = r.peers.get(member)
         caught_up_us = r.led_since_us if peer is None else peer.last_caught_up_us
-        # Where nobody else removes the failed, being at the end of a log at rest is no excuse.
+        # A replica at the end of an idle log stays, but only if the controller detects failures.
         excused = r.protocol.detection is Detection.HEARTBEATS
         at_end = excused and peer is not None and peer.leo >= r.leo
         if member == ctx.node or at_end or ctx.now_us - caught_up_us <= ctx.lag_us:
@@ -104,7 +104,7 @@ def _propose(ctx: Context, r: Replica, isr: tuple[str, ...], added: dict[str, in
 
 
 def _send(ctx: Context, pending: PendingAlter) -> None:
-    """(Re)send to whoever is believed to be the controller; unknown ones answer with a hint."""
+    """Send (again) to the node believed to be the controller; any other answers with a hint."""
     pending.retry_at_us = ctx.now_us + 2 * ctx.retry_us
     ctx.send(ctx.controller or ctx.config.voters[0], pending.request)
 
@@ -124,7 +124,7 @@ def on_response(ctx: Context, r: Replica, response: AlterPartitionResponse) -> N
 
 
 def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: int) -> None:
-    """The controller's state is known: it ends the proposal that would have led to it."""
+    """Take over the state that the controller committed, and end the proposal that led to it."""
     assert partition_epoch >= r.partition_epoch, (r.partition, partition_epoch, r.partition_epoch)
     r.partition_epoch = partition_epoch
     r.isr = isr
@@ -148,7 +148,7 @@ def committed(ctx: Context, r: Replica, isr: tuple[str, ...], partition_epoch: i
 
 
 def tick(ctx: Context, r: Replica) -> None:
-    """Retry an unanswered proposal, and look for laggards every half lag time."""
+    """Send an unanswered proposal again, and look for lagging replicas every half lag time."""
     if r.protocol.commit is not Commit.ISR:
         r.next_lag_check_us = NEVER
         return

@@ -1,8 +1,9 @@
-"""What a leader does: answers fetches and produces, advances the high watermark, keeps its ISR.
+"""What a leader does: it answers fetch and produce requests, advances the high watermark and keeps
+its ISR.
 
-Knows its replica and its peers' fetches; must never know how it came to lead. The order of the
-tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, leaves no
-trace in the leader's state (KAFKA-13141). See docs/protocols.md.
+The module knows one replica and the fetches of its peers; it knows nothing of elections. The order
+of the tests in `on_fetch` is part of the protocol: a fetch that is refused, or that diverges, does
+not change the leader's state (KAFKA-13141). See docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_PENDING_ACKS: Final = 10_000
 
 
 def begin(ctx: Context, r: Replica) -> None:
-    """Lead the current epoch from here: peers are unknown until they fetch in this epoch."""
+    """Begin to lead the current epoch; peers are unknown until they fetch in this epoch."""
     r.role = "leader"
     r.leso = r.leo
     r.led_since_us = ctx.now_us
@@ -42,7 +43,7 @@ def begin(ctx: Context, r: Replica) -> None:
 
 
 def resign(ctx: Context, r: Replica) -> None:
-    """Stop leading. What was appended but not committed has an unknown outcome."""
+    """Stop leading. Records that were appended but not committed have an unknown outcome."""
     while r.acks:
         ack = r.acks.popleft()
         if r.bugs.ack_on_demotion:
@@ -65,7 +66,7 @@ def resign(ctx: Context, r: Replica) -> None:
 def on_produce(
     ctx: Context, r: Replica, source: str, request: ProduceRequest, body: bytes | None
 ) -> None:
-    """A client appends one batch. A refusal says whether anything was appended."""
+    """A client appends one batch. An error response says whether anything was appended."""
     error = _check_produce(r, request)
     if error is Error.NONE:
         try:
@@ -87,7 +88,7 @@ def on_produce(
 
 
 def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
-    """Append a checked batch in the current epoch; followers that wait get it at once."""
+    """Append a checked batch in the current epoch and answer the followers that wait for data."""
     one = r.log.append_as_leader(body, r.leader_epoch)
     ctx.trace(
         APPEND,
@@ -146,9 +147,9 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
     """Role, epoch and range: the tests before anything else."""
     if r.role != "leader":
         return Error.NOT_LEADER
-    tells_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
+    has_epoch = request.replica != CONSUMER or request.leader_epoch >= 0
     fences = r.protocol.fences_by_epoch and not r.bugs.fetch_without_current_epoch
-    if fences and tells_epoch:
+    if fences and has_epoch:
         if request.leader_epoch < r.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         if request.leader_epoch > r.leader_epoch:
@@ -167,8 +168,8 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     if request.last_epoch < 0 or request.offset == 0:
         return False
     ours = r.log.cache.end_of(request.last_epoch, r.leo)
-    told = ours.epoch if r.bugs.compare_offsets_only else request.last_epoch
-    if not diverges(ours, last_epoch=told, fetch_offset=request.offset):
+    last_epoch = ours.epoch if r.bugs.compare_offsets_only else request.last_epoch
+    if not diverges(ours, last_epoch=last_epoch, fetch_offset=request.offset):
         return False
     ctx.trace(
         DIVERGING,
@@ -184,7 +185,7 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
 
 
 def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
-    """Everything below the fetch offset is in the follower's log; was it caught up, and when?"""
+    """Record what a fetch proves: the follower's log end, and when the follower was caught up."""
     now, leo = ctx.now_us, r.leo
     peer = r.peers.get(request.replica)
     if peer is None:
@@ -203,7 +204,7 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
 
 
 def tick(ctx: Context, r: Replica) -> int:
-    """Answer what has waited long enough, watch lag, retry. Returns the next deadline, us."""
+    """Answer requests whose wait is over, check lag, retry proposals. Returns the next deadline."""
     now = ctx.now_us
     for replica, wait in list(r.follower_waits.items()):
         if wait.deadline_us <= now:

@@ -1,10 +1,10 @@
-"""Leader reports: followers tell the controller that their leader does not answer.
+"""Leader reports: followers report to the controller that their leader does not answer.
 
-Both sides. A follower without a valid answer for the leader timeout reports, and reports again
-with each failed round. The controller keeps the witnesses of each partition; when the followers in
-the ISR that reported are a majority of them, it elects another leader. A set of witnesses lives
-until the leader timeout has passed since its last report, and dies with the controller: followers
-report again.
+The module has both sides. A follower without a valid response for the leader timeout reports its
+leader, and reports again after each failed fetch. The controller keeps the witnesses of each
+partition. When a majority of the followers in the ISR has reported, it elects another leader. The
+witnesses of a partition expire one leader timeout after the last report. They are kept in memory
+only: to the next controller the followers report again.
 
 Source: Liftbridge's replication protocol, partition leader failure; docs/protocols.md.
 """
@@ -26,8 +26,8 @@ def _timeout_us(ctx: Context) -> int:
 
 
 def maybe_report(ctx: Context, r: Replica) -> None:
-    """A round of this follower begins: had the last one failed, and the leader been silent too
-    long before that, the controller is told."""
+    """Report the leader if the last fetch failed and the leader has been silent for the timeout.
+    Called before each fetch."""
     if r.protocol.detection is not Detection.LEADER_REPORTS:
         return
     failed = r.fetching.outstanding or r.fetching.failures > 0
@@ -54,7 +54,7 @@ def maybe_report(ctx: Context, r: Replica) -> None:
 
 @dataclass(slots=True)
 class _Reports:
-    """Who reported a partition's leader of `leader_epoch`, and when they are forgotten."""
+    """The replicas that reported a partition's leader of `leader_epoch`, and when that expires."""
 
     leader_epoch: int
     names: list[str] = field(default_factory=list)
@@ -62,14 +62,14 @@ class _Reports:
 
 
 class Witnesses:
-    """What the controller was told about leaders. In memory only."""
+    """The leader reports that the controller has received."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Reports] = {}
 
     def count(self, ctx: Context, state: PartitionRecord, report: ReportLeader) -> bool:
         """Count a report, if it is about the present leader and epochs. Returns whether the leader
-        has to go: more than (ISR - 1) / 2 members of the ISR say so."""
+        must be replaced: more than (ISR - 1) / 2 members of the ISR have reported it."""
         if (report.leader, report.leader_epoch) != (state.leader, state.leader_epoch):
             return False
         if report.partition_epoch != state.partition_epoch:
@@ -78,19 +78,19 @@ class Witnesses:
         reports.expires_us = ctx.now_us + _timeout_us(ctx)
         if report.replica not in reports.names:
             reports.names.append(report.replica)
-        count = [name for name in reports.names if name in state.isr]
+        witnesses = [name for name in reports.names if name in state.isr]
         ctx.trace(
             WITNESSED,
             state.partition,
             leader=state.leader,
             leader_epoch=state.leader_epoch,
-            witnesses=count,
+            witnesses=witnesses,
             isr=list(state.isr),
         )
-        return len(count) > (len(state.isr) - 1) // 2
+        return len(witnesses) > (len(state.isr) - 1) // 2
 
     def _about(self, ctx: Context, state: PartitionRecord) -> _Reports:
-        """The reports about this very leader (bug LB3: those about its predecessors, too)."""
+        """The reports about this leader (bug LB3: also those about its predecessors)."""
         known = self._of.get(state.partition)
         stale = known is not None and known.leader_epoch != state.leader_epoch
         if known is None or (stale and not ctx.bugs.liftbridge_witness):
@@ -98,7 +98,7 @@ class Witnesses:
         return known
 
     def settled(self, partition: str) -> None:
-        """Another leader was elected: there is nothing to wait for any more."""
+        """Another leader was elected: nothing expires any more."""
         self._of[partition].expires_us = NEVER
 
     def expire(self, ctx: Context) -> int:

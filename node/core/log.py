@@ -1,7 +1,7 @@
 """One partition's log on one replica: batches, chained prefix hash, epoch cache.
 
-Knows storage and batches; must never know roles, peers or high watermarks. The index (where each
-batch starts and ends) lives in memory, the bytes in storage.
+The module knows storage and batches, and nothing of roles, peers or high watermarks. The index
+(where each batch starts and ends) is in memory, the bytes are in storage.
 
 Invariants: batches are contiguous, start <= ... <= leo; epochs never fall along the log;
 chains[i] is the prefix hash at the end of batch i.

@@ -1,8 +1,9 @@
-"""How a broker belongs to the cluster: registers its process, sends heartbeats, and takes leave.
+"""How a broker belongs to the cluster: it registers, sends heartbeats, and asks to shut down.
 
-One broker epoch a process: the controller hands it out when it accepts the registration, and
-every fetch and proposal carries it, so that nothing meant for an earlier process counts for this
-one. See docs/protocols.md; KIP-841, KIP-903.
+Each process has its own broker epoch. The controller gives it out when it accepts the registration,
+and every fetch and proposal carries it: a message of an earlier process never counts for this one.
+
+See docs/protocols.md; KIP-841, KIP-903.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from node.formats.trace import REGISTERED
 
 _INTACT_KEY = "intact_since"
 LONGEST_HANDOVER_US: Final = 1_500_000
-"""A broker asked to stop waits no longer for the controller than this, nor than a session."""
+"""A broker that was asked to stop waits for the controller at most this long, and at most a
+session."""
 
 
 class Membership:
     """This broker's registration. `next_us` is when to speak to the controller again; `may_stop`
-    says that a broker that was asked to stop has nothing more to wait for."""
+    says that a broker that was asked to stop need not wait any longer."""
 
     def __init__(self, ctx: Context) -> None:
         self.next_us = 0
@@ -35,8 +37,8 @@ class Membership:
         self.may_stop = False
         self._stop_by_us = NEVER
         saved = ctx.storage.get(_INTACT_KEY)
-        # Under flush=sync nothing promised was ever only deferred. Otherwise a process that lost
-        # writes must not claim to continue an earlier one, nor may the process after it.
+        # Under flush=sync no acknowledged write was only deferred. Otherwise a process that lost
+        # writes must not claim to be intact since an earlier one, nor may the process after it.
         clean = ctx.storage.clean or ctx.config.flush_interval_ms == 0
         since = int.from_bytes(saved, "big") if clean and saved else ctx.config.incarnation
         self._intact_since = since
@@ -81,15 +83,15 @@ class Membership:
                     want_shutdown=leaving,
                 ),
             )
-            # Until unfenced, or free to go, there is nothing better to do than to ask again soon.
+            # A broker that waits to be unfenced, or to be allowed to stop, asks more often.
             wait_us = ctx.config.timings.heartbeat_ms * 1000
             if self.fenced or leaving:
                 wait_us = min(wait_us, ctx.retry_us)
             self.next_us = min(ctx.now_us + wait_us, self._stop_by_us)
 
     def ask_to_stop(self, ctx: Context) -> None:
-        """Take leave: the controller is to move away what this broker leads, and say when the
-        others know. Who does not belong to the cluster yet has nothing to hand over."""
+        """Ask the controller to move leadership away, and to answer when the other brokers know. A
+        broker that has not registered yet may stop at once."""
         if ctx.broker_epoch < 0:
             self.may_stop = True
         elif self._stop_by_us == NEVER:

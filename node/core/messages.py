@@ -48,7 +48,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
-    """Records from `offset` on, please. Everything below `offset` is in the sender's log.
+    """Requests records from `offset` on. Everything below `offset` is in the sender's log.
 
     `leader_epoch` is the epoch the sender believes current (-1: a consumer that does not know),
     `last_epoch` that of the sender's last record (-1: empty log). See docs/protocols.md.
@@ -84,9 +84,9 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
 
 
 class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch"):
-    """Where does `epoch` end in the leader's log? OffsetForLeaderEpoch, KIP-101 (`version` 0) and
-    KIP-279 (1). `leader_epoch` is the epoch the sender believes current. Version HW_ONLY knows no
-    epochs: where does what is committed end?"""
+    """Asks where `epoch` ends in the leader's log: OffsetForLeaderEpoch, KIP-101 (`version` 0) and
+    KIP-279 (1). `leader_epoch` is the epoch the sender believes current. With version HW_ONLY it
+    asks for the leader's high watermark."""
 
     partition: str
     replica: str
@@ -96,7 +96,7 @@ class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader
 
 
 class EpochEndResponse(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch-response"):
-    """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader cannot tell. `asked` and
+    """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader does not know. `asked` and
     `request_epoch` echo the request. Version 0 answers have no `epoch` of their own."""
 
     partition: str
@@ -117,7 +117,7 @@ HW_ONLY: Final = -1
 
 
 class PartitionNotification(Message, frozen=True, kw_only=True, tag="partition-notification"):
-    """There are records behind what you fetched last. To a follower that waits idle."""
+    """Notifies a follower that sleeps (idle wait) of new records."""
 
     partition: str
 
@@ -142,7 +142,7 @@ class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
 
 
 class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"):
-    """With an error, `appended` False: certainly nothing was written; True: nobody knows."""
+    """With an error, `appended` False: nothing was written; True: the outcome is unknown."""
 
     partition: str
     error: Error = Error.NONE
@@ -153,7 +153,7 @@ class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"
 
 
 class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
-    """Who leads what?"""
+    """Asks which node leads each partition."""
 
 
 class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-response"):
@@ -163,8 +163,8 @@ class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-respons
 
 
 class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
-    """A process of `broker` began. Nothing was lost since its incarnation `intact_since`: an answer
-    that never arrived must not make a process that kept everything look as if it had not."""
+    """A process of `broker` started. It has all writes since its incarnation `intact_since`. A
+    restart after an unanswered registration therefore does not look like a loss of data."""
 
     broker: str
     incarnation: int
@@ -182,7 +182,7 @@ class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-r
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied.
-    `want_shutdown`: take what I lead, and tell me when I may stop."""
+    `want_shutdown`: the sender asks to be rid of its leaderships, and to be allowed to stop."""
 
     broker: str
     broker_epoch: int
@@ -192,7 +192,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-response"):
-    """How the controller sees the sender."""
+    """The sender's state at the controller."""
 
     error: Error = Error.NONE
     broker_epoch: int = -1
@@ -226,7 +226,8 @@ class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="alter-part
 
 
 class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
-    """Vote for me in `term`; my log ends at (`last_epoch`, `last_offset`). `pre`: would you?"""
+    """Asks for a vote in `term`; the candidate's log ends at (`last_epoch`, `last_offset`).
+    `pre`: a pre-vote, which asks whether the vote would be given."""
 
     partition: str
     term: int
@@ -246,7 +247,7 @@ class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
 
 
 class BeginQuorumEpoch(Message, frozen=True, kw_only=True, tag="begin-epoch"):
-    """I was elected in `term`: fetch from me."""
+    """The sender was elected in `term`; voters are to fetch from it."""
 
     partition: str
     term: int
@@ -262,8 +263,8 @@ class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
 
 
 class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
-    """Let the preferred replica (the first) lead; or, `unclean`, any active one where nobody
-    leads. Kafka: ElectLeaders. With `first` that replica is made the preferred one before."""
+    """Elects the preferred replica (the first); or, `unclean`, any active one where none leads.
+    Kafka: ElectLeaders. With `first` that replica becomes the preferred one before."""
 
     partition: str
     unclean: bool = False
@@ -297,8 +298,8 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
 
 
 class ReplicaLogInfoRequest(Message, frozen=True, kw_only=True, tag="log-info"):
-    """How long is your log? Asked of every last-known ELR member (KIP-966, GetReplicaLogInfo).
-    Not answered before the receiver has applied `partition_epoch`, in which nobody leads."""
+    """Asks a last-known ELR member for the length of its log (KIP-966, GetReplicaLogInfo). Not
+    answered before the receiver has applied `partition_epoch`, in which no replica leads."""
 
     partition: str
     partition_epoch: int

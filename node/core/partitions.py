@@ -1,6 +1,6 @@
 """How a broker's replicas follow the metadata: roles are taken from the applied image.
 
-Metadata arrives merged: a replica may skip states (removed and re-added, leadership lost and
+Metadata arrives merged: a replica may miss states (removed and re-added, leadership lost and
 regained). A record counts only if its partition epoch is newer than what is known, since a leader
 may have learned it from its AlterPartition answer already. See docs/protocols.md.
 """
@@ -27,8 +27,8 @@ def apply(
 ) -> list[Replica]:
     """Bring replicas in line with changed partition records; returns those still here.
 
-    Where votes decide who leads, the records only say who the voters are: the replica gets an
-    election side of its own in `quorums`.
+    Where votes decide who leads, the records only name the voters: the replica gets its own
+    `Quorum` in `quorums`.
     """
     touched = []
     for record in changed:
@@ -78,7 +78,7 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
 
 
 def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
-    """This node is no replica any more: its log goes; re-added later it starts empty."""
+    """This node is no longer a replica: delete its log. Re-added later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
     _delete(ctx, r.partition, r.protocol)
@@ -86,13 +86,13 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
 
 
 def _delete(ctx: Context, partition: str, protocol: Protocol) -> None:
-    """Forget a log; a high watermark that outlived it would call committed what comes next."""
+    """Delete a log and its HW checkpoint: an old one would make new records look committed."""
     ctx.storage.delete(partition, durable=_durable(ctx, protocol))
     forget_hw(ctx, partition)
 
 
 def delete_orphans(ctx: Context, protocol: Protocol) -> None:
-    """Logs of partitions that moved elsewhere while this node was away."""
+    """Delete the logs of partitions that moved to other nodes while this node was down."""
     for partition in ctx.storage.partitions():
         record = ctx.image.partitions.get(partition)
         if record is not None and ctx.node not in record.replicas:
@@ -100,6 +100,7 @@ def delete_orphans(ctx: Context, protocol: Protocol) -> None:
 
 
 def _durable(ctx: Context, protocol: Protocol) -> bool:
-    """A voter's fetch offset is its word that the records are on disk, whatever the flush."""
+    """Whether writes must be synced. A voter's always: its fetch offset promises that the records
+    are on disk."""
     flushed = ctx.config.flush_interval_ms == 0 and not ctx.bugs.no_fsync_before_ack
     return flushed or protocol.leader_by is LeaderBy.VOTES

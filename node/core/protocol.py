@@ -1,7 +1,7 @@
-"""A replication protocol is data: one rule chosen at each decision point (design section 3).
+"""A replication protocol is data: one rule chosen at each decision point (docs/protocols.md).
 
-No subclass per protocol and no test on a protocol's name anywhere: the core asks these fields.
-`expected` says what each protocol is meant to do to each property, with the citation.
+There is no subclass per protocol, and no module compares a protocol's name: the core reads these
+fields. `expected` says which properties each protocol keeps, and `citation` where that is from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from node.formats.errors import UsageError
 class Truncation(Enum):
     """How a follower finds out where its log leaves the leader's."""
 
-    NONE = "not at all: records are taken by their offset (never a good idea)"
+    NONE = "no truncation: records are appended by their offset (unsafe)"
     OWN_HW = "cut to the own high watermark at every transition to follower"
     LEADER_HW = "ask the leader for its high watermark and cut to it (the high-water mark pattern)"
     EPOCH_END_V0 = "ask the leader where the own last epoch ends; it answers an offset (KIP-101)"
@@ -64,8 +64,8 @@ class Waiting(Enum):
 class BelowMinIsr(Enum):
     """What becomes of acks=all while the ISR is smaller than MinISR."""
 
-    REFUSE = "it is refused, and those that wait are told that nothing is certain"
-    WAIT = "it is appended and nobody is told; nothing commits before the ISR has grown again"
+    REFUSE = "it is refused, and the producers that wait get an error with an unknown outcome"
+    WAIT = "it is appended and not answered; nothing commits before the ISR has grown again"
 
 
 Expected = Literal["holds", "violable"]
@@ -92,15 +92,15 @@ class Protocol:
     `random_first_leader`: a new partition is led by any of its replicas, not by the first.
     `epochs_are_offsets`: partition epoch and leader epoch are the metadata offset of the record
     that changed them; otherwise each change adds one.
-    `clean_only`: `expected` speaks of flush=sync and clean elections. A restart is not found out,
-    so a leader that lost unflushed records leads on in its epoch (before KIP-966); and where the
-    leader knows nothing of a follower's epoch, the follower cuts to its own high watermark, which
-    an unclean election may have made wrong (KIP-279).
+    `clean_only`: `expected` is for flush=sync and clean elections only. The controller does not
+    detect a restart, so a leader that lost unflushed records leads on in its epoch (before
+    KIP-966). And where the leader does not know a follower's epoch, the follower cuts to its own
+    high watermark, which an unclean election may have made wrong (KIP-279).
     `hw_only_rises`: no replica's high watermark ever falls; a node that is asked to cut below its
     own stops, as in KRaft.
 
-    Where a majority commits, each field below is right as False and literal as True, as one may
-    read the high-water mark pattern. `counts_old_terms`: records of earlier terms commit by
+    Where a majority commits, each field below is Raft's rule as False, and a literal reading of
+    the high-water mark pattern as True. `counts_old_terms`: records of earlier terms commit by
     counting alone, so a leader need not begin its term with a record of its own, and does not.
     `half_is_enough`: the index at N/2 of the ascending log ends commits. `last_index_matches`: a
     fetch's offset counts before it is compared with this log. `appends_by_index`: what an answer
@@ -209,11 +209,11 @@ LIFTBRIDGE: Final = Protocol(
     below_min_isr=BelowMinIsr.WAIT,
     random_first_leader=True,
     epochs_are_offsets=True,
-    # Two weak spots are documented behaviour, not defects of its code. The answer to a LeaderEpoch
-    # offset request has no epoch: KIP-279's scenarios diverge or get stuck, as under kip-101. And a
-    # restart is never found out: a leader that lost unflushed records (flush=async, power cut)
-    # leads on in the same LeaderEpoch and writes others in their place, with equal offset and
-    # epoch, and a follower that lost some may be elected: acknowledged and read records are gone.
+    # Two weaknesses are documented behaviour, not defects of its code. The answer to a LeaderEpoch
+    # offset request has no epoch: KIP-279's scenarios diverge or get stuck, as under kip-101. And
+    # the controller never detects a restart: a leader that lost unflushed records (flush=async,
+    # power loss) leads on in the same LeaderEpoch and writes others in their place, with equal
+    # offset and epoch; and a follower that lost some may be elected. Acknowledged records are lost.
     expected=_violable(
         "no-lost-acknowledged-write",
         "committed-prefix-agreement",
@@ -255,7 +255,7 @@ QUORUM_NAIVE: Final = Protocol(
 )
 
 METADATA_PROTOCOL: Final = QUORUM
-"""The metadata partition is replicated by votes, whatever the data partitions use."""
+"""The metadata partition is always replicated by votes, under every protocol."""
 
 _PROTOCOLS: Final = (HIGH_WATERMARK, KIP_101, KIP_279, KAFKA, LIFTBRIDGE, QUORUM, QUORUM_NAIVE)
 REGISTRY: Final = {p.name: p for p in _PROTOCOLS}

@@ -1,9 +1,9 @@
-"""Who leads a partition that is led by votes: terms, votes, and the leader's own watch.
+"""Elections of a partition that is led by votes: terms, votes, pre-vote and check quorum.
 
-Raft by pull, as in KRaft: voters elect, everybody fetches. The log, the fetch handler and the
-truncation are those of every other partition. A voter's term and vote are on disk before they are
-told. PreVote keeps a returning voter from raising the term; check quorum makes a leader that no
-majority fetches from resign. Nodes that are no voters only fetch (observers).
+This is Raft by pull, as in KRaft: voters elect, and followers fetch. The log, the fetch handler and
+the truncation are those of every other partition. A voter's term and vote are on disk before any
+message carries them. Pre-vote keeps a returning voter from raising the term. Check quorum makes a
+leader resign when no majority fetches from it. Nodes that are not voters only fetch (observers).
 
 See docs/protocols.md; KIP-595, KIP-996.
 """
@@ -103,7 +103,7 @@ class Quorum:
         if to in (NO_LEADER, ctx.node):
             self.r.fetching.asking = None
             others = [v for v in self.voters if v != ctx.node]
-            if not others:  # a sole voter has nobody to ask: its next election comes soon
+            if not others:  # a sole voter has no other to ask: its next election comes soon
                 self.r.fetching.deadline_us = NEVER
                 return
             to = others[self._asked % len(others)]
@@ -164,7 +164,7 @@ class Quorum:
         self._announce(ctx)
 
     def _announce(self, ctx: Context) -> None:
-        """Tell voters that have not fetched in this term yet; repeated until they have."""
+        """Announce the term to the voters that have not fetched in it; repeated until they have."""
         r = self.r
         waiting = [v for v in self.voters if v != ctx.node and v not in r.peers]
         for voter in waiting:
@@ -172,7 +172,7 @@ class Quorum:
         self._announce_us = ctx.now_us + 2 * ctx.retry_us if waiting else NEVER
 
     def _reset_election(self, ctx: Context) -> None:
-        """A new random patience; observers have no end to theirs."""
+        """Draw a new election timeout; observers have none."""
         if not self.is_voter:
             return
         timings = ctx.config.timings
@@ -192,7 +192,7 @@ class Quorum:
     def on_message(
         self, ctx: Context, source: str, message: VoteRequest | VoteResponse | BeginQuorumEpoch
     ) -> None:
-        """What voters say to each other about who leads."""
+        """Handle the messages of an election."""
         match message:
             case VoteRequest():
                 self.on_vote_request(ctx, source, message)
@@ -257,7 +257,7 @@ class Quorum:
         if request.term < r.leader_epoch or source not in self.voters:
             return
         if r.role == "leader" and request.term == r.leader_epoch:
-            # Impossible, unless votes are forgotten; and then the trace has both leaders.
+            # Impossible, unless a bug forgets votes; then the trace has both leaders.
             ctx.trace(REFUSED, r.partition, kind="begin-epoch", source=source, reason="I lead it")
         elif request.term > r.leader_epoch or r.leader != source:
             self._follow(ctx, request.term, source)
@@ -275,7 +275,7 @@ class Quorum:
     def on_fetch_response(
         self, ctx: Context, source: str, response: FetchResponse, body: bytes | None
     ) -> None:
-        """Learn the term and the leader from any answer, and records from the leader's."""
+        """Learn the term and the leader from any response, and records from the leader's."""
         r = self.r
         if source not in self.voters:
             return

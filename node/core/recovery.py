@@ -1,9 +1,9 @@
-"""Balanced recovery: who leads when everybody who was sure to have all that is committed lost data.
+"""Balanced recovery: which replica leads when ISR and ELR are empty.
 
-Where ISR and ELR are empty, the controller asks every member of the last-known ELR how long its
-log is, and lets the one lead that goes furthest: highest last epoch, then highest end. There are
-at least MinISR of them, so that something committed is lost only if all of them lost it. It waits
-for all; whoever cannot wait elects uncleanly. Source: KIP-966; docs/protocols.md.
+The controller asks every member of the last-known ELR for the length of its log, and elects the
+longest: highest last epoch, then highest end. The last-known ELR has at least MinISR members, so a
+committed record is lost only if all of them lost it. The controller waits for all of them; an
+operator who cannot wait can order an unclean election. Source: KIP-966; docs/protocols.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from node.core.replica import NEVER, Replica
 
 @dataclass(slots=True)
 class _Question:
-    """What was asked about one partition, in one state of it: answers are (epoch, end)."""
+    """The requests about one partition in one partition epoch; answers are (epoch, end)."""
 
     partition_epoch: int
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -26,13 +26,13 @@ class _Question:
 
 
 class Recovery:
-    """The controller's open questions, by partition."""
+    """The recoveries that the controller has under way, by partition."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Question] = {}
 
     def look(self, ctx: Context, image: Image) -> int:
-        """Ask where it is needed and possible. Returns when to look again, in microseconds."""
+        """Ask where it is needed and possible. Returns when to call again, in microseconds."""
         wanted = {p: s for p, s in image.partitions.items() if _can_be_asked(s, image)}
         for partition in [p for p in self._open if p not in wanted]:
             del self._open[partition]
@@ -58,7 +58,7 @@ class Recovery:
                 ctx.send(member, request)
 
     def on_info(self, image: Image, source: str, info: ReplicaLogInfo) -> str | None:
-        """A replica told about its log. Returns who is to lead, once all have."""
+        """A replica answered. Returns the replica to elect once all have answered, else None."""
         question, state = self._open.get(info.partition), image.partitions.get(info.partition)
         if question is None or state is None or not _can_be_asked(state, image):
             return None
@@ -74,14 +74,14 @@ class Recovery:
 
 
 def _can_be_asked(state: PartitionRecord, image: Image) -> bool:
-    """Nobody leads, nobody may, and everybody who last might is here to be asked."""
+    """No replica leads or may lead, and all of the last-known ELR are active."""
     if state.leader != NO_LEADER or state.isr or state.elr or not state.last_known_elr:
         return False
     return all(image.is_active(member) for member in state.last_known_elr)
 
 
 def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoRequest) -> None:
-    """A replica's side: tell how long the log is, once nobody can add to it any more."""
+    """The replica's side: answer with the length of the log, once it can no longer grow."""
     if r.partition_epoch < request.partition_epoch or r.role == "leader":
         return  # it is asked again
     ctx.send(

@@ -20,7 +20,7 @@ from node.core.protocol import Protocol
 from node.formats.trace import HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
-"""A deadline that does not come, microseconds."""
+"""A deadline that never comes, in microseconds."""
 LONG_AGO: Final = -NEVER
 
 Role = Literal["none", "follower", "candidate", "leader"]
@@ -61,7 +61,7 @@ class PendingAck:
 
 @dataclass(slots=True)
 class PendingFetch:
-    """A fetch waiting for something to say."""
+    """A fetch that waits for data, a new high watermark, or its deadline."""
 
     source: str
     request: FetchRequest
@@ -73,8 +73,8 @@ class Fetching:
     """A follower's one outstanding fetch: what was sent, and when to give up on it or try again.
 
     While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
-    when the leader last gave a valid answer; `notified`: it has told of new data since. `cuts`
-    counts the diverging answers since this leader is followed.
+    when the leader last gave a valid answer; `notified`: a notification of new data has come since.
+    `cuts` counts the diverging answers of this leader.
     """
 
     outstanding: bool = False
@@ -91,8 +91,7 @@ class Fetching:
 class Replica:
     """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
 
-    `bugs` are the bugs of a data partition; the metadata partition has none on, although the
-    same code moves it: a museum with a broken catalogue would show nothing.
+    `bugs` are the bugs that are on. The metadata partition never has any: see `load`.
     """
 
     partition: str
@@ -130,7 +129,7 @@ class Replica:
         return self.log.leo
 
     def set_hw(self, ctx: Context, hw: int) -> None:
-        """Move the high watermark (a follower's may go backwards) and say so."""
+        """Set the high watermark (a follower's may go backwards) and trace it."""
         assert self.log.start <= hw <= self.leo, (self.partition, self.log.start, hw, self.leo)
         if hw == self.hw:
             return
@@ -149,7 +148,7 @@ class Replica:
         )
 
     def trace_role(self, ctx: Context) -> None:
-        """Say which role was taken."""
+        """Trace the role that was taken."""
         ctx.trace(
             ROLE,
             self.partition,
@@ -169,13 +168,16 @@ class Replica:
 
 
 def forget_hw(ctx: Context, partition: str) -> None:
-    """The log is gone, and its checkpoint with it."""
+    """Reset the checkpoint of a log that is deleted."""
     ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:
-    """A replica from what the disk gives back, in no role yet. Bugs are for data: the metadata
-    partition has none of them, or whatever broke would be the controller's fault."""
+    """A replica loaded from disk, in no role yet.
+
+    Bugs apply to data partitions only. In the metadata partition they would break the controller,
+    and hide the harm that each bug does to data.
+    """
     bugs = Bugs() if partition == METADATA_PARTITION else ctx.bugs
     log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
     saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")

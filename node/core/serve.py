@@ -1,4 +1,4 @@
-"""How a leader answers a fetch: with batches at once, with nothing after a wait, or with an error.
+"""How a leader answers a fetch: with batches, with nothing after a wait, or with an error.
 
 Followers read to the log end, consumers to the high watermark.
 """
@@ -21,10 +21,10 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
     """Answer with data, or hold the request until there is some or its wait is over."""
     below = _readable_end(r, request)
     found, _ = r.log.read(request.offset, max_bytes=request.max_bytes, below=below)
-    if idle.registers(r, request, source, found):
+    if idle.add_waiter(r, request, source, found):
         send_fetch(ctx, r, source, request, [])
         return
-    if found or request.max_wait_ms <= 0 or _owes_hw(r, request):
+    if found or request.max_wait_ms <= 0 or _must_send_hw(r, request):
         send_fetch(ctx, r, source, request, found)
         return
     deadline = ctx.now_us + request.max_wait_ms * 1000
@@ -46,14 +46,14 @@ def _readable_end(r: Replica, request: FetchRequest) -> int:
     return r.hw
 
 
-def _owes_hw(r: Replica, request: FetchRequest) -> bool:
-    """Whether a follower must hear of a new high watermark without waiting for data."""
+def _must_send_hw(r: Replica, request: FetchRequest) -> bool:
+    """Whether a follower must get a new high watermark without waiting for data."""
     peer = r.peers.get(request.replica)
     return r.protocol.sends_hw_at_once and peer is not None and peer.hw_sent < r.hw
 
 
 def serve_waiting(ctx: Context, r: Replica, *, followers: bool) -> None:
-    """New data (for followers) or a new high watermark (for consumers): answer who can be."""
+    """Answer the fetches that new data (`followers`) or a new high watermark makes answerable."""
     if followers:
         idle.notify(ctx, r)
     if r.follower_waits and (followers or r.protocol.sends_hw_at_once):

@@ -1,4 +1,4 @@
-"""What the core needs of a disk. The real world gives LMDB, the simulated one a modelled disk.
+"""What the core needs of a disk: LMDB in a real broker, a modelled disk in the simulator.
 
 All writes are buffered until the world commits the turn; reads see them at once. A `durable`
 write is on disk when the turn's `after_commit` messages leave; a deferred one (durable=False)
@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """What a log needs to know of a stored batch without its payload."""
+    """A stored batch without its payload."""
 
     base_offset: int
     count: int

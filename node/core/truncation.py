@@ -1,8 +1,8 @@
 """How a new follower finds where its log leaves the leader's, before its first fetch.
 
-One module for all rules but truncate-on-fetch, which is part of every fetch (`follower.py`). The
-leader's side of these questions is here too. What is undefined falls back to the follower's
-own high watermark, as the documents say; a lost answer never does: the question is asked again.
+The module has all rules but truncate-on-fetch, which is part of every fetch (`follower.py`), and
+the leader's answers to these requests. An undefined answer makes the follower cut to its own high
+watermark, as the KIPs say. A lost answer does not: the request is sent again.
 
 KIP-101, KIP-279, Liftbridge's LeaderEpoch offset request; docs/protocols.md.
 """
@@ -23,11 +23,11 @@ _VERSIONS = {
     Truncation.EPOCH_END_V1_LOWEST: 1,
 }
 _TRIES = 3
-"""Questions after which the bug LB2 cuts to the own high watermark."""
+"""Failed requests after which the bug LB2 cuts to the own high watermark."""
 
 
-def first_question(r: Replica) -> int | None:
-    """The epoch a follower must ask about before it fetches; None when it need not ask."""
+def epoch_to_ask(r: Replica) -> int | None:
+    """The epoch whose end a follower must ask for before it fetches; None if it need not ask."""
     if r.protocol.truncation not in _VERSIONS or r.log.last_epoch < 0:
         return None
     return r.log.last_epoch
@@ -51,8 +51,8 @@ def ask(ctx: Context, r: Replica, epoch: int) -> None:
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
-def gives_up(r: Replica) -> bool:
-    """Bug LB2: a question that failed three times is not asked again."""
+def falls_back(r: Replica) -> bool:
+    """Bug LB2: a request that failed three times is not sent again."""
     asks = r.fetching.asking is not None
     return asks and r.bugs.liftbridge_fallback and r.fetching.failures >= _TRIES
 
@@ -120,8 +120,8 @@ def epoch_offset(r: Replica, epoch: int, *, learned_late: bool = False) -> Epoch
 
 
 def _knows_lowest(r: Replica) -> bool:
-    """Whether an epoch below the first ends where the first begins. KAFKA-7415 brought it together
-    with the epoch that is entered at the election, so bug M3 is without both."""
+    """Whether an epoch below the first ends where the first begins. KAFKA-7415 added this together
+    with the cache entry at the election, so bug M3 removes both."""
     lowest = r.protocol.truncation is Truncation.EPOCH_END_V1_LOWEST
     return lowest and not r.bugs.lazy_epoch_cache
 

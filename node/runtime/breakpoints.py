@@ -1,9 +1,9 @@
-"""Breakpoints: a broker's process stops at an exact place of a turn until it is let go.
+"""Breakpoints: a broker's process stops at an exact place of a turn until it is released.
 
-For the harness that tests the broker, and for nobody else: a kill or a cut can so be put between
-the commit of a write and its acknowledgement. The harness arms breakpoints through a pipe, ahead of
-time; each arming replaces all of them and is confirmed. A process that stands at one writes no
-trace, reads no message and sends nothing, while its connections stay up, as a hung process would.
+Only the harness uses them: with a breakpoint it can put a kill or a cut link between the commit of
+a write and its acknowledgement. The harness arms breakpoints through a pipe, ahead of time; each
+order replaces all of them and is confirmed. A process that is stopped at one writes no trace, reads
+no message and sends nothing. Its connections stay up, as those of a hung process do.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Armed:
         return None
 
 
-def standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
-    """The trace event of a process that stops."""
+def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
+    """The trace event of a process that stops at `point`."""
     return event(
         BREAK,
         reached_by.get("partition"),
@@ -98,22 +98,22 @@ def standing(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
 
 
 class Breakpoints:
-    """The breakpoints of a real process. Without a pipe nobody could let it go: none stops it."""
+    """The breakpoints of a real process. None stops it without a pipe to release it by."""
 
     def __init__(self, armed: Armed, pipe: Connection | None = None) -> None:
         self._armed = armed
         self._pipe = pipe
         self._open = pipe is not None
         self._version = 0
-        self._tell()
+        self._report()
 
     @property
     def wake_fd(self) -> int:
-        """Becomes readable when there is an order to `obey`; -1 without a pipe."""
+        """Becomes readable when there is an order to `apply_orders`; -1 without a pipe."""
         return -1 if self._pipe is None else self._pipe.fileno()
 
-    def obey(self) -> None:
-        """Take what the harness has ordered since, without waiting."""
+    def apply_orders(self) -> None:
+        """Carry out the orders that have come, without waiting."""
         while self._pipe is not None and self._open:
             try:
                 if not self._pipe.poll():
@@ -125,23 +125,23 @@ class Breakpoints:
                 return
             self._armed.replace(order.armed)
             self._version = order.version
-            self._tell()
+            self._report()
 
     def reached(self, emitted: Sequence[TraceEvent]) -> tuple[Breakpoint, TraceEvent] | None:
         """As `Armed.reached`."""
         return self._armed.reached(emitted) if self._open else None
 
-    def stand(self, point: Breakpoint, signal_fd: int) -> None:
-        """Stand at `point` until it is disarmed, or `signal_fd` is readable: asked to end."""
-        self._tell(point.number)
+    def stop_at(self, point: Breakpoint, signal_fd: int) -> None:
+        """Stop at `point` until it is disarmed, or until `signal_fd` is readable: asked to end."""
+        self._report(point.number)
         while self._open and point.number in self._armed:
             ready, _, _ = select.select([self.wake_fd, signal_fd], [], [])
             if signal_fd in ready:
                 break
-            self.obey()
+            self.apply_orders()
         self._armed.remove(point.number)
 
-    def _tell(self, stopped: int = -1) -> None:
+    def _report(self, stopped: int = -1) -> None:
         if self._pipe is not None and self._open:
             try:
                 report = Report(version=self._version, stopped=stopped)

@@ -2,7 +2,7 @@
 
 data.mdb   LMDB: everything durable          (node.runtime.tables)
 journal    deferred writes since the flush   (node.runtime.journal)
-lock       flock()ed by the process that has the store open; the kernel lets go when it dies
+lock       flock()ed by the process that has the store open; the kernel unlocks it when that dies
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DataDir:
         return self.path / journal.FILE_NAME
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Unlock the directory."""
         os.close(self._fd)
 
     def __enter__(self) -> Self:
@@ -55,7 +55,7 @@ class DataDir:
 
 
 def power_cut(path: str | Path, keep: float) -> tuple[int, int]:
-    """Take from a dead node what a power cut takes: the tail of its unsynced writes.
+    """Remove from a dead node what a power cut loses: the tail of its unsynced writes.
 
     `keep` is the share that remains, 0 to 1. Returns the journal's length in bytes before and
     after. Raises StorageError while a process still has the store open.

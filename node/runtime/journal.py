@@ -40,7 +40,7 @@ _decoder = msgspec.msgpack.Decoder(list[Op])
 
 
 def boot_digest(boot_id: str) -> bytes:
-    """16 bytes that tell one boot of the host from another."""
+    """A digest of 16 bytes that identifies one boot of the host."""
     return blake2b(boot_id.encode(), digest_size=16, usedforsecurity=False).digest()
 
 
@@ -103,7 +103,7 @@ class Journal:
             raise StorageError(f"cannot open the journal {path}: {error}") from None
 
     def resume(self, generation: int, size: int) -> None:
-        """Go on after the first `size` bytes, which are all of it and of this boot."""
+        """Append after the first `size` bytes, which are the whole file and of this boot."""
         self._generation, self.size = generation, size
 
     def settle(self, generation: int, valid_bytes: int) -> None:

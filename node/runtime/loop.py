@@ -1,6 +1,6 @@
 """The loop of one broker process: a turn is drain, step all, commit once, trace, send.
 
-Knows the core's contract (`node.core.api`) and the order of things in a turn; nothing of protocols.
+The module knows the core's contract (`node.core.api`) and the order of a turn, not the protocols.
 
 **The order in a turn.** Commit, then the turn's trace lines with one write(), then the messages.
 Wherever a kill falls, what the trace says is on disk, and what was sent is in the trace. (Trace
@@ -28,13 +28,13 @@ from node.core.messages import Error
 from node.core.storage import Storage
 from node.formats.errors import StorageError, WireError
 from node.formats.trace import REFUSED, TraceEvent, event
-from node.runtime.breakpoints import Armed, Breakpoints, standing
+from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
 
 LONGEST_WAIT_MS: Final = 1000
 TURNS_BEHIND: Final = 8
-"""How many turns in a row may leave mail unread before the core is told of the time anyway."""
+"""How many turns in a row may leave messages unread before the core gets a `Tick` anyway."""
 HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take to hand over what it leads."""
 
@@ -82,7 +82,7 @@ class TraceFile:
             raise StorageError(f"cannot write the trace file {self._path}: no space left")
 
     def show(self, now_us: int, events: list[TraceEvent], to: TextIO) -> None:
-        """Write events that must not go to the trace, for whoever asks what happened."""
+        """Write events that must not go to the trace, for a person who looks into the failure."""
         to.write("the turn that failed had done:\n" + self._lines(now_us, events).decode())
 
     def close(self) -> None:
@@ -134,11 +134,11 @@ class Loop:
 
     def run(self) -> None:
         """Turn until the core says that it has stopped. Its last turn is flushed to disk."""
-        self._breakpoints.obey()
+        self._breakpoints.apply_orders()
         self._turn(monotonic_us(), [], [], first=True)
         while not self._stopped:
             if self._inbox.wait(self._wait_ms(monotonic_us())):
-                self._breakpoints.obey()
+                self._breakpoints.apply_orders()
             arrived, all_of_it = self._inbox.drain()
             refusals: list[TraceEvent] = []
             events = self._understand(arrived, refusals)
@@ -164,8 +164,8 @@ class Loop:
         return wait
 
     def _due(self, now_us: int) -> bool:
-        """Whether to tell the core of the time. Not while more mail waits, so that a process that
-        was paused reads it before it draws conclusions from silence; but not never."""
+        """Whether to step a `Tick`. Not while more messages wait, so that a process that was paused
+        reads them before it acts on silence; but at the latest after `TURNS_BEHIND` turns."""
         return 0 < self._deadline_us <= now_us and self._behind % TURNS_BEHIND == 0
 
     def _understand(self, arrived: list[list[bytes]], refusals: list[TraceEvent]) -> list[Event]:
@@ -189,8 +189,8 @@ class Loop:
     ) -> None:
         """Step `events` and, if it is due, the time; then commit, trace and send.
 
-        `trace` has what already happened. The core is told of the time once a turn, after the
-        mail, even if it wants to be stepped again at once.
+        `trace` has the events so far. A `Tick` is stepped once a turn, after the messages, even if
+        the core wants to be stepped again at once.
         """
         at_once: list[Outgoing] = []
         later: list[Outgoing] = []
@@ -233,19 +233,19 @@ class Loop:
             self._outbox.send(at_once)
             trace = []
         if reached and reached[0].before == "commit":
-            self._trace.write(now_us, [standing(*reached)])
-            self._breakpoints.stand(reached[0], self._stop.wake_fd)
+            self._trace.write(now_us, [break_event(*reached)])
+            self._breakpoints.stop_at(reached[0], self._stop.wake_fd)
             reached = None
         if flush:
             self._storage.flush()
         else:
             self._storage.commit()
         if reached:
-            trace = [*trace, standing(*reached)]
+            trace = [*trace, break_event(*reached)]
         if trace:
             self._trace.write(now_us, trace)
         if reached:
-            self._breakpoints.stand(reached[0], self._stop.wake_fd)
+            self._breakpoints.stop_at(reached[0], self._stop.wake_fd)
         if later:
             self._outbox.send(later)
 

@@ -1,8 +1,9 @@
-"""ZeroMQ around one node: the socket it hears on, and one socket for each address it talks to.
+"""ZeroMQ around one node: the socket it receives on, and one socket for each address it sends to.
 
-Knows frames and addresses, nothing of what messages mean. Best effort as the core expects it: a
-message that cannot leave now (no connection, a full queue) is dropped and counted, never waited
-for. Not connected means not queued (IMMEDIATE): a peer that comes back gets no stale messages.
+The module knows frames and addresses, not what messages mean. Sending is best effort, as the core
+expects: a message that cannot leave now (no connection, a full queue) is dropped and counted. A
+message to a peer that is not connected is not queued (IMMEDIATE), so a peer that comes back gets no
+stale messages.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
 
 EVERYONE_ELSE: Final = "*"
-"""Key of the address map: where messages go whose receiver has no address of its own (the hub)."""
+"""Key of the address map: the hub, for all receivers without an address of their own."""
 
 DRAIN_MESSAGES: Final = 512
 DRAIN_BYTES: Final = 8 << 20
 QUEUE_MESSAGES: Final = 1000
 RECONNECT_MS: Final = 20
-"""Between attempts, always: a peer that was restarted should hear us soon."""
+"""The fixed pause between attempts to connect."""
 
 
 # Plain integers: or-ing zmq's own flags costs more than sending a frame.
@@ -60,7 +61,7 @@ class Inbox:
         self._poller.register(wake_fd, zmq.POLLIN)
 
     def watch(self, fd: int) -> None:
-        """Wait for another descriptor too; what it has to say is left to be read."""
+        """Wait for another descriptor too; the caller reads it."""
         self._watched_fd = fd
         self._poller.register(fd, zmq.POLLIN)
 

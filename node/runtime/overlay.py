@@ -1,7 +1,7 @@
 """Writes that are not in LMDB yet: as operations for the journal, and their net effect in memory.
 
-Knows nothing of files. An `Overlay` lies over the tables of `node.runtime.tables`: whatever it
-does not mention is as the tables have it.
+The module knows nothing of files. What an `Overlay` does not mention is as in the tables of
+`node.runtime.tables`.
 """
 
 from __future__ import annotations

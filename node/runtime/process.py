@@ -42,7 +42,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a broker process is told.
+    """The configuration of a broker process.
 
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
     "*" to that of the hub. `parent_pid` is the process it must not outlive (0: `spawn` fills it

@@ -41,7 +41,7 @@ JOURNAL_LIMIT: Final = 64 << 20
 class LmdbStorage:
     """One node's disk in `data_dir`, which no other process may have open.
 
-    `boot_id` tells boots of the host apart (None: ask the host). The LMDB map starts at
+    `boot_id` identifies the boot of the host (None: ask the host). The LMDB map starts at
     `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
     method may raise StorageError; after one from `commit` or `flush` the store refuses all further
     work, for what is in memory is no longer what is on disk.
@@ -75,7 +75,7 @@ class LmdbStorage:
             self._journal = Journal(dir_.journal, boot)
             stack.callback(self._journal.close)
             replay = journal.read(dir_.journal)
-            # An object dropped without `close`, as a crash drops it, must let go of the lock too.
+            # An object that is dropped without `close`, as in a crash, must unlock too.
             self._closer = weakref.finalize(self, stack.pop_all().close)
         self._generation = self._tables.number("generation")
         self._dirty = self._tables.number("dirty") == self._generation
@@ -192,7 +192,7 @@ class LmdbStorage:
         self._ops = []
 
     def close(self) -> None:
-        """Let go of the files and the lock. Drops what is not committed; does not flush."""
+        """Close the files and unlock. Drops what is not committed; does not flush."""
         self._failed = "the store is closed"
         self._closer()
 
@@ -228,7 +228,7 @@ class LmdbStorage:
             self._ops = []
 
     def _replay(self, replay: Replay, boot: bytes) -> None:
-        """Take over what the journal holds, and judge whether that is all there ever was."""
+        """Replay the journal, and decide whether it has all that was ever written."""
         current = replay.generation == self._generation
         if current:
             for turn in replay.turns:

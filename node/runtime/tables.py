@@ -1,7 +1,7 @@
 """One node's LMDB environment: logs, small values, and the table of partition names.
 
-Everything lies in the one unnamed database, under a first byte that tells the kind of key: a commit
-then rewrites fewer pages than with a database a kind. Knows nothing of turns or of the journal.
+Everything is in the one unnamed database; the first byte of a key is its kind. A commit rewrites
+fewer pages so than with one database a kind. The module knows nothing of turns or of the journal.
 
     L <partition id, 4> <base offset, 8>   ->  <chain, 8> <batch>
     V <key>                                ->  <small value>
@@ -147,7 +147,7 @@ class Tables:
                 return
 
     def close(self) -> None:
-        """Let go of the files. Nothing is lost by not calling it."""
+        """Close the files. Nothing is lost if this is never called."""
         self._end_read()
         self._env.close()
 
