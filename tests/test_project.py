@@ -257,6 +257,48 @@ def normal_name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+class TestDocuments:
+    """README, changelog and docs/: links lead somewhere, and lines are short."""
+
+    files = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+    longest = 120
+
+    def test_lines_are_short(self) -> None:
+        long = [
+            f"{file.name}:{number} has {len(line)} characters"
+            for file in self.files
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+            if len(line) > self.longest
+        ]
+        assert not long, "\n".join(long)
+
+    def test_links_lead_to_files_and_headings(self) -> None:
+        broken = []
+        for file in self.files:
+            text = without_code(file.read_text(encoding="utf-8"))
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                path, _, anchor = target.partition("#")
+                aim = (file.parent / path).resolve() if path else file
+                if "://" in target:
+                    continue
+                if not aim.exists() or (anchor and anchor not in anchors(aim)):
+                    broken.append(f"{file.name}: {target}")
+        assert not broken, "\n".join(broken)
+
+
+def without_code(text: str) -> str:
+    """A Markdown text without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(file: Path) -> set[str]:
+    """The anchors of the headings of a Markdown file, as GitHub makes them."""
+    text = without_code(file.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    kept = (re.sub(r"<[^>]+>|&\w+;|[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in kept}
+
+
 def test_the_trace_names_every_kind_of_message() -> None:
     from typing import get_args
 
