@@ -24,20 +24,20 @@ from harness.search.attempt import attempt
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim import compiled
-from harness.sim.run import many_runs, simulate
+from harness.sim.run import batched_collections, simulate
 from nemesis.draw import draw
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core.protocol import protocol as protocol_of
 from node.formats.errors import UsageError
 
-PARTS: Final = ("core", "world", "clients", "watcher", "checker")
-"""`core`: the brokers; `clients`: sessions and workload; `watcher`: invariants at every step, and
-coverage; `checker`: the judgement of what the run left behind; `world`: all else."""
+PARTS: Final = ("core", "world", "clients", "invariants", "checker")
+"""`core`: the brokers; `clients`: sessions and workload; `invariants`: the invariant checker and
+coverage; `checker`: the offline checker; `world`: all else."""
 _SAMPLE_S: Final = 0.001
 _PART_OF: Final = {
     "/node/core/": "core",
-    "/harness/sim/invariant_checker.py": "watcher",
-    "/harness/sim/coverage.py": "watcher",
+    "/harness/sim/invariant_checker.py": "invariants",
+    "/harness/sim/coverage.py": "invariants",
     "/harness/sim/folder.py": "checker",
     "/checker/": "checker",
     "/harness/clients/": "clients",
@@ -45,8 +45,8 @@ _PART_OF: Final = {
     "/nemesis/": "world",
     "/node/": "world",
 }
-_WHOLE: Final = ("checker", "watcher")
-"""Whatever is called from here belongs here: a watcher looks into the brokers' logs."""
+_WHOLE: Final = ("checker", "invariants")
+"""Whatever is called from here belongs here: the invariant checker looks into the brokers' logs."""
 
 
 class SimBench(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def _measure(shape: str, run: Callable[[SimBench, int], _Run], settings: SimBenc
     """Make runs until their time is over; the first is for warming up and does not count."""
     run(settings, 0)
     runs: list[_Run] = []
-    with many_runs(), _sampled() as samples:
+    with batched_collections(), _sampled() as samples:
         began_s, wall_s = time.process_time(), time.monotonic()
         while (cpu_s := time.process_time() - began_s) < settings.seconds:
             runs.append(run(settings, len(runs) + 1))

@@ -18,7 +18,7 @@ from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
 from harness.search.findings import REAL
 from harness.sim.run import SimResult, simulate
-from harness.sim.trace_text import steps
+from harness.sim.trace_text import trace_text
 from harness.systems.floodmark.brokers import check_upgrades
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
@@ -112,7 +112,7 @@ def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Pr
         write_story(keep, result.checked)
         bring_finding(request.file, keep, output)
     if request.trace:
-        output("\n".join([*steps(result), *(f"waits: {line}" for line in result.waits)]))
+        output("\n".join([*trace_text(result), *(f"waits: {line}" for line in result.stalled)]))
     return Outcome(
         seed=seed,
         verdict=result.verdict.value,
@@ -125,9 +125,9 @@ def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Pr
 
 
 def _sentence(result: SimResult) -> str:
-    alone = f" (only the {result.saw_more} saw it)" if result.saw_more else ""
+    alone = f" (only the {result.only_seen_by} saw it)" if result.only_seen_by else ""
     # The checker's words name operations and replicas; the watcher's only where it was alone.
-    said = result.sentence if result.saw_more == "watcher" else result.checked.sentence
+    said = result.sentence if result.only_seen_by == "invariants" else result.checked.sentence
     return said + alone
 
 

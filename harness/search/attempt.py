@@ -11,10 +11,10 @@ from checker.formats.verdict import Anomaly, Sentence, Verdict
 from checker.output.timeline import read_of, tell
 from harness.search import cause
 from harness.search.fault_coverage import strikes
-from harness.sim.latency_profile import CALM, Weather
-from harness.sim.network import Struck
+from harness.sim.invariant_checker import Violation
+from harness.sim.latency_profile import IDEAL, LatencyProfile
+from harness.sim.network import AffectedMessage
 from harness.sim.run import SimResult, StopAt, simulate
-from harness.sim.violation import Breach
 from nemesis.formats.schedule import Schedule
 from node.formats import trace
 from node.formats.errors import FloodmarkError
@@ -28,8 +28,8 @@ UNTOLD: Final = "?"
 class Attempt:
     """What came of one schedule.
 
-    `failed` says that clients, traces or logs show a breach; `precursor` names an invariant inside
-    the cluster that was broken, "" if none: data could have been lost then. `broken` are
+    `failed` says that clients, traces or logs show a violation; `precursor` names an internal
+    invariant that was broken, "" if none: data could have been lost then. `broken` are
     the properties seen to be broken by the end of the run. `bucket` names the
     class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
     offset or time, so that the same bug met elsewhere has the same name. `strikes` are the
@@ -57,23 +57,23 @@ def attempt(
     seed: int | None = None,
     *,
     stop_at: StopAt = "visible",
-    spares: Callable[[Struck], bool] | None = None,
-    weather: Weather = CALM,
+    exempt: Callable[[AffectedMessage], bool] | None = None,
+    latency: LatencyProfile = IDEAL,
     about: str = "",
 ) -> Attempt:
-    """Run a schedule until a client, a trace or a log shows a breach, or to its end.
+    """Run a schedule until a client, a trace or a log shows a violation, or to its end.
 
     Where several properties break, `bucket`, `property` and `sentence` are those of `about`, if it
     is one of them, else of the first.
     Everything follows from the schedule: unless another is given, its workload's seed is the seed
-    of the world too. `spares` and `weather` are as in `simulate`.
+    of the world too. `exempt` and `latency` are as in `simulate`.
     """
     world = schedule.workload.seed if seed is None else seed
     try:
-        result = simulate(schedule, seed=world, stop_at=stop_at, spares=spares, weather=weather)
+        result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
-    visible = any(breach.visible for breach in result.breaches)
+    visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
     # A fault that found nobody to strike is no matter here, nor are few operations.
     unknown = any(
@@ -83,7 +83,7 @@ def attempt(
     about = about if about in broken else ""
     return Attempt(
         failed=failed,
-        precursor=next((b.invariant for b in result.breaches if not b.visible), ""),
+        precursor=next((b.invariant for b in result.violations if not b.visible), ""),
         bucket=bucket(result, about) if failed else "",
         property=(about or property_of(result)) if failed else "",
         broken=broken,
@@ -93,7 +93,7 @@ def attempt(
         states=result.states,
         virtual_us=result.virtual_us,
         events=result.events,
-        # A run that ended at its breach leaves open what nobody had read by then.
+        # A run that ended at its violation leaves open what nobody had read by then.
         problem=result.sentence if unknown and not failed else "",
     )
 
@@ -102,19 +102,19 @@ def visibly_broken(result: SimResult) -> tuple[str, ...]:
     """The properties that are broken by the word of the checker, or of the watcher where clients,
     traces or logs show it too."""
     checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
-    seen = [b.property for b in result.breaches if b.visible]
+    seen = [b.property for b in result.violations if b.visible]
     return tuple(dict.fromkeys([*checked, *seen]))
 
 
 def property_of(result: SimResult) -> str:
     """The property that broke first, by the watcher's word or else the checker's."""
-    breach = _breach(result)
-    return breach.property if breach is not None else next(iter(result.broken), "")
+    violation = _violation(result)
+    return violation.property if violation is not None else next(iter(result.broken), "")
 
 
-def _breach(result: SimResult, about: str = "") -> Breach | None:
-    """The first breach that clients, traces or logs show too, of `about` where that is given."""
-    seen = (b for b in result.breaches if b.visible and about in ("", b.property))
+def _violation(result: SimResult, about: str = "") -> Violation | None:
+    """The first violation that clients, traces or logs show too, of `about` where that is given."""
+    seen = (b for b in result.violations if b.visible and about in ("", b.property))
     return next(seen, None)
 
 
@@ -132,8 +132,8 @@ def _anomaly(result: SimResult, about: str = "") -> Anomaly | None:
 
 def _sentence(result: SimResult, about: str) -> str:
     """What broke, in one sentence; of `about` where that is given."""
-    if about and (breach := _breach(result, about)) is not None:
-        return f"invalid: {breach.sentence}."
+    if about and (violation := _violation(result, about)) is not None:
+        return f"invalid: {violation.sentence}."
     if about and (found := _anomaly(result, about)) is not None and found.message:
         return f"invalid: {found.message}"
     return result.sentence
@@ -152,9 +152,11 @@ def bucket(result: SimResult, about: str = "") -> str:
     if partition and offset >= 0:
         how = cause.of_story(story(result, about), result.trace, partition)
     if not how and broken == AGREEMENT and partition:
-        breach = _breach(result, about)
-        node = "" if breach is None else next((w.node for w in breach.witnesses if w.node), "")
-        until_us = None if breach is None else breach.t_us
+        violation = _violation(result, about)
+        node = (
+            "" if violation is None else next((w.node for w in violation.witnesses if w.node), "")
+        )
+        until_us = None if violation is None else violation.t_us
         how = f"{name} {cause.of_divergence(result.trace, partition, node, until_us)}"
     return f"{broken}: {how or name or UNTOLD}"
 
@@ -199,9 +201,9 @@ def _parting(result: SimResult, partition: str) -> int:
 def place(result: SimResult, about: str = "") -> tuple[str, int, str]:
     """(partition, offset, name) of what broke first, of `about` where that is given; offset -1
     where it has none."""
-    breach = _breach(result, about)
-    if breach is not None:
-        offsets = [w.offset for w in breach.witnesses if w.offset >= 0]
-        return breach.partition, min(offsets, default=-1), breach.invariant
+    violation = _violation(result, about)
+    if violation is not None:
+        offsets = [w.offset for w in violation.witnesses if w.offset >= 0]
+        return violation.partition, min(offsets, default=-1), violation.invariant
     found = _anomaly(result, about)
     return ("", -1, "") if found is None else (found.partition, found.offset, found.name)

@@ -21,7 +21,7 @@ from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
 from harness.search.rerun import anew
 from harness.search.shrink import Shrinking
-from harness.sim.run import many_runs
+from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
 
@@ -218,7 +218,7 @@ class _Worker:
         if self._idle:
             return
         engine = ENGINES[self._campaign.engine]
-        with many_runs():
+        with batched_collections():
             engine(self._campaign.subject, self._seed, self._judge, self._enough)
         self._say()
 

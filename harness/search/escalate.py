@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, TypeVar
 from msgspec.structs import replace
 
 from harness.search.shrink_passes import possible
+from harness.sim.invariant_checker import Violation
 from harness.sim.run import SimResult, simulate
-from harness.sim.violation import Breach
 from nemesis.formats.schedule import (
     After,
     Bridge,
@@ -92,24 +92,26 @@ def pursued(schedule: Schedule) -> Iterator[Schedule]:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
         return
-    hidden = [b for b in result.breaches if not b.visible or b.invariant == _DIFFERS]
+    hidden = [b for b in result.violations if not b.visible or b.invariant == _DIFFERS]
     # Who may be elected and lacks something is nearer to harm than who is not waited for.
-    for breach in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
-        plans = _leave_out if breach.invariant == _LEFT_OUT else _leave_alone
-        for candidate in plans(schedule, result, breach):
+    for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
+        plans = _leave_out if violation.invariant == _LEFT_OUT else _leave_alone
+        for candidate in plans(schedule, result, violation):
             if possible(candidate):
                 yield candidate
 
 
-def _leave_alone(schedule: Schedule, result: SimResult, breach: Breach) -> Iterator[Schedule]:
+def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Only who lacks something lives on, and is within reach."""
-    alone = next((w.node for w in breach.witnesses if w.node), "")
-    moment = _moment(result, breach.t_us, breach.partition)
+    alone = next((w.node for w in violation.witnesses if w.node), "")
+    moment = _moment(result, violation.t_us, violation.partition)
     others = ",".join(n for n in schedule.cluster.broker_names() if n != alone)
     if not alone or moment is None or not others:
         return
-    over_ms = _since_storm_ms(result, breach.t_us) + 4 * schedule.cluster.timings.session_ms + 200
-    named, releases = _released(schedule, result, moment, breach.t_us)
+    over_ms = (
+        _since_storm_ms(result, violation.t_us) + 4 * schedule.cluster.timings.session_ms + 200
+    )
+    named, releases = _released(schedule, result, moment, violation.t_us)
     # At once, before anything is mended; or when what was promised then has been said.
     for delay_ms in (0, 1):
         death = Kill(on=others, after=replace(moment, delay_ms=delay_ms))
@@ -118,16 +120,16 @@ def _leave_alone(schedule: Schedule, result: SimResult, breach: Breach) -> Itera
         yield _longer(schedule, (death,), over_ms)
 
 
-def _leave_out(schedule: Schedule, result: SimResult, breach: Breach) -> Iterator[Schedule]:
+def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
     """Who is not waited for gets nothing more, and the leader hears of nothing."""
-    leader = next((w.node for w in breach.witnesses if w.node), "")
-    left_out = ",".join(_not_waited_for(result, breach, leader))
-    moment = _moment(result, breach.t_us, breach.partition)
+    leader = next((w.node for w in violation.witnesses if w.node), "")
+    left_out = ",".join(_not_waited_for(result, violation, leader))
+    moment = _moment(result, violation.t_us, violation.partition)
     if not leader or not left_out or moment is None:
         return
     timings = schedule.cluster.timings
-    over_ms = _since_storm_ms(result, breach.t_us) + 6 * timings.session_ms + 200
-    asked = _last(result, breach, trace.PROPOSED, node=leader)
+    over_ms = _since_storm_ms(result, violation.t_us) + 6 * timings.session_ms + 200
+    asked = _last(result, violation, trace.PROPOSED, node=leader)
     span_ms = 3 * timings.session_ms
     for when in filter(None, (asked, moment)):
         no_records = Link(
@@ -137,19 +139,19 @@ def _leave_out(schedule: Schedule, result: SimResult, breach: Breach) -> Iterato
             kinds=("fetch-response",),
             after=when,
             for_ms=span_ms,
-            match={"partition": breach.partition},
+            match={"partition": violation.partition},
         )
         no_news = Cut(on="voters", to=leader, two_way=False, after=when, for_ms=span_ms)
         yield _longer(schedule, (no_records, no_news), over_ms)
         yield _longer(schedule, (no_records,), over_ms)
 
 
-def _not_waited_for(result: SimResult, breach: Breach, leader: str) -> list[str]:
+def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:
     """Whom the controller might elect and the leader does not wait for."""
     elected: list[str] = []
     waited: list[str] = []
     for event in result.trace:
-        if event["t_us"] > breach.t_us or event.get("partition") != breach.partition:
+        if event["t_us"] > violation.t_us or event.get("partition") != violation.partition:
             continue
         if event["event"] == trace.PARTITION:
             elected = [*event["isr"], *event["elr"]]
@@ -208,14 +210,14 @@ def _moment(result: SimResult, t_us: int, partition: str) -> After | None:
     return None
 
 
-def _last(result: SimResult, breach: Breach, name: str, node: str) -> After | None:
+def _last(result: SimResult, violation: Violation, name: str, node: str) -> After | None:
     """The last such event of a node before it, as a trigger."""
     for event in reversed(result.trace):
         if (
-            event["t_us"] <= breach.t_us
+            event["t_us"] <= violation.t_us
             and event["event"] == name
             and event["node"] == node
-            and event.get("partition") == breach.partition
+            and event.get("partition") == violation.partition
         ):
             return _trigger(result, event)
     return None

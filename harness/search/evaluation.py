@@ -1,7 +1,7 @@
 """Tries forms of a schedule in worlds that are ever less ideal, and remembers what came of each.
 
 What counts is in how many of them a form breaks its property. Worlds come in three kinds, in turn,
-so that a form which fails in fair weather only is told from one that never fails. Deterministic.
+so that a form which fails in fair latency only is told from one that never fails. Deterministic.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import Final, NamedTuple
 
 from harness.search.attempt import attempt
 from harness.search.stabilise import FIRST_WORLD, jittered
-from harness.sim.latency_profile import FAIR, ROUGH, STORMY, Weather
+from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import Schedule
 
 
 class World(NamedTuple):
-    """A simulated world: its seed, its weather, and how late messages are at least."""
+    """A simulated world: its seed, its latency, and how late messages are at least."""
 
     seed: int
-    weather: Weather
+    latency: LatencyProfile
     latency_ms: int
 
 
 WORLDS: Final = tuple(
     World(FIRST_WORLD + number, *kind)
-    for number, kind in enumerate([(FAIR, 1), (ROUGH, 8), (STORMY, 4)] * 10)
+    for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
 )
 FIRST_WORLDS: Final = 12
 """Forms are looked for in so many worlds, and made surer still in all of them."""
@@ -68,9 +68,9 @@ class Trial:
         return self._known[key]
 
     def _try(self, schedule: Schedule, world: World) -> bool:
-        outcome = attempt(schedule, world.seed, weather=world.weather)
+        outcome = attempt(schedule, world.seed, latency=world.latency)
         if outcome.failed and self._broken not in outcome.broken:
-            outcome = attempt(schedule, world.seed, weather=world.weather, stop_at="never")
+            outcome = attempt(schedule, world.seed, latency=world.latency, stop_at="never")
         return self._broken in outcome.broken
 
     def surely(self, schedule: Schedule, *, above: int = -1) -> int:
@@ -117,5 +117,5 @@ class Trial:
         for world in self._worlds:
             if self.fails(schedule, world):
                 trying = jittered(schedule, world.latency_ms)
-                return simulate(trying, seed=world.seed, stop_at="visible", weather=world.weather)
+                return simulate(trying, seed=world.seed, stop_at="visible", latency=world.latency)
         return None

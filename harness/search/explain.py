@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from checker.formats.verdict import Sentence
 from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
-from harness.sim.network import Struck
+from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from reports import wording
@@ -68,13 +68,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain(schedule: Schedule) -> Explanation:
     """Run a failing schedule, and once more for each thing that is left out. Deterministic."""
-    struck: list[Struck] = []
+    struck: list[AffectedMessage] = []
 
-    def listen(message: Struck) -> bool:
+    def listen(message: AffectedMessage) -> bool:
         struck.append(message)
         return False
 
-    result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", spares=listen)
+    result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", exempt=listen)
     named = bucket(result)
     changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
     changes += _messages(schedule, named, struck, result.info.phases.storm_us)
@@ -126,17 +126,21 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
         )
 
 
-def _groups(schedule: Schedule, named: str, struck: list[Struck]) -> Iterator[Counterfactual]:
+def _groups(
+    schedule: Schedule, named: str, struck: list[AffectedMessage]
+) -> Iterator[Counterfactual]:
     """All messages of one kind on one link let through, where there were several."""
     links = Counter(message[1:] for message in struck)
     for (sender, receiver, kind), count in links.items():
         if count < 2:
             continue
 
-        def spares(message: Struck, group: tuple[str, ...] = (sender, receiver, kind)) -> bool:
+        def exempt(
+            message: AffectedMessage, group: tuple[str, ...] = (sender, receiver, kind)
+        ) -> bool:
             return message[1:] == group
 
-        outcome = attempt(schedule, spares=spares)
+        outcome = attempt(schedule, exempt=exempt)
         yield Counterfactual(
             kind="messages",
             without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
@@ -149,11 +153,11 @@ def _groups(schedule: Schedule, named: str, struck: list[Struck]) -> Iterator[Co
 
 
 def _messages(
-    schedule: Schedule, named: str, struck: list[Struck], storm_us: int
+    schedule: Schedule, named: str, struck: list[AffectedMessage], storm_us: int
 ) -> Iterator[Counterfactual]:
     """Each message let through by itself."""
     for number, (t_us, sender, receiver, kind) in enumerate(struck[:MOST_MESSAGES]):
-        outcome = attempt(schedule, spares=_only(number))
+        outcome = attempt(schedule, exempt=_only(number))
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield Counterfactual(
             kind="message",
@@ -167,7 +171,7 @@ def _messages(
         )
 
 
-def _only(number: int) -> Callable[[Struck], bool]:
+def _only(number: int) -> Callable[[AffectedMessage], bool]:
     """Spares the `number`-th message that is struck: up to there the run is the same."""
     met = iter(range(1 << 62))
     return lambda message: next(met) == number

@@ -28,7 +28,7 @@ Timed = TypeVar("Timed", Send, Poll)
 def scripted(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool) -> Schedule | None:
     """The schedule with the operations of its `run`, with or without the reads among them.
 
-    Of those that began before the breach, or the last fault. None where there are too many. With
+    Of those that began before the violation, or the last fault. None where there are too many. With
     `leaders` only what leaders do, whoever they are, sets anything off.
     """
     storm_us = run.info.phases.storm_us
@@ -70,7 +70,7 @@ def own_clients(schedule: Schedule) -> Schedule:
 
 def _until_us(run: SimResult) -> int:
     """When everything that matters had begun."""
-    seen = [breach.t_us for breach in run.breaches if breach.visible]
+    seen = [violation.t_us for violation in run.violations if violation.visible]
     struck: list[int] = [line.t_us for line in run.faults if line.action == "inject"]
     last = run.info.phases.heal_us or run.info.phases.end_us
     return max([*(seen[:1] or [last]), *struck]) + 1

@@ -1,9 +1,12 @@
-"""All clients of a simulated run: the sessions of `harness.clients.factory` under virtual time."""
+"""All clients of a simulated run under virtual time, and the client that sends admin commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import Final
+
+from msgspec.structs import replace
 
 from harness.clients.consumer import Consumer
 from harness.clients.factory import Crew
@@ -13,20 +16,27 @@ from harness.clients.session import Effects, Session
 from harness.clients.statistics import Tally
 from harness.clients.types import Answer, Status
 from harness.formats.history import Op
-from harness.sim.event_queue import Agenda
-from harness.sim.network import Network, Parcel
+from harness.sim.event_queue import EventQueue
+from harness.sim.network import Envelope, Network
+from harness.systems.floodmark.admin_call import ADMIN, AdminCall, request_of
+from nemesis.faults.admin import Command
+from nemesis.world import COMMAND_LIMIT_US
+from node.core.messages import AdminRequest, AdminResponse
+from node.formats.errors import FloodmarkError
+
+_POLL_US: Final = 1_000
 
 
 class SimClients:
-    """`harness.systems.interface.RunClients`. `ops` is the history; `seen` is told of each line of
-    it."""
+    """Implements `harness.systems.interface.RunClients` with the sessions of
+    `harness.clients.factory`. `ops` is the history; `seen` is called with each line of it."""
 
     def __init__(
-        self, crew: Crew, agenda: Agenda, network: Network, seen: Callable[[Op], None]
+        self, crew: Crew, queue: EventQueue, network: Network, seen: Callable[[Op], None]
     ) -> None:
         self.ops: list[Op] = []
         self._crew = crew
-        self._agenda = agenda
+        self._queue = queue
         self._network = network
         self._seen = seen
         self._next_op = count().__next__
@@ -39,9 +49,9 @@ class SimClients:
 
     @property
     def status(self) -> Status:
-        """How far they are, now."""
+        """The present state of all clients."""
         status = self._tally.status
-        status.t_us = self._agenda.now_us
+        status.t_us = self._queue.now_us
         status.writers_idle = all(session.idle for session in self._writers)
         if self._final:
             status.final = "done" if all(reader.done for reader in self._final) else "running"
@@ -55,26 +65,26 @@ class SimClients:
         self._begin(made)
 
     def operate(self, operation: int) -> None:
-        """Have its client begin an operation of the workload, by its number."""
+        """Begin the operation of the workload with that number."""
         told = self._crew.workload.operations[operation]
         session = self._sessions.get(told.client)
         if isinstance(session, OPERATORS):
             session.operate(operation, told)
-            self._due_us[told.client] = self._agenda.now_us
-            self._arm(told.client, self._agenda.now_us)
+            self._due_us[told.client] = self._queue.now_us
+            self._arm(told.client, self._queue.now_us)
         self._tally.status.operated += 1
 
     def healed(self, t_us: int) -> None:
-        """Tell from when on an acknowledgement counts as recovery."""
+        """From this time on an acknowledgement counts as recovery."""
         self._tally.healed(t_us)
 
     def stop_writing(self) -> None:
-        """Producers invoke nothing more."""
+        """Stop the producers."""
         for session in self._writers:
             session.stop()
 
     def read_everything(self) -> None:
-        """All other clients end; fresh ones read everything from the beginning."""
+        """Stop all clients; new ones read everything from the beginning."""
         for session in self._sessions.values():
             session.stop()
         partitions = self._crew.cluster.partition_names()
@@ -84,24 +94,24 @@ class SimClients:
         self._begin(readers)
 
     def close(self) -> None:
-        """End them."""
+        """End all clients."""
         self._due_us.clear()
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
         self._sessions.update(sessions)
         for client in sessions:
             self._network.join(client, self._arrive)
-            self._due_us[client] = self._agenda.now_us
-            self._arm(client, self._agenda.now_us)
+            self._due_us[client] = self._queue.now_us
+            self._arm(client, self._queue.now_us)
 
-    def _arrive(self, parcel: Parcel) -> None:
-        client, source, message, body = parcel
+    def _arrive(self, envelope: Envelope) -> None:
+        client, source, message, body = envelope
         if client in self._due_us:
-            done = self._sessions[client].step(self._agenda.now_us, Answer(source, message, body))
+            done = self._sessions[client].step(self._queue.now_us, Answer(source, message, body))
             self._carry_out(client, done)
 
     def _alarm(self, client: str) -> None:
-        now_us = self._agenda.now_us
+        now_us = self._queue.now_us
         if self._armed_us.get(client) != now_us or client not in self._due_us:
             return
         self._armed_us[client] = NEVER_US
@@ -124,6 +134,51 @@ class SimClients:
 
     def _arm(self, client: str, due_us: int) -> None:
         if due_us < self._armed_us.get(client, NEVER_US):
-            at_us = max(due_us, self._agenda.now_us + 1)
+            at_us = max(due_us, self._queue.now_us + 1)
             self._armed_us[client] = at_us
-            self._agenda.at(at_us, self._alarm, client)
+            self._queue.at(at_us, self._alarm, client)
+
+
+class SimAdmin:
+    """Sends one command at a time to the controller, as `harness.systems.floodmark.admin` does."""
+
+    def __init__(self, queue: EventQueue, network: Network, voters: Sequence[str]) -> None:
+        self._queue = queue
+        self._network = network
+        self._voters = tuple(voters)
+        self._number = 0
+        self._answers: list[AdminResponse] = []
+        network.join(ADMIN, self._arrive)
+
+    def begin(self, request: AdminRequest) -> AdminCall:
+        """Begin a command; `step` continues it."""
+        self._number += 1
+        return AdminCall(self._voters, replace(request, corr=self._number))
+
+    def step(self, call: AdminCall) -> AdminResponse | None:
+        """Take answers, and send the request (again) when it is due. Returns the final answer."""
+        answers, self._answers = self._answers, []
+        for answer in (*answers, None):
+            voter = call.step(self._queue.now_us, answer)
+            if voter:
+                self._network.send(ADMIN, voter, call.request, None)
+        return call.answer
+
+    def carry_out(self, command: Command) -> None:
+        """Carry out a command of the nemesis while virtual time passes. Raises FloodmarkError as
+        `World.command` does."""
+        call = self.begin(request_of(command))
+        limit_us = self._queue.now_us + COMMAND_LIMIT_US
+        while self.step(call) is None:
+            if self._queue.now_us >= limit_us:
+                kind = call.request.__struct_config__.tag
+                raise FloodmarkError(
+                    f"no controller answered '{kind}' in {COMMAND_LIMIT_US / 1e6:g} s"
+                )
+            self._queue.run(self._queue.now_us + _POLL_US)
+        if call.unchanged:
+            raise FloodmarkError(call.unchanged)
+
+    def _arrive(self, envelope: Envelope) -> None:
+        if isinstance(envelope[2], AdminResponse):
+            self._answers.append(envelope[2])

@@ -1,5 +1,5 @@
-"""Our brokers as the system under test in the simulator: the harness's `ClusterUnderTest` and the
-nemesis' `World`, over virtual time."""
+"""Our brokers in the simulator: the harness's `ClusterUnderTest` and the nemesis's `World`, under
+virtual time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
 from harness.formats.run_info import Promise
 from harness.runs.startup_monitor import Observed
-from harness.sim.admin import SimAdmin
-from harness.sim.clients import SimClients
-from harness.sim.event_queue import Agenda
-from harness.sim.latency_profile import CALM, Weather
+from harness.sim.clients import SimAdmin, SimClients
+from harness.sim.event_queue import EventQueue
+from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
@@ -25,13 +24,16 @@ from nemesis.faults.admin import Command
 from nemesis.formats.schedule import Break, Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
+from node.core.image import PartitionRecord
+from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
+from node.formats.event_text import leadership, log_ends
 from node.formats.trace import BREAK, TraceEvent
 from node.runtime.breakpoints import Breakpoint
 
 READY_LIMIT_US: Final = 30_000_000
-LOOK_US: Final = 20_000
-"""How often the phases of a run look at how things stand, in virtual time."""
+POLL_US: Final = 20_000
+"""How often the phases of a run look at the cluster, in virtual time."""
 
 
 class SimWorld:
@@ -39,14 +41,14 @@ class SimWorld:
 
     def __init__(
         self,
-        agenda: Agenda,
+        queue: EventQueue,
         network: Network,
         nodes: dict[str, SimNode],
         clients: SimClients,
         admin: SimAdmin,
         upgraded: dict[str, str],
     ) -> None:
-        self._agenda = agenda
+        self._queue = queue
         self._network = network
         self._nodes = nodes
         self._clients = clients
@@ -68,16 +70,16 @@ class SimWorld:
         self._nodes[node].start()
 
     def stop(self, node: str) -> None:
-        """SIGTERM; time passes until the process is gone."""
+        """SIGTERM; virtual time passes until the process has ended."""
         self.stop_all([node])
 
     def stop_all(self, nodes: Sequence[str]) -> None:
-        """SIGTERM to all of them at the same moment; time passes until they are gone."""
+        """SIGTERM to all of them at once; virtual time passes until they have ended."""
         for node in nodes:
             self._nodes[node].ask_to_stop()
-        limit_us = self._agenda.now_us + HAND_OVER_US
-        while any(self._nodes[n].up for n in nodes) and self._agenda.now_us < limit_us:
-            self._agenda.run(min(limit_us, self._agenda.now_us + LOOK_US))
+        limit_us = self._queue.now_us + HAND_OVER_US
+        while any(self._nodes[n].up for n in nodes) and self._queue.now_us < limit_us:
+            self._queue.run(min(limit_us, self._queue.now_us + POLL_US))
 
     def pause(self, node: str) -> None:
         """SIGSTOP."""
@@ -100,11 +102,11 @@ class SimWorld:
         return self._network.add_rule(rule)
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule and tell what it did."""
+        """End a link rule; returns what it did."""
         return self._network.remove_rule(number)
 
     def add_breakpoint(self, node: str, point: Break) -> int:
-        """Arm `point`, in this process and in later ones until one has stopped at it."""
+        """Arm `point` in this process and in later ones, until one has stopped at it."""
         self._last_point += 1
         self._nodes[node].arm(
             Breakpoint(
@@ -118,86 +120,86 @@ class SimWorld:
         return self._last_point
 
     def remove_breakpoint(self, node: str, number: int) -> None:
-        """Disarm a breakpoint; a process that stands at it goes on."""
+        """Disarm a breakpoint; a process that has stopped at it continues."""
         self._nodes[node].disarm(number)
 
     def operate(self, operation: int) -> None:
-        """Have its client begin an operation of the workload."""
+        """Begin an operation of the workload."""
         self._clients.operate(operation)
 
     def command(self, command: Command) -> None:
-        """Ask the controller; time passes until it has answered."""
+        """Send a command to the controller; virtual time passes until it is answered."""
         self._admin.carry_out(command)
 
     def set_protocol(self, node: str, protocol: str) -> None:
-        """For the processes after this one."""
+        """The protocol of the node's later processes."""
         self._upgraded[node] = protocol
 
     def now_us(self) -> int:
         """Virtual time."""
-        return self._agenda.now_us
+        return self._queue.now_us
 
 
 class SimCluster:
-    """All nodes of one run. `trace` has every event so far, `exits` and `words` every end.
+    """All nodes of one run. `trace` has every event so far; `exits` and `output` every process end.
 
-    `heed` is told each turn's trace events before anybody else is; `heard` each history line.
-    Also the run's `Pace`: `wait` lets virtual time pass.
+    `on_trace` is called with each turn's trace events before the turn's messages leave,
+    `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
     """
 
     def __init__(
         self,
         schedule: Schedule,
         seed: int,
-        heed: Callable[[SimNode, list[TraceEvent]], None],
-        heard: Callable[[Op], None],
-        weather: Weather = CALM,
+        on_trace: Callable[[SimNode, list[TraceEvent]], None],
+        on_history: Callable[[Op], None],
+        latency: LatencyProfile = IDEAL,
     ) -> None:
         cluster = schedule.cluster
         self._schedule = schedule
-        self._heed = heed
-        self._heard = heard
+        self._on_trace = on_trace
+        self._on_history = on_history
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
         self.problems: list[str] = []
         self.view = ClusterView()
         self.trace: list[TraceEvent] = []
         self.exits: list[Exit] = []
-        self.words: dict[str, list[str]] = {}
-        self.agenda = Agenda()
-        self.network = Network(self.agenda, random.Random(f"{seed}/links"))
+        self.output: dict[str, list[str]] = {}
+        self.queue = EventQueue()
+        self.network = Network(self.queue, random.Random(f"{seed}/links"))
         upgraded: dict[str, str] = {}
         self.nodes = {
             name: SimNode(
                 name,
-                self.agenda,
+                self.queue,
                 self.network,
                 lambda n, i: node_config(cluster, n, i, upgraded),
                 seed,
                 self._seen,
                 self._ended,
-                weather,
+                latency,
             )
             for name in (*self.voters, *self.brokers)
         }
         self.crew = Crew(cluster=cluster, workload=schedule.workload)
-        self._clients = SimClients(self.crew, self.agenda, self.network, heard)
-        self.admin = SimAdmin(self.agenda, self.network, self.voters)
+        self._clients = SimClients(self.crew, self.queue, self.network, on_history)
+        self.admin = SimAdmin(self.queue, self.network, self.voters)
         self.world = SimWorld(
-            self.agenda, self.network, self.nodes, self._clients, self.admin, upgraded
+            self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
         )
         due = (*schedule.faults, *schedule.workload.operations)
         self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
         self._started = False
         self._told = 0
-        self._look_us = weather.look_us
-        self._looks = random.Random(f"{seed}/looks")
+        self._notice_us = latency.notice_us
+        self._notice_rng = random.Random(f"{seed}/looks")
 
     # -- what it is
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Everything that a check can ask for."""
+        """What checks may rely on: everything."""
         return CAPABILITIES
 
     @property
@@ -211,28 +213,25 @@ class SimCluster:
         return {p: self.view.replicas(p) for p in self._schedule.cluster.partition_names()}
 
     def address_map(self) -> dict[str, str]:
-        """There are no addresses here."""
+        """Empty: simulated nodes have no addresses."""
         return {}
 
     # -- time
 
     def now_us(self) -> int:
         """Virtual time."""
-        return self.agenda.now_us
+        return self.queue.now_us
 
     def wait(self, until_us: int) -> None:
-        """Let virtual time pass, until a look is due or an event came that a fault waits for."""
-        look_us = self._looks.randint(*self._look_us) if any(self._look_us) else LOOK_US
-        self.agenda.run(min(until_us, self.agenda.now_us + look_us))
-        self.agenda.stopping = False
+        """Let virtual time pass until the next look, or until an event that a fault waits for."""
+        notice_us = self._notice_rng.randint(*self._notice_us) if any(self._notice_us) else POLL_US
+        self.queue.run(min(until_us, self.queue.now_us + notice_us))
+        self.queue.stopping = False
 
     # -- life
 
     def start(self) -> None:
-        """Start everything; return when every partition has a leader.
-
-        Raises FloodmarkError, in one sentence, when that does not come.
-        """
+        """Start all nodes; returns when every partition has a leader. Raises FloodmarkError."""
         observed = Observed()
         for node in self.nodes.values():
             node.start()
@@ -248,9 +247,9 @@ class SimCluster:
                 raise FloodmarkError(f"the topic could not be made: {answer.detail}")
             return all(self.view.leader(partition) for partition in wanted)
 
-        limit_us = self.agenda.now_us + READY_LIMIT_US
+        limit_us = self.queue.now_us + READY_LIMIT_US
         while not ready():
-            if self.agenda.now_us >= limit_us:
+            if self.queue.now_us >= limit_us:
                 raise FloodmarkError("the simulated cluster did not become ready in 30 s")
             self.wait(limit_us)
             events = self.poll()
@@ -263,49 +262,93 @@ class SimCluster:
         self._started = True
 
     def clients(self) -> SimClients:
-        """The clients of the workload, silent until `go`."""
+        """The clients of the workload; they do nothing before `go`."""
         return self._clients
 
     def poll(self) -> list[TraceEvent]:
-        """What was traced since the last call."""
+        """The trace events since the last call."""
         events = self.trace[self._told :]
         self._told = len(self.trace)
         return events
 
     def stop(self) -> None:
-        """Stop all nodes cleanly: brokers while there is still a controller, then voters."""
+        """Stop all nodes cleanly: brokers while there is a controller, then voters."""
         for group in (self.brokers, self.voters):
-            # At once: one by one, those who are left would elect a leader and append its record.
+            # All at once: otherwise the remaining nodes would elect a leader and append its record.
             self.world.stop_all(group)
 
     def logs(self) -> dict[str, list[LogRun]]:
-        """The lines of each broker's `logs/<node>.jsonl`: what its disk has now."""
+        """The lines of each broker's `logs/<node>.jsonl`, from its disk."""
         return {
             name: list(log_lines(name, self.nodes[name].disk.dump(), self.problems))
             for name in self.brokers
         }
 
     def dump_logs(self, folder: Path) -> list[str]:
-        """Nothing is written here: see `logs`."""
+        """Writes nothing: see `logs`."""
         return []
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to release."""
 
     # -- inside
 
     def _seen(self, node: SimNode, events: list[TraceEvent]) -> None:
         self.trace += events
-        self._heed(node, events)
-        # Before that nothing is due; and with one fault more, all before it stays as it was.
-        if self._started and self._awaited and not any(self._look_us):
+        self._on_trace(node, events)
+        # Faults are due only after the start. One more fault changes nothing before its own time.
+        if self._started and self._awaited and not any(self._notice_us):
             for event in events:
                 if event["event"] in self._awaited:
-                    self.agenda.stopping = True
+                    self.queue.stopping = True
 
-    def _ended(self, end: Exit, words: str) -> None:
+    def _ended(self, end: Exit, output: str) -> None:
         self.exits.append(end)
-        if words:
-            self.words.setdefault(end.node, []).append(words)
+        if output:
+            self.output.setdefault(end.node, []).append(output)
         if end.by == "itself":
             self.view.lost(end.node)
+
+
+def stall_report(cluster: SimCluster) -> tuple[str, ...]:
+    """A sentence for each partition and replica: its role, its log, and what it waits for."""
+    found = [f"{name} is down" for name, node in cluster.nodes.items() if not node.up]
+    controllers = [
+        name
+        for name, node in cluster.nodes.items()
+        if node.core is not None and node.core.controller is not None
+    ]
+    if not controllers:
+        found.append("no voter is the controller")
+    for name in controllers:
+        core = cluster.nodes[name].core
+        assert core is not None
+        found += [f"{name}: {_record(state)}" for state in core.ctx.image.partitions.values()]
+    for name in cluster.brokers:
+        core = cluster.nodes[name].core
+        if core is not None:
+            if core.ctx.broker_epoch < 0:
+                found.append(f"{name} is not registered")
+            found += [f"{name}: {_replica(r)}" for r in core.replicas.values()]
+    return tuple(found)
+
+
+def _record(state: PartitionRecord) -> str:
+    words = leadership(state.leader, state.leader_epoch, state.isr, state.elr)
+    return f"{state.partition}: {words}"
+
+
+def _replica(r: Replica) -> str:
+    said = f"{r.role} of {r.partition} in epoch {r.leader_epoch}, {log_ends(r.leo, r.hw)}"
+    if r.role == "leader":
+        behind = [name for name in r.maximal_isr if name in r.peers and r.peers[name].leo < r.leo]
+        silent = [n for n in r.maximal_isr if n not in r.peers and n != r.leader]
+        if r.pending_alter is not None:
+            said += f", asks for ISR [{' '.join(r.pending_alter.isr)}]"
+        if behind or silent:
+            said += f", waits for {' '.join([*behind, *silent])}"
+        return said + (f", {len(r.acks)} sends unanswered" if r.acks else "")
+    if r.role == "follower":
+        doing = "asks where an epoch ends" if r.fetching.asking is not None else "fetches"
+        return f"{said}, {doing} from {r.leader or 'nobody'}"
+    return said

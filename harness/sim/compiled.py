@@ -1,9 +1,11 @@
-"""Compiled modules in place of the sources, where somebody has made them (`make fast`).
+"""Compiled modules in place of their sources: `make fast` makes them, `harness` uses them.
 
-The simulated world runs the same code twice as fast when mypyc has compiled its hot modules. What
-is compiled is kept outside the packages, in `build/compiled/<key>/`, and the key is a hash of all
-sources: code that belongs to other sources than those that are here is never found, and the
-sources themselves run. `FLOODMARK_PURE=1` leaves it aside; `make pure` throws it away.
+The simulated world runs about twice as fast when mypyc has compiled its hot modules. An extension
+built in place or on PYTHONPATH would also run after its source was changed. So the compiled code is
+kept outside the packages, in `build/compiled/<key>/`, and the key is a hash of all sources and the
+interpreter: code that was compiled from other sources is never found, and the sources run. Both
+give the same runs (tests/harness/sim/test_compiled.py). `FLOODMARK_PURE=1` ignores compiled code;
+`make pure` deletes it.
 """
 
 from __future__ import annotations
@@ -23,29 +25,69 @@ from typing import Final
 PURE: Final = "FLOODMARK_PURE"
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
-"""How the name of a compiled module ends: interpreter and platform."""
+"""The end of a compiled module's file name: interpreter and platform."""
 SOURCES: Final = ("node", "nemesis", "harness", "checker")
-"""Packages whose sources make up the key: what compiled code may have been made from."""
+"""Packages whose sources are hashed into the key."""
+HOT: Final = (
+    "node/core/*.py",
+    "node/formats/trace.py",
+    "nemesis/injector.py",
+    "nemesis/links/delay_queue.py",
+    "nemesis/links/pipeline.py",
+    "nemesis/links/table.py",
+    "nemesis/triggers.py",
+    "nemesis/view.py",
+    "harness/clients/consumer.py",
+    "harness/clients/metadata_cache.py",
+    "harness/clients/producer.py",
+    "harness/clients/scripted.py",
+    "harness/clients/session.py",
+    "harness/clients/statistics.py",
+    "harness/clients/workload.py",
+    "harness/runs/storm.py",
+    "harness/sim/clients.py",
+    "harness/sim/cluster.py",
+    "harness/sim/coverage.py",
+    "harness/sim/disk.py",
+    "harness/sim/event_queue.py",
+    "harness/sim/invariant_checker.py",
+    "harness/sim/network.py",
+    "harness/sim/node.py",
+    "harness/systems/floodmark/log_lines.py",
+)
+"""The modules to compile. None defines a msgspec struct: mypyc drops the parameters of its field
+types (`tuple[int, ...]` becomes `tuple`), and the decoder needs them."""
+COLD: Final = (
+    "node/core/__init__.py",
+    "node/core/api.py",
+    "node/core/bugs.py",
+    "node/core/image.py",
+    "node/core/log_dump.py",
+    "node/core/messages.py",
+    "node/core/protocol.py",
+    "node/core/storage.py",
+)
+"""Tables and struct definitions, which do not run faster compiled."""
 
 
 def home(root: Path = ROOT) -> Path:
-    """Where compiled code is kept, in one folder a key."""
+    """The folder of compiled code, with one folder per key."""
     return root / "build" / "compiled"
 
 
 def key(root: Path = ROOT) -> str:
-    """Names the sources as they are, and the interpreter they are compiled for."""
-    told = hashlib.blake2b(SUFFIX.encode(), digest_size=10)
+    """A hash of the present sources and the interpreter."""
+    digest = hashlib.blake2b(SUFFIX.encode(), digest_size=10)
     for package in SOURCES:
         for file in sorted((root / package).rglob("*.py")):
             text = file.read_bytes()
-            told.update(f"\n{file.relative_to(root)} {len(text)}\n".encode())
-            told.update(text)
-    return told.hexdigest()
+            digest.update(f"\n{file.relative_to(root)} {len(text)}\n".encode())
+            digest.update(text)
+    return digest.hexdigest()
 
 
 class Finder(MetaPathFinder):
-    """Finds the modules that are compiled; all others are found as ever."""
+    """Finds the compiled modules; the import system finds all others."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
         self._modules = modules
@@ -71,10 +113,10 @@ def modules_in(folder: Path) -> dict[str, Path]:
 
 
 def use() -> None:
-    """From now on import what is compiled from just these sources, if there is such a thing.
+    """From now on import the modules that were compiled from the present sources, if any.
 
-    All or nothing: where one of the modules has been imported from its source already, the
-    sources run, for the two do not mix.
+    Compiled and uncompiled modules do not mix: if one of them was imported from its source
+    already, none is used.
     """
     if os.environ.get(PURE) or in_use() or not home().is_dir():
         return
@@ -86,3 +128,46 @@ def use() -> None:
 def in_use() -> bool:
     """Whether compiled modules run in this process."""
     return any(isinstance(finder, Finder) for finder in sys.meta_path)
+
+
+def hot_files(root: Path = ROOT) -> list[str]:
+    """The files to compile, as paths below the root."""
+    found = {str(file.relative_to(root)) for pattern in HOT for file in sorted(root.glob(pattern))}
+    return sorted(found - set(COLD))
+
+
+def compile_all(root: Path = ROOT) -> Path:
+    """Compile the present sources, unless that was done; returns the folder with the result.
+
+    Removes what was compiled from older sources. Takes minutes; needs mypy, setuptools and a C
+    compiler. Raises SystemExit when mypyc or the compiler fails.
+    """
+    import shutil
+    import tempfile
+
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    sources = key(root)
+    target = home(root) / sources
+    if target.is_dir():
+        return target
+    shutil.rmtree(home(root), ignore_errors=True)
+    home(root).mkdir(parents=True)
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory(dir=home(root), prefix="tmp-") as folder:
+        os.chdir(root)
+        try:
+            extensions = mypycify(
+                hot_files(root), opt_level="2", debug_level="0", target_dir=f"{folder}/c"
+            )
+            if key(root) != sources:
+                raise SystemExit("the sources were changed while they were compiled")
+            build = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
+            build.build_lib, build.build_temp = f"{folder}/lib", f"{folder}/temp"
+            build.ensure_finalized()
+            build.run()
+        finally:
+            os.chdir(before)
+        Path(folder, "lib").rename(target)
+    return target

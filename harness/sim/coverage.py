@@ -1,8 +1,8 @@
-"""What a simulated run has touched: decision points hit, and distinct states of the cluster.
+"""The coverage of a simulated run: decision points, and distinct states of the cluster.
 
-A decision point is a trace event with the field that says which way it went. A state is what
-every node's replicas look like without their numbers: roles, sizes of sets, who is ahead of whom.
-Both are counted, for a search to tell whether it still meets something new.
+A decision point is a trace event with the field that tells which branch was taken. A state is the
+shape of all replicas without their numbers: roles, sizes of sets, which log is ahead. A search
+counts both to tell whether it still finds anything new.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
     trace.PARTITION: ("unclean", ""),
 }
 _NO_FIELDS: Final = ("", "")
-_QUIET: Final = frozenset({trace.APPEND, trace.ACK})
-"""Events after which the state is much as before."""
+_NO_CHANGE: Final = frozenset({trace.APPEND, trace.ACK})
+"""Events that do not change the state as it is counted here."""
 
 Point = tuple[str, ...]
 
 
 class Coverage:
-    """Told of each turn."""
+    """Counts the events of each turn."""
 
     def __init__(self) -> None:
         self._points: set[tuple[object, ...]] = set()
@@ -45,37 +45,37 @@ class Coverage:
 
     @property
     def points(self) -> frozenset[Point]:
-        """The decision points hit: name of the event, and the fields that tell which way."""
+        """The decision points: name of the event, and the fields that tell the branch."""
         return frozenset(
             tuple(str(part) for part in point if part is not None) for point in self._points
         )
 
     @property
     def states(self) -> int:
-        """How many distinct states of the cluster were seen."""
+        """How many distinct states of the cluster there were."""
         return len(self._states)
 
     def turn(self, node: str, core: Broker | None, events: Iterable[TraceEvent]) -> None:
-        """A node's turn is done."""
-        loud = False
+        """Add the events of a node's turn."""
+        changed = False
         for event in events:
             name = event["event"]
             first, second = _FIELDS.get(name, _NO_FIELDS)
             self._points.add((name, event.get(first), event.get(second)))
-            loud = loud or name not in _QUIET
-        if loud and core is not None:
-            looks = tuple(_looks(r) for r in core.replicas.values())
-            if looks != self._nodes.get(node):
-                self._nodes[node] = looks
+            changed = changed or name not in _NO_CHANGE
+        if changed and core is not None:
+            shapes = tuple(_shape(r) for r in core.replicas.values())
+            if shapes != self._nodes.get(node):
+                self._nodes[node] = shapes
                 self._states.add(tuple(self._nodes.values()))
 
     def ended(self, node: str) -> None:
-        """A process is gone."""
+        """A process has ended."""
         self._nodes[node] = ("down",)
         self._states.add(tuple(self._nodes.values()))
 
 
-def _looks(r: Replica) -> tuple[object, ...]:
+def _shape(r: Replica) -> tuple[object, ...]:
     fetching = r.fetching
     return (
         r.role,

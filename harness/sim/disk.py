@@ -1,9 +1,8 @@
-"""A node's disk in the simulator: what is synced, what is only written, what is neither.
+"""A node's disk in the simulator: synced writes, journalled writes, and pending ones.
 
-Promises to the core and its visible behaviour are those of `node.runtime.store`: durable writes of
-a turn are synced when `commit` returns, deferred ones are in the journal (they survive a kill), and
-`flush` syncs everything. A power cut leaves what is synced and a prefix of the journal, which is
-measured in the very bytes that the real one would have, turn by turn.
+It behaves as `node.runtime.store` does: durable writes of a turn are synced when `commit` returns,
+deferred ones are in the journal (they survive a kill), and `flush` syncs everything. A power cut
+keeps what is synced and a prefix of the journal, measured in the bytes of the real one.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class _Image:
 
 @dataclass(slots=True)
 class _Journal:
-    """The file of deferred turns: whether its header is there and of this boot, and its turns."""
+    """The file of deferred turns: its turns, and whether its header exists and is of this boot."""
 
     header: bool = False
     same_boot: bool = True
@@ -68,11 +67,11 @@ class _Journal:
             self.header, self.same_boot = True, True
 
     def settle(self) -> None:
-        """Go on after what is sound, as of this boot."""
+        """Continue after the last whole turn, in this boot."""
         self.torn, self.same_boot = False, True
 
     def cut(self, keep: float) -> tuple[int, int]:
-        """Only the first `keep` of its bytes remain; the lengths before and after."""
+        """Keep the first `keep` (0 to 1) of its bytes; returns the lengths before and after."""
         if not self.header:
             return 0, 0
         sizes = [FRAME_BYTES + len(_encoder.encode(turn)) for turn in self.turns]
@@ -92,10 +91,9 @@ class _Journal:
 
 
 class SimDisk:
-    """One node's disk. `node.core.storage.Storage`, and what worlds do to disks.
+    """One node's disk: implements `node.core.storage.Storage`, and adds power cuts and errors.
 
-    `failing` is a sentence: while it is set, nothing can be synced, and the process that tries ends
-    as one does whose disk refuses. It heals when the sentence is taken away.
+    While `failing` has a sentence, each sync raises StorageError with it.
     """
 
     clean: bool
@@ -107,10 +105,10 @@ class SimDisk:
         self.failing = ""
         self.open()
 
-    # -- for worlds
+    # -- for the world
 
     def open(self) -> None:
-        """A process begins: it finds what is synced and what the journal holds."""
+        """Open the disk for a new process: it finds the synced state and the journal."""
         journal = self._journal
         self.clean = journal.whole or not self._dirty
         self._unsettled = not journal.whole
@@ -126,7 +124,7 @@ class SimDisk:
         self._must_flush = False
 
     def power_cut(self, keep: float) -> tuple[int, int]:
-        """The dead node's journal keeps its first `keep` (0 to 1): its bytes before and after."""
+        """Keep the first `keep` (0 to 1) of the journal; returns its bytes before and after."""
         return self._journal.cut(keep)
 
     def commit(self) -> None:
@@ -228,8 +226,9 @@ class SimDisk:
         return self._now.values.get(key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
-        """A log or key that waits for a flush goes on waiting, and the turn ends in one if this
-        write must not; one that is written durably in this turn stays so."""
+        """Add a write to the turn. A log or key with a deferred write stays deferred, and a durable
+        write to it makes the turn end in a flush. One written durably in this
+        turn stays durable."""
         self._now.apply(op)
         if durable and place in self._deferred:
             self._must_flush = True

@@ -1,4 +1,4 @@
-"""What is to happen when: virtual time and the queue that drives it."""
+"""Virtual time, and the queue of events that drives it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 START_US: Final = 1_000_000
-"""Where virtual time begins: not at 0, which means "never" in a run's phases."""
+"""Where virtual time begins. In a run's phases 0 means "never"."""
 
-Act = Callable[[Any], None]
+Action = Callable[[Any], None]
 
 
-class Agenda:
-    """Events in the order of their time, and of their making where times are equal.
+class EventQueue:
+    """Events in the order of their time; events of equal time in the order they were added.
 
-    `now_us` is virtual time in microseconds. `events` counts what has happened so far. `stopping`
-    ends `run` after the event that set it; whoever reads it sets it back.
+    `now_us` is virtual time in microseconds. `events` counts the events so far. `stopping` ends
+    `run` after the current event; the caller of `run` resets it.
     """
 
     __slots__ = ("_heap", "_number", "events", "now_us", "stopping")
@@ -25,34 +25,34 @@ class Agenda:
         self.now_us = START_US
         self.events = 0
         self.stopping = False
-        self._heap: list[tuple[int, int, Act, Any]] = []
+        self._heap: list[tuple[int, int, Action, Any]] = []
         self._number = 0
 
-    def at(self, time_us: int, act: Act, what: Any = None) -> None:
-        """Have `act(what)` called at `time_us`, which is not in the past."""
+    def at(self, time_us: int, action: Action, what: Any = None) -> None:
+        """Call `action(what)` at `time_us`, which is not in the past."""
         self._number += 1
-        heappush(self._heap, (time_us, self._number, act, what))
+        heappush(self._heap, (time_us, self._number, action, what))
 
-    def more_now(self, act: Act) -> bool:
-        """Whether `also_now` would find something: mostly not."""
+    def has_more_now(self, action: Action) -> bool:
+        """Whether `take_all_now` would return anything. It seldom would."""
         heap = self._heap
-        return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is act
+        return bool(heap) and heap[0][0] == self.now_us and heap[0][2] is action
 
-    def also_now(self, act: Act) -> list[Any]:
-        """Take out what follows at this very moment, if it is for `act` too, one after another."""
+    def take_all_now(self, action: Action) -> list[Any]:
+        """Remove the next events that are due now and call `action`; returns their arguments."""
         heap, now_us, found = self._heap, self.now_us, []
-        while heap and heap[0][0] == now_us and heap[0][2] is act:
+        while heap and heap[0][0] == now_us and heap[0][2] is action:
             found.append(heappop(heap)[3])
         self.events += len(found)
         return found
 
     def run(self, until_us: int) -> None:
-        """Let everything happen that is due until then, or until `stopping` is set."""
+        """Carry out all events until `until_us`, or until `stopping` is set."""
         heap = self._heap
         while heap and heap[0][0] <= until_us:
-            self.now_us, _, act, what = heappop(heap)
+            self.now_us, _, action, what = heappop(heap)
             self.events += 1
-            act(what)
+            action(what)
             if self.stopping:
                 return
         self.now_us = max(self.now_us, until_us)

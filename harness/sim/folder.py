@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind, as a run folder, and its judgement by the very checker."""
+"""The files of a simulated run, and the verdict of the same checker that judges real runs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Left:
-    """Everything that a run leaves behind; `words` are the last words of nodes that ended."""
+class RunFiles:
+    """Everything that a run records. `output` has what each node printed when it ended."""
 
     info: RunInfo
     schedule: Schedule
@@ -35,53 +35,50 @@ class Left:
     logs: dict[str, list[LogRun]]
     faults: list[FaultLine]
     exits: list[Exit]
-    words: dict[str, list[str]]
+    output: dict[str, list[str]]
     messages: list[dict[str, Any]]
 
 
-def check(left: Left, keep: Path | None) -> RunResult:
-    """Judge what a run left behind; with `keep`, leave it there for others to judge again.
-
-    Without, the very same files are judged, but stay in memory.
-    """
-    made = files(left)
+def check(run: RunFiles, keep: Path | None) -> RunResult:
+    """Judge a run. With `keep` its files are written to that folder, else they stay in memory."""
+    made = files(run)
     if keep is None:
         return check_files(made)
-    write(left, made, keep)
+    write(run, made, keep)
     return check_run(keep, write=True)
 
 
-def files(left: Left) -> dict[str, bytes]:
+def files(run: RunFiles) -> dict[str, bytes]:
     """The files of the run folder that are judged, by name (docs/file-formats.md)."""
     lines = _encoder.encode_lines
     by_node: dict[str, list[TraceEvent]] = {
-        node: [] for node in (*left.info.brokers, *left.info.voters)
+        node: [] for node in (*run.info.brokers, *run.info.voters)
     }
-    for event in left.trace:
+    for event in run.trace:
         by_node[event["node"]].append(event)
     return {
-        "run.json": _encoder.encode(left.info),
-        "schedule.json": _encoder.encode(left.schedule),
-        "history.jsonl": lines(left.ops),
-        "faults.jsonl": lines(left.faults),
-        "exits.jsonl": lines(left.exits),
+        "run.json": _encoder.encode(run.info),
+        "schedule.json": _encoder.encode(run.schedule),
+        "history.jsonl": lines(run.ops),
+        "faults.jsonl": lines(run.faults),
+        "exits.jsonl": lines(run.exits),
         **{f"trace/{node}.jsonl": lines(events) for node, events in by_node.items()},
-        **{f"logs/{node}.jsonl": lines(runs) for node, runs in left.logs.items()},
+        **{f"logs/{node}.jsonl": lines(runs) for node, runs in run.logs.items()},
     }
 
 
-def write(left: Left, made: Mapping[str, bytes], path: Path) -> None:
-    """Write a run folder with these files. Raises StorageError when the disk refuses."""
+def write(run: RunFiles, made: Mapping[str, bytes], path: Path) -> None:
+    """Write a run folder with these files. Raises StorageError when that fails."""
     into = RunDir(path)
     try:
         for part in ("trace", "output", "logs"):
             (path / part).mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
             (path / name).write_bytes(text)
-        into.write_info(left.info)
-        into.write_schedule(left.schedule)
-        (path / "messages.jsonl").write_bytes(_encoder.encode_lines(left.messages))
-        for node, words in left.words.items():
-            (path / "output" / f"{node}.txt").write_text("\n".join(words) + "\n")
+        into.write_info(run.info)
+        into.write_schedule(run.schedule)
+        (path / "messages.jsonl").write_bytes(_encoder.encode_lines(run.messages))
+        for node, output in run.output.items():
+            (path / "output" / f"{node}.txt").write_text("\n".join(output) + "\n")
     except OSError as error:
         raise StorageError(cannot_write(path, error)) from None

@@ -1,23 +1,22 @@
-"""Safety at every step: the invariants that only somebody who sees the whole cluster can check.
+"""Safety invariants of the whole simulated cluster, checked at every step.
 
-They are those of KIP-966's specification that need more than one replica (log matching, leader and
-candidate completeness, quorum superset, consistent read), one leader an epoch, one vote a term, and
-that nothing acknowledged is lost. Everything is incremental: a turn's trace events say what may
-have changed, and only that is looked at. What the run's promise allows is not looked at, see
-`checker.output.policy`: where committed records may go, or acknowledgements promise nothing, the
-invariants that rest on them are off.
+They are the invariants of KIP-966's specification that need more than one replica (log matching,
+leader and candidate completeness, quorum superset, consistent read), one leader per epoch, one vote
+per term, and that no acknowledged record is lost. Checking is incremental: a turn's trace events
+tell what may have changed, and only that is checked. Invariants that the run's promise does not
+include are off: where committed records may be lost, or acknowledgements promise nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from checker.formats.anomalies import AGREEMENT, LIVENESS, LOG, LOST_WRITES, OFFSETS, READS
 from checker.formats.verdict import Witness
 from harness.formats.history import Op, Run, show_value
 from harness.formats.run_info import Promise
-from harness.sim.violation import Breach
 from node.core.broker import Broker
 from node.core.log import Log
 from node.core.protocol import LeaderBy, Protocol
@@ -26,15 +25,56 @@ from node.formats import trace
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 _ALL: int = -1
+PROPERTY_OF: Final = {
+    "acknowledged-lost": LOST_WRITES,
+    "leader-completeness": AGREEMENT,
+    "log-matching": AGREEMENT,
+    "candidate-completeness": AGREEMENT,
+    "consistent-read": OFFSETS,
+    "read-below-hw": READS,
+    "one-leader-per-epoch": LOG,
+    "one-vote-per-term": LOG,
+    "clean-election": LOG,
+    "valid-isr-and-elr": LOG,
+    "quorum-superset": LOG,
+    "process-lives": LIVENESS,
+}
+"""The property of the catalogue that each invariant belongs to."""
+
+INTERNAL_INVARIANTS: Final = frozenset(
+    {"candidate-completeness", "quorum-superset", "valid-isr-and-elr"}
+)
+"""Invariants inside the cluster: once broken, data *can* be lost, but no client sees it yet."""
+
+
+class Violation(NamedTuple):
+    """One invariant that did not hold. `step` counts the run's events; `t_us` is virtual time."""
+
+    invariant: str
+    step: int
+    t_us: int
+    sentence: str
+    partition: str = ""
+    witnesses: tuple[Witness, ...] = ()
+
+    @property
+    def visible(self) -> bool:
+        """Whether clients, traces or logs show it, so that the offline checker must find it too."""
+        return self.invariant not in INTERNAL_INVARIANTS
+
+    @property
+    def property(self) -> str:
+        """The property that is broken, as the checker names it."""
+        return PROPERTY_OF[self.invariant]
 
 
 @dataclass(slots=True)
 class _Partition:
-    """What is known of a partition: what is committed, who leads, what clients were told.
+    """The state of a partition: what is committed, who leads, what was acknowledged.
 
-    `hw` is the true high watermark, the highest that any leader ever set; `prefix` has the prefix
-    hash at each batch end up to it. `acked` is the end of the last acknowledged batch that lies
-    beyond it, with the hash there.
+    `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
+    each batch end up to it. `acked` maps the end of each acknowledged batch beyond it to the hash
+    there.
     """
 
     hw: int = 0
@@ -50,11 +90,11 @@ class _Partition:
     values: dict[int, int] = field(default_factory=dict)
 
 
-class Watcher:
-    """Told of each turn's events and of each history line, it knows the first breach at once.
+class InvariantChecker:
+    """Checks the events of each turn and each line of the history as they come.
 
-    `broker(name)` gives a node's running core; `now` the step and the virtual time. `breaches` has
-    the first of each invariant, in order; `found` is called with each.
+    `broker(name)` returns a node's running core, `now` the step and the virtual time. `violations`
+    has the first violation of each invariant, in order; `found` is called with each.
     """
 
     def __init__(
@@ -63,9 +103,9 @@ class Watcher:
         protocol: Protocol,
         promise: Promise,
         now: Callable[[], tuple[int, int]],
-        found: Callable[[Breach], None] = lambda breach: None,
+        found: Callable[[Violation], None] = lambda violation: None,
     ) -> None:
-        self.breaches: list[Breach] = []
+        self.violations: list[Violation] = []
         self.committed_stays = promise.committed_stays
         self.clean_elections = not promise.unclean_election
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
@@ -76,7 +116,7 @@ class Watcher:
         self._partitions: dict[str, _Partition] = {}
         self._registered: dict[str, int] = {}
         self._votes: dict[tuple[str, str, int], str] = {}
-        self._looks = {
+        self._handlers = {
             trace.HW: self._on_hw,
             trace.ROLE: self._on_role,
             trace.APPEND: self._on_append,
@@ -88,16 +128,16 @@ class Watcher:
         }
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
-        """A node's turn is done: look at what it may have broken."""
+        """Check what the events of a node's turn may have broken."""
         for event in events:
-            look = self._looks.get(event["event"])
-            if look is not None:
-                look(node, event)
+            handler = self._handlers.get(event["event"])
+            if handler is not None:
+                handler(node, event)
             elif event["event"] == trace.BROKER:
                 self._registered[event["broker"]] = event["broker_epoch"]
 
-    def heard(self, op: Op) -> None:
-        """A client recorded something."""
+    def on_history(self, op: Op) -> None:
+        """Check a line of the history."""
         if op.type != "ok":
             return
         if op.f == "poll":
@@ -108,10 +148,10 @@ class Watcher:
             for send in op.sends:
                 self._on_acknowledged(op, send.partition, send.offset + send.count)
 
-    def ended(self, node: str, code: int, words: str) -> None:
-        """A process ended by itself."""
-        last = words.strip().splitlines()[-1] if words.strip() else "it said nothing"
-        self._tell(
+    def ended(self, node: str, code: int, output: str) -> None:
+        """Record that a process ended by itself."""
+        last = output.strip().splitlines()[-1] if output.strip() else "it said nothing"
+        self._violated(
             "process-lives",
             "",
             f"{node} ended by itself with code {code}: {last}",
@@ -133,13 +173,13 @@ class Watcher:
                 return
             differs = p.hw > 0 and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw])
             if differs:
-                # From here on this is what counts, or everything after would be a breach.
+                # From here on this log is the reference, or every later step would be wrong.
                 p.prefix.clear()
             p.prefix.update(log.hashes(0 if differs else p.hw, end))
             p.hw = end
             self._candidates(event["partition"], p)
         if differs:
-            self._tell(
+            self._violated(
                 "log-matching",
                 event["partition"],
                 f"{node} moved its high watermark of {event['partition']} to {event['hw']}, but "
@@ -158,7 +198,7 @@ class Watcher:
             self._candidate(event["partition"], p, node)
 
     def _candidates(self, partition: str, p: _Partition) -> None:
-        """Whoever may be elected has every committed record."""
+        """Every replica that may be elected has every committed record."""
         state = p.state
         if state is not None and self._by_controller:
             for name in (*state["isr"], *state["elr"]):
@@ -175,7 +215,7 @@ class Watcher:
             return
         r = broker.replicas.get(partition)
         if r is not None and r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
-            self._tell(
+            self._violated(
                 "candidate-completeness",
                 partition,
                 f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
@@ -188,13 +228,13 @@ class Watcher:
     def _on_role(self, node: str, event: TraceEvent) -> None:
         partition, epoch = event["partition"], event["leader_epoch"]
         if event["role"] == "candidate":
-            self._voted(node, partition, epoch, node, event)  # who stands votes for itself
+            self._voted(node, partition, epoch, node, event)  # a candidate votes for itself
         if event["role"] != "leader":
             return
         p = self._of(partition)
         first = p.leaders.setdefault(epoch, node)
         if first != node:
-            self._tell(
+            self._violated(
                 "one-leader-per-epoch",
                 partition,
                 f"{first} and {node} both lead {partition} in leader epoch {epoch}",
@@ -207,7 +247,7 @@ class Watcher:
                 self._complete(partition, p, node, log)
 
     def _complete(self, partition: str, p: _Partition, node: str, log: Log) -> None:
-        """A leader of the newest epoch has all that was acknowledged and all that was committed."""
+        """A leader of the newest epoch has every acknowledged and every committed record."""
         witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
         for end, chain in p.acked.items():
             if log.hash_at(end) != (end, chain):
@@ -218,7 +258,7 @@ class Watcher:
             if agreed < p.acked_end:
                 self._lost(partition, node, log, p.acked_end, witness)
             else:
-                self._tell(
+                self._violated(
                     "leader-completeness",
                     partition,
                     f"{node} leads {partition} in epoch {p.epoch}, but {_lacks(log, p.hw)}",
@@ -226,7 +266,7 @@ class Watcher:
                 )
 
     def _lost(self, partition: str, node: str, log: Log, end: int, witness: Witness) -> None:
-        self._tell(
+        self._violated(
             "acknowledged-lost",
             partition,
             f"{node} leads {partition} in epoch {self._of(partition).epoch} without what was "
@@ -244,7 +284,7 @@ class Watcher:
     ) -> None:
         voted = self._votes.setdefault((node, partition, term), candidate)
         if voted != candidate:
-            self._tell(
+            self._violated(
                 "one-vote-per-term",
                 partition,
                 f"{node} voted for {voted} and for {candidate} in term {term}",
@@ -265,7 +305,7 @@ class Watcher:
             self._clean_election(before, event)
         isr, elr = set(event["isr"]), set(event["elr"])
         if isr & elr or not isr | elr <= set(event["replicas"]):
-            self._tell(
+            self._violated(
                 "valid-isr-and-elr",
                 partition,
                 f"the controller committed for {partition} ISR {_names(event['isr'])} and ELR "
@@ -287,14 +327,14 @@ class Watcher:
         if event["leader_epoch"] <= before["leader_epoch"]:
             return
         may_lead = {*before["isr"], *before["elr"]} or {*before["last_known_elr"]}
-        # So may one it keeps, where the record that ends it takes the leader away.
+        # A replica that stays may lead too, if the record that ends the move removes the leader.
         completed = (
             before["leader"] in before["removing"]
             and not event["removing"]
             and elected in event["isr"]
         )
         if elected not in may_lead and elected not in before["adding"] and not completed:
-            self._tell(
+            self._violated(
                 "clean-election",
                 event["partition"],
                 f"{elected} was elected leader of {event['partition']} in epoch "
@@ -307,7 +347,7 @@ class Watcher:
         self._superset(event["partition"], self._of(event["partition"]))
 
     def _superset(self, partition: str, p: _Partition) -> None:
-        """The leader waits for everyone that the controller might elect."""
+        """The leader commits with every replica that the controller may elect."""
         state = p.state
         if state is None or not self._by_controller:
             return
@@ -318,7 +358,7 @@ class Watcher:
         wanted = {*state["isr"], *state["elr"]} if len(r.isr) >= r.min_isr else set()
         if wanted <= set(r.maximal_isr) and _settled(r):
             return
-        self._tell(
+        self._violated(
             "quorum-superset",
             partition,
             f"{state['leader']} commits {partition} with {_names(r.maximal_isr)} (committed ISR "
@@ -326,10 +366,10 @@ class Watcher:
             [Witness(what="maximal ISR", node=state["leader"], epoch=r.leader_epoch)],
         )
 
-    # -- what clients were told
+    # -- acknowledgements and reads
 
     def _on_ack(self, node: str, event: TraceEvent) -> None:
-        """Remember what was answered before it was committed: no high watermark covers it."""
+        """Remember what was acknowledged before it was committed: no high watermark covers it."""
         if self.durable_acks and event["acks"] == _ALL:
             p = self._of(event["partition"])
             log = self._log(node, event["partition"])
@@ -360,7 +400,7 @@ class Watcher:
             value=run.value,
         )
         if self.committed_stays and run.offset + run.count > p.hw:
-            self._tell(
+            self._violated(
                 "read-below-hw",
                 partition,
                 f"{op.client} read {partition} up to {run.offset + run.count}, but only what is "
@@ -374,7 +414,7 @@ class Watcher:
             offset, value = run.offset + k, run.value + k if run.value >= 0 else run.value
             known = p.values.setdefault(offset, value)
             if known != value:
-                self._tell(
+                self._violated(
                     "consistent-read",
                     partition,
                     f"{op.client} read {show_value(value)} at offset {offset} of {partition}, "
@@ -400,14 +440,14 @@ class Watcher:
         r = broker.replicas.get(partition)
         return None if r is None else r.log
 
-    def _tell(
+    def _violated(
         self, invariant: str, partition: str, sentence: str, witnesses: list[Witness]
     ) -> None:
-        """Take down a breach; of each invariant only the first."""
-        if any(breach.invariant == invariant for breach in self.breaches):
+        """Record a violation, unless its invariant was violated before."""
+        if any(violation.invariant == invariant for violation in self.violations):
             return
         step, t_us = self._now()
-        breach = Breach(
+        violation = Violation(
             invariant=invariant,
             step=step,
             t_us=t_us,
@@ -415,12 +455,12 @@ class Watcher:
             partition=partition,
             witnesses=tuple(witnesses),
         )
-        self.breaches.append(breach)
-        self._found(breach)
+        self.violations.append(violation)
+        self._found(violation)
 
 
 def _settled(r: Replica) -> bool:
-    """Without a proposal under way the leader commits with the committed ISR, no more, no less."""
+    """Without a pending proposal the leader commits with exactly the committed ISR."""
     if r.pending_alter is None:
         return set(r.maximal_isr) == set(r.isr)
     return set(r.isr) <= set(r.maximal_isr)

@@ -1,7 +1,7 @@
-"""The network of the simulator: constant latency, in order, and the hub's own link rules.
+"""The network of the simulator: constant latency, in order, with the link rules of the hub.
 
-A message object goes from hand to hand and is never encoded. While no rule is in force and nothing
-is under way a message costs one entry in the agenda.
+Messages are passed as objects and never encoded. While no rule is in force and no message is
+delayed, a message costs one entry in the event queue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from harness.sim.event_queue import Act, Agenda
+from harness.sim.event_queue import Action, EventQueue
 from nemesis.links.message_log import Fate, StruckMessages
 from nemesis.links.pipeline import Carrier
 from nemesis.links.rule import Counts, LinkRule
@@ -19,14 +19,14 @@ from node.core.messages import AnyMessage
 from node.formats.errors import FloodmarkError
 
 LATENCY_US: Final = 300
-"""From one node to another, as over loopback with a hub in between."""
+"""From one node to another: about that of loopback with the hub in between."""
 
-Parcel = tuple[str, str, AnyMessage, bytes | None]
+Envelope = tuple[str, str, AnyMessage, bytes | None]
 """Receiver, sender, message, body."""
 
 
-class Struck(NamedTuple):
-    """A message that a link rule is about to drop or to hold, at virtual time `t_us`."""
+class AffectedMessage(NamedTuple):
+    """A message that a link rule is about to drop or hold, at virtual time `t_us`."""
 
     t_us: int
     sender: str
@@ -35,44 +35,44 @@ class Struck(NamedTuple):
 
 
 class Network:
-    """Carries parcels between the nodes that `join`ed; what is for anybody else is lost."""
+    """Carries envelopes between the nodes that joined; those for any other name are lost."""
 
-    def __init__(self, agenda: Agenda, rng: random.Random) -> None:
-        self._agenda = agenda
-        self._carrier: Carrier[Parcel] = Carrier(_peek, rng)
-        self._arrive: dict[str, Act] = {}
+    def __init__(self, queue: EventQueue, rng: random.Random) -> None:
+        self._queue = queue
+        self._carrier: Carrier[Envelope] = Carrier(_peek, rng)
+        self._arrive: dict[str, Action] = {}
         self._ruled = False
         self._due_us = 0
         self.messages = 0
 
-    def join(self, name: str, arrive: Act) -> None:
-        """`arrive` takes the parcels that reach `name`."""
+    def join(self, name: str, arrive: Action) -> None:
+        """From now on `arrive` is called with the envelopes for `name`."""
         self._arrive[name] = arrive
 
     def send(self, sender: str, receiver: str, message: AnyMessage, body: bytes | None) -> None:
-        """Put a message on its way."""
+        """Send a message."""
         self.messages += 1
         if self._ruled:
             self._under_rules((receiver, sender, message, body))
         elif (arrive := self._arrive.get(receiver)) is not None:
-            agenda = self._agenda
-            agenda.at(agenda.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
+            queue = self._queue
+            queue.at(queue.now_us + LATENCY_US, arrive, (receiver, sender, message, body))
 
-    def spare(self, spares: Callable[[Struck], bool]) -> None:
-        """From now on the messages for which `spares` says so pass all rules."""
+    def exempt(self, exempt: Callable[[AffectedMessage], bool]) -> None:
+        """From now on the messages for which `exempt` returns True pass all rules."""
 
-        def asked(sender: str, receiver: str, parcel: Parcel) -> bool:
-            kind = str(parcel[2].__struct_config__.tag)
-            return spares(Struck(self._agenda.now_us, sender, receiver, kind))
+        def passes(sender: str, receiver: str, envelope: Envelope) -> bool:
+            kind = str(envelope[2].__struct_config__.tag)
+            return exempt(AffectedMessage(self._queue.now_us, sender, receiver, kind))
 
-        self._carrier.spares = asked
+        self._carrier.spares = passes
 
     def record(self, keep: Callable[[dict[str, Any]], None]) -> None:
-        """Hand messages that rules drop or hold to `keep`, as lines of `messages.jsonl`."""
+        """Call `keep` with a line of `messages.jsonl` for each message that a rule affects."""
         kept = StruckMessages()
 
-        def struck(sender: str, receiver: str, parcel: Parcel, fate: Fate) -> None:
-            line = kept.line(self._agenda.now_us, sender, receiver, fate, _peek(parcel))
+        def struck(sender: str, receiver: str, envelope: Envelope, fate: Fate) -> None:
+            line = kept.line(self._queue.now_us, sender, receiver, fate, _peek(envelope))
             if line is not None:
                 keep(line)
 
@@ -84,7 +84,7 @@ class Network:
         return self._carrier.add(rule)
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule; what it held is decided again. Raises FloodmarkError for none."""
+        """End a link rule. The remaining rules apply to what it held. Raises FloodmarkError."""
         self._flush(None)
         counts, released = self._carrier.remove(number)
         for kept in released:
@@ -93,37 +93,37 @@ class Network:
             raise FloodmarkError(f"there is no link rule {number}")
         return counts
 
-    def _under_rules(self, parcel: Parcel) -> None:
-        carrier, now_us = self._carrier, self._agenda.now_us
+    def _under_rules(self, envelope: Envelope) -> None:
+        carrier, now_us = self._carrier, self._queue.now_us
         if carrier.transit.next_due() is not None:
             self._flush(None)
         if carrier.is_idle(now_us):
             self._ruled = False
-            self._forward(parcel)
+            self._forward(envelope)
             return
-        receiver, sender, _, body = parcel
-        for _ in range(carrier.carry(sender, receiver, parcel, len(body or b""), now_us)):
-            self._forward(parcel)
+        receiver, sender, _, body = envelope
+        for _ in range(carrier.carry(sender, receiver, envelope, len(body or b""), now_us)):
+            self._forward(envelope)
         self._arm()
 
     def _flush(self, _: object) -> None:
-        """Let what is due go on, and come again for what is not."""
-        for kept in self._carrier.due(self._agenda.now_us):
+        """Deliver the delayed messages that are due, and arrange the next time."""
+        for kept in self._carrier.due(self._queue.now_us):
             self._forward(kept.load)
         self._arm()
 
     def _arm(self) -> None:
-        """Come back when the next delayed message is due, unless that is arranged already."""
+        """Flush again when the next delayed message is due, unless that is arranged already."""
         due_us = self._carrier.transit.next_due()
-        if due_us is not None and not self._agenda.now_us < self._due_us <= due_us:
+        if due_us is not None and not self._queue.now_us < self._due_us <= due_us:
             self._due_us = due_us
-            self._agenda.at(due_us, self._flush)
+            self._queue.at(due_us, self._flush)
 
-    def _forward(self, parcel: Parcel) -> None:
-        arrive = self._arrive.get(parcel[0])
+    def _forward(self, envelope: Envelope) -> None:
+        arrive = self._arrive.get(envelope[0])
         if arrive is not None:
-            self._agenda.at(self._agenda.now_us + LATENCY_US, arrive, parcel)
+            self._queue.at(self._queue.now_us + LATENCY_US, arrive, envelope)
 
 
-def _peek(parcel: Parcel) -> dict[str, object]:
-    return wire.fields_of(parcel[2], parcel[3])
+def _peek(envelope: Envelope) -> dict[str, object]:
+    return wire.fields_of(envelope[2], envelope[3])

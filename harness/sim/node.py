@@ -1,8 +1,8 @@
-"""One node of the simulator: the unchanged core between its inbox, its disk and its clock.
+"""One node of the simulator: the unchanged core with an inbox, a disk and a clock.
 
-A turn is the real loop's (`node.runtime.loop`): drain the inbox, step all of it, tell the core of
-the time if that is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace
-with them, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
+A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
+tick if one is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace with
+them, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from harness.formats.exits import Exit
 from harness.sim.disk import SimDisk
-from harness.sim.event_queue import Agenda
-from harness.sim.latency_profile import CALM, Weather
-from harness.sim.network import Network, Parcel
+from harness.sim.event_queue import EventQueue
+from harness.sim.latency_profile import IDEAL, LatencyProfile
+from harness.sim.network import Envelope, Network
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
 from node.formats.errors import FloodmarkError, StorageError
@@ -25,9 +25,9 @@ from node.formats.trace import TraceEvent
 from node.runtime.breakpoints import Armed, Breakpoint, break_event
 
 HAND_OVER_US: Final = 2_000_000
-"""How long after a request to stop the core may take."""
+"""How long the core may take to hand over when it is asked to stop."""
 INBOX_MESSAGES: Final = 2_000
-"""What a paused process's queues hold; more is lost."""
+"""Capacity of a paused process's queues; further messages are lost."""
 PER_MILLION: Final = 1_000_000
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
@@ -42,20 +42,20 @@ Seen = Callable[["SimNode", list[TraceEvent]], None]
 class SimNode:
     """A node and its processes, one after another.
 
-    `core` is the running process's, None while there is none (or it still boots). `seen` is told
-    each turn's trace events before the turn's messages leave; `ended` each end of a process.
+    `core` is that of the running process, None while there is none, or it still boots. `seen` is
+    called with each turn's trace events before its messages leave, `ended` at each process end.
     """
 
     def __init__(
         self,
         name: str,
-        agenda: Agenda,
+        queue: EventQueue,
         network: Network,
         make_config: MakeConfig,
         seed: int,
         seen: Seen,
         ended: Callable[[Exit, str], None],
-        weather: Weather = CALM,
+        latency: LatencyProfile = IDEAL,
     ) -> None:
         self.name = name
         self.disk = SimDisk()
@@ -64,34 +64,34 @@ class SimNode:
         self.up = False
         self.paused = False
         self.fsync_us = 0
-        self._agenda = agenda
+        self._queue = queue
         self._network = network
         self._make_config = make_config
         self._seed = seed
-        self._mood = random.Random(f"{seed}/{name}/boot")
-        self._weather = weather
+        self._jitter_rng = random.Random(f"{seed}/{name}/boot")
+        self._latency = latency
         self._seen = seen
         self._ended = ended
-        self._inbox: list[Parcel] = []
+        self._inbox: list[Envelope] = []
         self._busy_until_us = 0
         self._deadline_us = _NEVER
         self._armed_us = _NEVER
         self._give_up_us = _NEVER
         self._clock_rate = PER_MILLION
-        self._clock_from = (agenda.now_us, agenda.now_us)
-        # At the common rate its clock is ahead of virtual time by this.
+        self._clock_from = (queue.now_us, queue.now_us)
+        # At the normal rate its clock is ahead of virtual time by this.
         self._ahead_us = 0
         self._points: list[Breakpoint] = []
         self._armed = Armed(name, 0)
-        self._standing: tuple[int, Callable[[], None]] | None = None
-        # One object, so that the agenda can tell by identity whom an arrival is for.
+        self._stopped_at: tuple[int, Callable[[], None]] | None = None
+        # One object: the event queue compares it by identity.
         self.arrive = self._arrive
         network.join(name, self.arrive)
 
-    # -- what worlds do to it
+    # -- control by the world
 
     def start(self) -> None:
-        """Start the next process, unless one runs; it listens when it has booted."""
+        """Start the next process, unless one runs. It listens when it has booted."""
         if self.up:
             return
         self.up, self.paused = True, False
@@ -100,8 +100,8 @@ class SimNode:
         self._inbox.clear()
         self._busy_until_us = 0
         self._give_up_us = _NEVER
-        boot_us = self._mood.randint(*self._weather.boot_us)
-        self._agenda.at(self._agenda.now_us + boot_us, self._boot, self.incarnation)
+        boot_us = self._jitter_rng.randint(*self._latency.boot_us)
+        self._queue.at(self._queue.now_us + boot_us, self._boot, self.incarnation)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -109,45 +109,45 @@ class SimNode:
             self._end(-signal.SIGKILL, "kill")
 
     def ask_to_stop(self) -> None:
-        """SIGTERM; a paused process is resumed for it, one that boots ends at once."""
+        """SIGTERM. A paused process is resumed first; one that boots ends at once."""
         if not self.up:
             return
         self.resume()
         if self.core is None:
             self._end(0, "stop")
         elif self._give_up_us == _NEVER:
-            if self._standing is not None:
-                self.disarm(self._standing[0])
-            self._give_up_us = self._agenda.now_us + HAND_OVER_US
-            self._agenda.at(self._give_up_us, self._wake)
-            self._turn([*self._mail(), Shutdown()])
+            if self._stopped_at is not None:
+                self.disarm(self._stopped_at[0])
+            self._give_up_us = self._queue.now_us + HAND_OVER_US
+            self._queue.at(self._give_up_us, self._wake)
+            self._turn([*self._waiting(), Shutdown()])
 
     def pause(self) -> None:
-        """SIGSTOP: mail waits, time passes."""
+        """SIGSTOP: messages wait, time passes."""
         self.paused = self.up
 
     def resume(self) -> None:
-        """SIGCONT: all mail at once, then the time."""
+        """SIGCONT: all waiting messages are delivered at once, then the tick."""
         if self.paused:
             self.paused = False
-            self._go_on_if_free()
+            self._resume_turn_if_free()
             self._wake(None)
 
     def arm(self, point: Breakpoint) -> None:
-        """Arm a breakpoint, in this process and in later ones until one has come to it."""
+        """Arm a breakpoint in this process and in later ones, until one has stopped at it."""
         self._points.append(point)
         self._armed.replace(self._points)
 
     def disarm(self, number: int) -> None:
-        """Take a breakpoint away; a process that stands at it goes on."""
+        """Remove a breakpoint; a process that has stopped at it continues."""
         self._points = [point for point in self._points if point.number != number]
         self._armed.replace(self._points)
-        self._go_on_if_free()
+        self._resume_turn_if_free()
 
     def set_clock_rate(self, per_million: int) -> None:
-        """From now on a million microseconds are `per_million` on this node's clock."""
+        """From now on this node's clock advances `per_million` in a million microseconds."""
         assert per_million > 0
-        self._clock_from = (self._agenda.now_us, self._local_us())
+        self._clock_from = (self._queue.now_us, self._local_us())
         self._ahead_us = self._clock_from[1] - self._clock_from[0]
         self._clock_rate = per_million
         self._arm()
@@ -155,14 +155,14 @@ class SimNode:
     # -- the clock
 
     def _local_us(self) -> int:
-        """This node's own clock."""
+        """The time on this node's clock."""
         if self._clock_rate == PER_MILLION:
-            return self._agenda.now_us + self._ahead_us
+            return self._queue.now_us + self._ahead_us
         began_us, local_us = self._clock_from
-        return local_us + (self._agenda.now_us - began_us) * self._clock_rate // PER_MILLION
+        return local_us + (self._queue.now_us - began_us) * self._clock_rate // PER_MILLION
 
     def _due_us(self) -> int:
-        """When its clock will show the core's deadline, in virtual time."""
+        """The virtual time at which its clock reaches the core's deadline."""
         if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
             return self._deadline_us - self._ahead_us
         began_us, local_us = self._clock_from
@@ -170,14 +170,14 @@ class SimNode:
         return began_us - (-left_us * PER_MILLION // self._clock_rate)
 
     def _arm(self) -> None:
-        """Be woken at the deadline. An earlier alarm that is no longer needed does no harm."""
+        """Set an alarm for the deadline. An earlier alarm that is no longer needed does no harm."""
         due_us = self._due_us()
         if due_us >= self._armed_us:
             return
-        due_us = max(due_us, self._agenda.now_us + 1)
+        due_us = max(due_us, self._queue.now_us + 1)
         if due_us < self._armed_us:
             self._armed_us = due_us
-            self._agenda.at(due_us, self._alarm, due_us)
+            self._queue.at(due_us, self._alarm, due_us)
 
     def _alarm(self, at_us: int) -> None:
         if at_us != self._armed_us:
@@ -195,7 +195,7 @@ class SimNode:
         if not self.up or incarnation != self.incarnation or self.core is not None:
             return
         if self.paused:
-            # It goes on booting when it is resumed: `_wake` comes back here.
+            # It continues to boot when it is resumed: `_wake` calls this again.
             return
         self.disk.open()
         jitter = random.Random(f"{self._seed}/{self.name}/{incarnation}")
@@ -207,42 +207,42 @@ class SimNode:
             return
         self._turn([], first=True)
 
-    def _arrive(self, parcel: Parcel) -> None:
-        """A message, and all others that arrive at the same moment."""
-        agenda = self._agenda
-        more = agenda.also_now(self.arrive) if agenda.more_now(self.arrive) else None
+    def _arrive(self, envelope: Envelope) -> None:
+        """A message arrives, and all others of the same moment with it."""
+        queue = self._queue
+        more = queue.take_all_now(self.arrive) if queue.has_more_now(self.arrive) else None
         if self.core is None:
             return
-        if self.paused or self._standing or self._busy_until_us > agenda.now_us:
-            self._inbox += [parcel, *(more or ())][: INBOX_MESSAGES - len(self._inbox)]
+        if self.paused or self._stopped_at or self._busy_until_us > queue.now_us:
+            self._inbox += [envelope, *(more or ())][: INBOX_MESSAGES - len(self._inbox)]
             return
-        _, source, message, body = parcel
+        _, source, message, body = envelope
         events: list[Event] = [Deliver(source, message, body)]
         if more is not None:
             events += [Deliver(source, message, body) for _, source, message, body in more]
         self._turn(events)
 
     def _wake(self, _: object) -> None:
-        """The disk is done, a pause is over, or it is time."""
-        if not self.up or self.paused or self._standing:
+        """The disk is ready, a pause is over, or a deadline has come."""
+        if not self.up or self.paused or self._stopped_at:
             return
         if self.core is None:
             self._boot(self.incarnation)
-        elif self._busy_until_us <= self._agenda.now_us:
-            mail = self._mail()
-            give_up = self._agenda.now_us >= self._give_up_us
-            if mail or give_up or self._local_us() >= self._deadline_us:
-                self._turn(mail)
+        elif self._busy_until_us <= self._queue.now_us:
+            waiting = self._waiting()
+            give_up = self._queue.now_us >= self._give_up_us
+            if waiting or give_up or self._local_us() >= self._deadline_us:
+                self._turn(waiting)
             else:
                 self._arm()
 
-    def _mail(self) -> list[Event]:
-        mail: list[Event] = [Deliver(*parcel[1:]) for parcel in self._inbox]
+    def _waiting(self) -> list[Event]:
+        waiting: list[Event] = [Deliver(*envelope[1:]) for envelope in self._inbox]
         self._inbox.clear()
-        return mail
+        return waiting
 
     def _turn(self, events: list[Event], *, first: bool = False) -> None:
-        """Step `events` and, if it is due, the time; then commit, trace and send."""
+        """Step `events`, and a tick if one is due; then commit, trace and send."""
         try:
             turn = self._step(events, first)
         except Exception as error:
@@ -252,7 +252,7 @@ class SimNode:
         if not turn.trace:
             self._finish(turn, None)
             return
-        stamp = {"t_us": self._agenda.now_us, "node": self.name, "incarnation": self.incarnation}
+        stamp = {"t_us": self._queue.now_us, "node": self.name, "incarnation": self.incarnation}
         turn.trace = [{**stamp, **one} for one in turn.trace]
         reached = self._armed.reached(turn.trace)
         if reached and reached[0].before == "commit":
@@ -263,7 +263,7 @@ class SimNode:
             self._finish(turn, reached)
 
     def _step(self, events: list[Event], first: bool) -> Effects:
-        """What all steps of a turn come to together."""
+        """What all trace_text of a turn come to together."""
         core, local_us = self.core, self._local_us()
         assert core is not None
         turn = None
@@ -279,11 +279,11 @@ class SimNode:
         return Effects(deadline_us=deadline_us) if turn is None else turn
 
     def _stamped(self, event: TraceEvent) -> TraceEvent:
-        now_us = self._agenda.now_us
+        now_us = self._queue.now_us
         return {"t_us": now_us, "node": self.name, "incarnation": self.incarnation, **event}
 
     def _send_early(self, turn: Effects) -> None:
-        """What does not wait for the disk leaves, and the trace before it."""
+        """Messages that do not wait for the disk leave, after the trace."""
         for out in turn.messages:
             if out.mark is _AT_ONCE:
                 break
@@ -318,41 +318,41 @@ class SimNode:
             self._send(turn)
 
     def _send(self, turn: Effects) -> None:
-        """Send, and end if that was the last turn."""
+        """Send, and end the process if that was its last turn."""
         slow_us = self.fsync_us
-        if self._weather.turn_us[1]:
-            # Most turns are quick, a few wait for the processor or the disk.
-            least_us, most_us = self._weather.turn_us
-            slow_us += least_us + round((most_us - least_us) * self._mood.random() ** 6)
+        if self._latency.turn_us[1]:
+            # Most turns are quick; a few wait for the processor or the disk.
+            least_us, most_us = self._latency.turn_us
+            slow_us += least_us + round((most_us - least_us) * self._jitter_rng.random() ** 6)
         if slow_us and turn.messages and not turn.stopped:
-            self._busy_until_us = self._agenda.now_us + slow_us
-            self._agenda.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
+            self._busy_until_us = self._queue.now_us + slow_us
+            self._queue.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
         else:
             self._send_all(turn.messages)
         if not self.up:
             return
         if turn.stopped:
             self._end(0, "stop")
-        elif self._agenda.now_us >= self._give_up_us:
+        elif self._queue.now_us >= self._give_up_us:
             self._end(0, "stop", "stopped without having handed over")
         else:
             self._arm()
 
-    def _stand(self, point: Breakpoint, go_on: Callable[[], None]) -> None:
-        """Stop here: mail waits, time passes, until the breakpoint is taken away."""
-        self._standing = (point.number, go_on)
+    def _stand(self, point: Breakpoint, resume_turn: Callable[[], None]) -> None:
+        """Stop here until the breakpoint is removed: messages wait, time passes."""
+        self._stopped_at = (point.number, resume_turn)
 
-    def _go_on_if_free(self) -> None:
-        """Go on where the process stands, if nothing keeps it there any more."""
-        if self._standing is not None and not self.paused:
-            number, go_on = self._standing
+    def _resume_turn_if_free(self) -> None:
+        """Continue where the process has stopped, if that breakpoint is gone."""
+        if self._stopped_at is not None and not self.paused:
+            number, resume_turn = self._stopped_at
             if number not in self._armed:
-                self._standing = None
-                go_on()
+                self._stopped_at = None
+                resume_turn()
                 self._wake(None)
 
     def _synced(self, what: tuple[int, list[Outgoing]]) -> None:
-        """A slow disk is done with a turn: its messages leave, the next turn may begin."""
+        """A slow turn is done: its messages leave, and the next turn may begin."""
         incarnation, later = what
         if self.up and incarnation == self.incarnation:
             self._send_all(later)
@@ -366,34 +366,34 @@ class SimNode:
     # -- ends
 
     def _broken(self, error: Exception) -> None:
-        """The core gave up: its process ends, and nothing of the turn is kept."""
+        """The core raised: its process ends, and nothing of the turn is kept."""
         sentence = str(error) if isinstance(error, FloodmarkError) else ""
         code = _EXIT_STORAGE if isinstance(error, StorageError) else _EXIT_BROKEN
         self._end(code, "itself", sentence or "".join(traceback.format_exception(error)))
 
-    def _end(self, code: int, by: Any, words: str = "") -> None:
+    def _end(self, code: int, by: Any, output: str = "") -> None:
         self.up = self.paused = False
         self.core = None
-        if self._standing is not None:
-            self._points = [p for p in self._points if p.number != self._standing[0]]
-            self._standing = None
+        if self._stopped_at is not None:
+            self._points = [p for p in self._points if p.number != self._stopped_at[0]]
+            self._stopped_at = None
         self._inbox.clear()
         self._deadline_us = _NEVER
         self._ended(
             Exit(
                 node=self.name,
                 incarnation=self.incarnation,
-                t_us=self._agenda.now_us,
+                t_us=self._queue.now_us,
                 code=code,
                 by=by,
                 expected=by != "itself",
             ),
-            words,
+            output,
         )
 
 
 def _joined(turn: Effects, more: Effects) -> Effects:
-    """What a turn comes to with one step more."""
+    """The effects of a turn and of one more step."""
     turn.messages += more.messages
     turn.trace += more.trace
     turn.deadline_us = more.deadline_us

@@ -1,4 +1,4 @@
-"""One run of a schedule in the simulated world, from nothing to a verdict, in memory."""
+"""One simulated run of a schedule, from an empty cluster to a verdict, in memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Moment
 from harness.runs.run import first_info
 from harness.runs.storm import Storm
-from harness.sim import folder, stall_report
-from harness.sim.cluster import SimCluster
+from harness.sim import folder
+from harness.sim.cluster import SimCluster, stall_report
 from harness.sim.coverage import Coverage, Point
-from harness.sim.invariant_checker import Watcher
-from harness.sim.latency_profile import CALM, Weather
-from harness.sim.network import Struck
+from harness.sim.invariant_checker import InvariantChecker, Violation
+from harness.sim.latency_profile import IDEAL, LatencyProfile
+from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
-from harness.sim.violation import Breach
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
@@ -38,29 +37,29 @@ from node.core.protocol import protocol
 from node.formats.trace import TraceEvent
 
 StopAt = Literal["any", "visible", "never"]
-RUNS_A_COLLECTION: Final = 20
+RUNS_PER_COLLECTION: Final = 20
 _runs: Final = itertools.count(1)
 _encoder: Final = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
 class SimResult:
-    """What a simulated run came to.
+    """The result of a simulated run.
 
-    `verdict` is the worse of the watcher's and the checker's; `saw_more` names the one that alone
-    saw a breach ("" when they agree). `breach` is the first invariant that was broken, `breaches`
-    the first of each. `waits` says who waits for what when liveness is broken. Times are virtual
-    microseconds; `events` are the agenda's, `messages` those sent.
+    `verdict` is the worse of the invariant checker's and the checker's. `only_seen_by` names the
+    one that alone found a violation ("" when they agree). `violations` has the first violation of
+    each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
+    counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
     """
 
     schedule: Schedule
     seed: int
     verdict: Verdict
     sentence: str
-    breaches: tuple[Breach, ...]
+    violations: tuple[Violation, ...]
     checked: RunResult
-    saw_more: Literal["", "watcher", "checker"]
-    waits: tuple[str, ...]
+    only_seen_by: Literal["", "invariants", "checker"]
+    stalled: tuple[str, ...]
     events: int
     messages: int
     virtual_us: int
@@ -74,15 +73,15 @@ class SimResult:
     exits: list[Exit] = field(repr=False)
 
     @property
-    def breach(self) -> Breach | None:
-        """The first breach, None if no invariant was broken."""
-        return self.breaches[0] if self.breaches else None
+    def violation(self) -> Violation | None:
+        """The first violation, None if every invariant held."""
+        return self.violations[0] if self.violations else None
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The properties that are broken, by checker or watcher, each once."""
+        """The properties that are broken, by either checker, each once."""
         found = [p.property for p in self.checked.properties if p.verdict is Verdict.INVALID]
-        return tuple(dict.fromkeys([*found, *(b.property for b in self.breaches)]))
+        return tuple(dict.fromkeys([*found, *(b.property for b in self.violations)]))
 
     @cached_property
     def digest(self) -> str:
@@ -93,7 +92,7 @@ class SimResult:
         return whole.hexdigest()
 
     def meets(self) -> bool:
-        """Whether the run is what the schedule expects."""
+        """Whether the run is as the schedule expects."""
         expected = self.schedule.expectation
         if expected.verdict == "any":
             return True
@@ -106,25 +105,27 @@ def simulate(
     schedule: Schedule,
     *,
     seed: int,
-    watch: bool = True,
+    check_invariants: bool = True,
     keep: Path | None = None,
     stop_at: StopAt = "any",
-    spares: Callable[[Struck], bool] | None = None,
-    weather: Weather = CALM,
+    exempt: Callable[[AffectedMessage], bool] | None = None,
+    latency: LatencyProfile = IDEAL,
 ) -> SimResult:
     """Run a schedule under virtual time; everything follows from `schedule` and `seed`.
 
-    With `watch` the invariants are checked at every step, and the run ends at the first breach:
-    of any of them, only of one that the checker should see too ("visible"), or goes on to its end
-    in any case ("never"). Messages that `spares` picks pass the faults on links; it hears of each
-    one that is to be dropped or held. With `keep` a run folder is written there, as a real run
-    leaves one.
-    Raises FloodmarkError when the cluster does not come up, or the folder cannot be written.
+    With `check_invariants` every step is checked, and the run ends at the first violation of any
+    invariant ("any"), of one that the checker must find too ("visible"), or at its own end
+    ("never"). `exempt` is called with each message that a link rule is about to drop or hold, and
+    returns whether the message passes. With `keep` a run folder is written there, as a real run
+    writes one. Raises FloodmarkError when the cluster does not start, or the folder cannot be
+    written.
     """
     with _no_collections():
-        run = _SimRun(schedule, seed, watch=watch, stop_at=stop_at, weather=weather)
-        if spares is not None:
-            run.cluster.network.spare(spares)
+        run = _SimRun(
+            schedule, seed, check_invariants=check_invariants, stop_at=stop_at, latency=latency
+        )
+        if exempt is not None:
+            run.cluster.network.exempt(exempt)
         if keep is not None:
             run.cluster.network.record(run.messages.append)
         run.execute()
@@ -133,8 +134,8 @@ def simulate(
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """A run makes hardly any cycles, and all it makes lives to its end: to look through it again
-    and again costs a tenth of the time."""
+    """Stop the garbage collector: a run makes few cycles, and collections take a tenth of its
+    time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -142,15 +143,16 @@ def _no_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-        elif next(_runs) % RUNS_A_COLLECTION == 0:
+        elif next(_runs) % RUNS_PER_COLLECTION == 0:
             gc.collect()
 
 
 @contextlib.contextmanager
-def many_runs() -> Iterator[None]:
-    """For who makes many runs: garbage is collected after every few of them, and what was there
-    before is not looked through again. A run leaves some thousand objects in cycles, so that
-    memory stays bounded."""
+def batched_collections() -> Iterator[None]:
+    """Collect garbage only after every few runs, and only theirs.
+
+    A run leaves some thousand objects in cycles; the collections keep memory bounded.
+    """
     enabled = gc.isenabled()
     gc.disable()
     gc.collect()
@@ -164,24 +166,30 @@ def many_runs() -> Iterator[None]:
 
 
 class _Ended(Exception):
-    """A breach was found: the run ends here."""
+    """Ends the run at a violation."""
 
 
 class _Silence:
-    """A progress that shows nothing."""
+    """A `Progress` that shows nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
-        """A new part of the run begins."""
+        """Called when a phase begins."""
 
     def show(self, moment: Moment) -> None:
-        """How things stand."""
+        """Called with the state of the run."""
 
 
 class _SimRun:
-    """The parts of one run and what is collected from them."""
+    """The parts of one run, and what it collects from them."""
 
     def __init__(
-        self, schedule: Schedule, seed: int, *, watch: bool, stop_at: StopAt, weather: Weather
+        self,
+        schedule: Schedule,
+        seed: int,
+        *,
+        check_invariants: bool,
+        stop_at: StopAt,
+        latency: LatencyProfile,
     ) -> None:
         self.schedule = schedule
         self.seed = seed
@@ -189,21 +197,24 @@ class _SimRun:
         self.faults: list[FaultLine] = []
         self.messages: list[dict[str, Any]] = []
         self.coverage = Coverage()
-        self.cluster = SimCluster(schedule, seed, self._heed, self._heard, weather)
+        self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
         self.info = first_info(schedule, seed, world="simulated", now_us=self.cluster.now_us())
         self.info.promise = self.cluster.promise
         self.info.capabilities = self.cluster.capabilities
-        self.watcher: Watcher | None = None
-        if watch:
-            promise = self.info.promise
-            self.watcher = Watcher(
-                self._core, protocol(schedule.cluster.protocol), promise, self._moment, self._found
+        self.invariants: InvariantChecker | None = None
+        if check_invariants:
+            self.invariants = InvariantChecker(
+                self._core,
+                protocol(schedule.cluster.protocol),
+                self.info.promise,
+                self._step_and_time,
+                self._on_violation,
             )
-        self.waits: tuple[str, ...] = ()
-        self._breached = False
+        self.stalled: tuple[str, ...] = ()
+        self._violated = False
 
     def execute(self) -> None:
-        """Go through all phases; end early at a breach."""
+        """Go through all phases; end early at a violation."""
         info, cluster = self.info, self.cluster
         info.phases.start_us = cluster.now_us()
         injector = Injector(
@@ -230,7 +241,7 @@ class _SimRun:
             for phase in storm.phases():
                 phase()
             info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
-            self.waits = stall_report.who_waits(cluster)
+            self.stalled = stall_report(cluster)
             cluster.stop()
             info.state = "finished"
         except _Ended:
@@ -239,10 +250,10 @@ class _SimRun:
         info.problems += [*cluster.problems, *injector.problems]
 
     def result(self, keep: Path | None) -> SimResult:
-        """Read out the logs, have everything judged, and sum up."""
+        """Read the logs, judge everything, and sum up."""
         cluster = self.cluster
         logs = cluster.logs()
-        left = folder.Left(
+        left = folder.RunFiles(
             info=self.info,
             schedule=self.schedule,
             ops=cluster.clients().ops,
@@ -250,23 +261,23 @@ class _SimRun:
             logs=logs,
             faults=self.faults,
             exits=cluster.exits,
-            words=cluster.words,
+            output=cluster.output,
             messages=self.messages,
         )
         checked = folder.check(left, keep)
-        breaches = tuple(self.watcher.breaches) if self.watcher is not None else ()
-        verdict = Verdict.INVALID if breaches else checked.verdict
-        sentence = f"invalid: {breaches[0].sentence}." if breaches else checked.sentence
+        violations = tuple(self.invariants.violations) if self.invariants is not None else ()
+        verdict = Verdict.INVALID if violations else checked.verdict
+        sentence = f"invalid: {violations[0].sentence}." if violations else checked.sentence
         return SimResult(
             schedule=self.schedule,
             seed=self.seed,
             verdict=verdict,
             sentence=sentence,
-            breaches=breaches,
+            violations=violations,
             checked=checked,
-            saw_more=_saw_more(breaches, checked),
-            waits=self.waits if "liveness" in _invalid(checked) else (),
-            events=cluster.agenda.events,
+            only_seen_by=_only_seen_by(violations, checked),
+            stalled=self.stalled if "liveness" in _invalid(checked) else (),
+            events=cluster.queue.events,
             messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
             states=self.coverage.states,
@@ -285,26 +296,26 @@ class _SimRun:
         node = self.cluster.nodes.get(name)
         return None if node is None else node.core
 
-    def _moment(self) -> tuple[int, int]:
-        return self.cluster.agenda.events, self.cluster.now_us()
+    def _step_and_time(self) -> tuple[int, int]:
+        return self.cluster.queue.events, self.cluster.now_us()
 
-    def _heed(self, node: SimNode, events: list[TraceEvent]) -> None:
+    def _on_trace(self, node: SimNode, events: list[TraceEvent]) -> None:
         self.coverage.turn(node.name, node.core, events)
-        if self.watcher is not None:
-            self.watcher.turn(node.name, events)
+        if self.invariants is not None:
+            self.invariants.turn(node.name, events)
             self._stop()
 
-    def _heard(self, op: Op) -> None:
-        if self.watcher is not None:
-            self.watcher.heard(op)
+    def _on_history(self, op: Op) -> None:
+        if self.invariants is not None:
+            self.invariants.on_history(op)
             self._stop()
 
-    def _found(self, breach: Breach) -> None:
-        if self.stop_at == "any" or (self.stop_at == "visible" and breach.visible):
-            self._breached = True
+    def _on_violation(self, violation: Violation) -> None:
+        if self.stop_at == "any" or (self.stop_at == "visible" and violation.visible):
+            self._violated = True
 
     def _stop(self) -> None:
-        if self._breached:
+        if self._violated:
             raise _Ended
 
 
@@ -312,11 +323,11 @@ def _invalid(checked: RunResult) -> list[str]:
     return [p.property for p in checked.properties if p.verdict is Verdict.INVALID]
 
 
-def _saw_more(
-    breaches: tuple[Breach, ...], checked: RunResult
-) -> Literal["", "watcher", "checker"]:
-    """Who alone saw that something is broken. Liveness is the checker's alone to judge."""
+def _only_seen_by(
+    violations: tuple[Violation, ...], checked: RunResult
+) -> Literal["", "invariants", "checker"]:
+    """Which checker alone found a violation. Only the offline checker judges liveness."""
     by_checker = [p for p in _invalid(checked) if p != "liveness"]
-    if bool(breaches) == bool(by_checker):
+    if bool(violations) == bool(by_checker):
         return ""
-    return "watcher" if breaches else "checker"
+    return "invariants" if violations else "checker"

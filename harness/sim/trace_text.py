@@ -1,4 +1,4 @@
-"""A simulated run as a list of steps in words: faults, actions of nodes, failed operations.
+"""A simulated run as lines of text: faults, actions of nodes, failed operations.
 
 A line is one moment: seconds since the storm began, the subject, what it did. High watermarks and
 appends of followers and successful operations are left out: they only repeat.
@@ -16,22 +16,22 @@ from node.formats.event_text import action, parse
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
-def steps(result: SimResult) -> Iterator[str]:
+def trace_text(result: SimResult) -> Iterator[str]:
     """The lines, in the order of their time."""
     origin_us = result.info.phases.storm_us or result.info.phases.start_us
-    told: list[tuple[int, str, str]] = []
+    lines: list[tuple[int, str, str]] = []
     for event in result.trace:
         words = _event(event)
         if words:
-            told.append((event["t_us"], event["node"], words))
-    told += [(line.t_us, "fault", _fault(line)) for line in result.faults]
+            lines.append((event["t_us"], event["node"], words))
+    lines += [(line.t_us, "fault", _fault(line)) for line in result.faults]
     for op in result.ops:
         words = _op(op)
         if words:
-            told.append((op.t_us, op.client, words))
-    told += [(b.t_us, "BREACH", f"{b.invariant}: {b.sentence}") for b in result.breaches]
-    for t_us, who, words in sorted(told, key=lambda step: step[0]):
-        yield f"{(t_us - origin_us) / 1e6:10.6f}  {who:<6}  {words}"
+            lines.append((op.t_us, op.client, words))
+    lines += [(b.t_us, "VIOLATION", f"{b.invariant}: {b.sentence}") for b in result.violations]
+    for t_us, who, words in sorted(lines, key=lambda line: line[0]):
+        yield f"{(t_us - origin_us) / 1e6:10.6f}  {who:<9}  {words}"
 
 
 def _event(event: TraceEvent) -> str:

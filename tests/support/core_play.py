@@ -70,7 +70,7 @@ class Play:
         self.world = ChaosWorld(
             seed,
             latency_us=(1000, 1000),
-            watch=False,
+            check_invariants=False,
             protocol=protocol or bug.exhibit.protocol,
             flush_interval_ms=flush_ms,
             unclean_election=unclean,

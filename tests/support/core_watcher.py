@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.formats.run_info import Promise
 from harness.sim import invariant_checker as simulated
-from harness.sim.violation import Breach
+from harness.sim.invariant_checker import Violation
 from node.core import batch as batches
 from node.core.broker import Broker
 from node.core.election import effective_min_isr
@@ -33,7 +33,7 @@ class Watcher:
         self.terms: dict[str, int] = {}
         self.steady = True
         """Whether MinISR and the number of replicas stay as they are."""
-        self._all_knowing = simulated.Watcher(
+        self._all_knowing = simulated.InvariantChecker(
             lambda name: world.nodes.get(name),
             self.protocol,
             Promise(),
@@ -143,7 +143,7 @@ class Watcher:
             assert max(ends) >= true, f"NoCommittedRecordLostGlobally: {p}: {true}, disks {ends}"
 
 
-def _fail(breach: Breach) -> None:
+def _fail(breach: Violation) -> None:
     raise AssertionError(f"{breach.invariant}: {breach.sentence}")
 
 

@@ -51,7 +51,7 @@ def test_every_anomaly_is_seen_in_memory_as_in_the_folder(name: str, tmp_path: P
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a storm in the simulated world."""
     keep = tmp_path_factory.mktemp("kept") / "run"
-    simulate(storm(7, flush="async"), seed=7, watch=False, keep=keep)
+    simulate(storm(7, flush="async"), seed=7, check_invariants=False, keep=keep)
     return read(keep)
 
 
@@ -60,7 +60,9 @@ def test_a_simulated_run_is_judged_as_the_folder_it_would_leave(
 ) -> None:
     kept = check_run(write(simulated, tmp_path / FOLDER))
     assert told(check_files(simulated)) == told(kept)
-    assert told(simulate(storm(7, flush="async"), seed=7, watch=False).checked) == told(kept)
+    assert told(simulate(storm(7, flush="async"), seed=7, check_invariants=False).checked) == told(
+        kept
+    )
     assert sum(each.examined for each in kept.properties) > 100
 
 

@@ -1,4 +1,4 @@
-"""The form of a finding for real processes: slower, tied to events, and sure in rough weather."""
+"""The form of a finding for real processes: slower, tied to events, and reliable on busy hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.search.generator import TIMINGS
 from harness.search.stabilise import jittered, steadiness
 from harness.search.to_script import own_clients, scripted
 from harness.search.trigger_candidates import before, following, moments, of_leaders, otherwise_told
-from harness.sim.latency_profile import ROUGH, STORMY
+from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.formats.schedule import After, Kill, Link, Release, Schedule, check
 from tests.harness.search.test_attempt import LOST, bitten
@@ -156,7 +156,7 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     schedule = bitten()[0][0]
     one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
     fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
-    worlds = [World(number, ROUGH, 1) for number in range(4)]
+    worlds = [World(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
     def tries(self: Trial, form: Schedule, world: World) -> bool:
@@ -201,18 +201,20 @@ def test_what_lasts_about_a_session_lasts_for_two() -> None:
     assert [fault.for_ms for fault in forms.patient(schedule).faults] == [6, 2 * session_ms]
 
 
-def test_rough_weather_is_rough_and_the_same_each_time() -> None:
+def test_runs_on_busy_hosts_are_slow_and_deterministic() -> None:
     schedule = forms.slow_motion(bitten()[0][0], 6)
-    stormy = [simulate(schedule, seed=1, stop_at="never", weather=STORMY) for _ in range(2)]
-    assert stormy[0].digest == stormy[1].digest
-    runs = [simulate(schedule, seed=1, stop_at="never", weather=ROUGH) for _ in range(2)]
-    assert runs[0].digest != stormy[0].digest
+    overloaded = [
+        simulate(schedule, seed=1, stop_at="never", latency=OVERLOADED_HOST) for _ in range(2)
+    ]
+    assert overloaded[0].digest == overloaded[1].digest
+    runs = [simulate(schedule, seed=1, stop_at="never", latency=BUSY_HOST) for _ in range(2)]
+    assert runs[0].digest != overloaded[0].digest
     assert runs[0].digest == runs[1].digest
     restarted = next(
         e["t_us"] for e in runs[0].trace if e["event"] == "started" and e["incarnation"] == 2
     )
     ended = next(line.t_us for line in runs[0].faults if line.action == "heal")
-    assert ROUGH.boot_us[0] <= restarted - ended <= ROUGH.boot_us[1]
+    assert BUSY_HOST.boot_us[0] <= restarted - ended <= BUSY_HOST.boot_us[1]
 
 
 def test_moods_of_the_network_leave_the_faults_their_numbers() -> None:

@@ -40,7 +40,7 @@ def test_one_fault_of_a_scenario_triggers_the_next(
     for number in range(6):
         schedule = generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
         result = simulate(schedule, seed=number, stop_at="never")
-        assert not result.breaches
+        assert not result.violations
         injected[number] = sum(line.action == "inject" for line in result.faults)
     # Not every chain runs to its end, but most go further than their first fault.
     assert sum(count > 1 for count in injected.values()) >= 4, injected

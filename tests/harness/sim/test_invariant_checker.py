@@ -1,4 +1,4 @@
-"""The watcher sees what is broken at the step that breaks it, and nothing where all is well."""
+"""The invariant checker finds a violation at the step that causes it, and none in correct runs."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ DEAF_FOLLOWERS = (
 def test_a_lost_acknowledged_write_is_seen_when_the_leader_without_it_is_elected() -> None:
     schedule = plan(*DEAF_FOLLOWERS, bugs=("ack-before-isr",))
     result = simulate(schedule, seed=1, stop_at="visible")
-    breach = result.breach
-    assert breach is not None
-    assert (breach.invariant, breach.property) == (
+    violation = result.violation
+    assert violation is not None
+    assert (violation.invariant, violation.property) == (
         "acknowledged-lost",
         "no-lost-acknowledged-write",
     )
-    assert "without what was acknowledged below offset" in breach.sentence
-    leader = next(w for w in breach.witnesses if w.what == "log end")
-    # The run has ended in that very turn: the new leader's first words are the last of the trace.
+    assert "without what was acknowledged below offset" in violation.sentence
+    leader = next(w for w in violation.witnesses if w.what == "log end")
+    # The run has ended in that very turn: the new leader's first events are the last of the trace.
     assert result.trace[-1]["node"] == leader.node
-    assert result.trace[-1]["t_us"] == breach.t_us
+    assert result.trace[-1]["t_us"] == violation.t_us
     assert result.info.state == "interrupted"
     # The same faults lose nothing where an acknowledgement waits for the ISR.
-    assert simulate(plan(*DEAF_FOLLOWERS), seed=1).breach is None
+    assert simulate(plan(*DEAF_FOLLOWERS), seed=1).violation is None
 
 
-def test_checker_and_watcher_agree_on_a_run_that_goes_on_to_its_end() -> None:
+def test_both_checkers_agree_on_a_run_that_goes_on_to_its_end() -> None:
     schedule = plan(*DEAF_FOLLOWERS, bugs=("ack-before-isr",))
     result = simulate(schedule, seed=1, stop_at="never")
     assert result.verdict is result.checked.verdict is Verdict.INVALID
     assert "no-lost-acknowledged-write" in result.broken
-    assert result.saw_more == ""
+    assert result.only_seen_by == ""
 
 
 def test_a_read_beyond_the_high_watermark_is_seen_at_the_read() -> None:
     result = simulate(plan(bugs=("read-beyond-hw",)), seed=1)
-    assert result.breach is not None
-    assert result.breach.invariant == "read-below-hw"
-    assert result.breach.t_us == result.ops[-1].t_us
+    assert result.violation is not None
+    assert result.violation.invariant == "read-below-hw"
+    assert result.violation.t_us == result.ops[-1].t_us
 
 
 def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
@@ -74,7 +74,7 @@ def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() ->
         duration_ms=6000,
     )
     result = simulate(schedule, seed=1)
-    assert result.breach is None, result.sentence
+    assert result.violation is None, result.sentence
     changes = [e for e in result.trace if e["event"] == "partition" and e["partition"] == "log-0"]
     moved = next(e for e in changes if list(e["replicas"]) == ["n1", "n3"])
     assert moved["leader"] == "n1"
@@ -86,7 +86,7 @@ def test_the_election_of_any_replica_is_seen_when_it_is_committed() -> None:
     found = set()
     for seed in range(6):
         result = simulate(storm(seed, bugs=("elect-any-replica",)), seed=seed)
-        found |= {breach.invariant for breach in result.breaches}
+        found |= {violation.invariant for violation in result.violations}
     assert "clean-election" in found
 
 
@@ -94,9 +94,9 @@ def test_the_election_of_any_replica_is_seen_when_it_is_committed() -> None:
 def test_storms_on_correct_protocols_break_nothing(protocol: str) -> None:
     for seed in range(3):
         result = simulate(storm(seed, protocol=protocol), seed=seed)
-        assert result.breach is None, (seed, result.sentence)
+        assert result.violation is None, (seed, result.sentence)
         assert result.checked.verdict in (Verdict.VALID, Verdict.NOT_EXERCISED), result.sentence
-        assert result.waits == ()
+        assert result.stalled == ()
 
 
 @pytest.mark.slow
@@ -105,15 +105,15 @@ def test_storms_on_correct_protocols_break_nothing(protocol: str) -> None:
 def test_many_storms_on_correct_protocols_break_nothing(protocol: str, flush: str) -> None:
     for seed in range(100, 130):
         result = simulate(storm(seed, protocol=protocol, flush=flush), seed=seed)
-        assert result.breach is None, (seed, result.sentence)
+        assert result.violation is None, (seed, result.sentence)
 
 
-def test_what_the_promise_does_not_cover_is_no_breach() -> None:
+def test_what_the_promise_does_not_cover_is_no_violation() -> None:
     """All in-sync replicas lose unsynced writes: lost, as the flush mode allows."""
     cut = PowerCut(at_ms=2000, on="n1,n2,n3", keep_percent=0, for_ms=200)
     schedule = plan(cut, flush="async", flush_interval_ms=10_000, protocol="kip-279")
     result = simulate(schedule, seed=1)
-    assert result.breach is None
+    assert result.violation is None
     assert any(a.allowed for a in result.checked.anomalies), "nothing was lost at all"
 
 
@@ -134,7 +134,7 @@ def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_pa
     schedule = ready_made.load("kip-101-scenario-1")
     result = simulate(schedule, seed=1, stop_at="never", keep=tmp_path / "run")
     assert result.meets()
-    assert result.breaches[0].invariant == "candidate-completeness"
+    assert result.violations[0].invariant == "candidate-completeness"
     # The folder is one like any other: who judges it again comes to the same.
     again = check_run(tmp_path / "run")
     assert again.verdict is result.checked.verdict
@@ -160,8 +160,8 @@ def test_a_cluster_that_hangs_is_invalid_and_says_who_waits(
     result = simulate(plan(Kill(at_ms=1000, on="n2,n3"), duration_ms=2000), seed=1)
     assert result.verdict is Verdict.INVALID
     assert result.broken == ("liveness",)
-    assert {"n2 is down", "n3 is down"} <= set(result.waits)
-    assert any(sentence.startswith("n1: leader of log-0") for sentence in result.waits)
+    assert {"n2 is down", "n3 is down"} <= set(result.stalled)
+    assert any(sentence.startswith("n1: leader of log-0") for sentence in result.stalled)
 
 
 def test_voters_need_not_wait_for_the_whole_recovery_limit() -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from harness.sim.event_queue import START_US, Agenda
-from harness.sim.network import LATENCY_US, Network, Parcel
+from harness.sim.event_queue import START_US, EventQueue
+from harness.sim.network import LATENCY_US, Envelope, Network
 from nemesis.links.rule import LinkRule
 from node.core import wire
 from node.core.messages import (
@@ -60,14 +60,14 @@ class Wires:
     """A network between n1 and n2 that notes what arrives, and when, in ms after the start."""
 
     def __init__(self) -> None:
-        self.agenda = Agenda()
-        self.network = Network(self.agenda, random.Random(1))
+        self.queue = EventQueue()
+        self.network = Network(self.queue, random.Random(1))
         self.arrived: list[tuple[float, int]] = []
         self.network.join("n2", self._arrive)
 
-    def _arrive(self, parcel: Parcel) -> None:
-        sent_us = self.agenda.now_us - START_US - LATENCY_US
-        self.arrived.append((sent_us / 1000, parcel[2].corr))
+    def _arrive(self, envelope: Envelope) -> None:
+        sent_us = self.queue.now_us - START_US - LATENCY_US
+        self.arrived.append((sent_us / 1000, envelope[2].corr))
 
     def send(self, *numbers: int) -> None:
         for number in numbers:
@@ -80,7 +80,7 @@ class Wires:
         )
 
     def until(self, ms: int) -> None:
-        self.agenda.run(START_US + ms * 1000)
+        self.queue.run(START_US + ms * 1000)
 
 
 def test_without_rules_messages_arrive_in_order_after_the_same_time() -> None:

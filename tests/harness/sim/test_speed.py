@@ -12,7 +12,7 @@ from harness.bench import simulator
 from harness.bench.simulator import PARTS
 from harness.cli import main
 from harness.search.generator import TIMINGS
-from harness.sim.run import RUNS_A_COLLECTION, many_runs, simulate
+from harness.sim.run import RUNS_PER_COLLECTION, batched_collections, simulate
 from tests.support.sim_schedules import plan
 
 
@@ -32,7 +32,7 @@ def test_the_bench_tells_rates_and_where_the_time_goes(capsys: pytest.CaptureFix
     assert storm["shares"]["checker"] < storm["shares"]["core"]
 
 
-def test_a_look_into_a_log_is_the_watchers_time_and_not_the_cores() -> None:
+def test_reading_a_log_counts_for_the_invariant_checker() -> None:
     seen = []
 
     def look() -> None:
@@ -40,10 +40,10 @@ def test_a_look_into_a_log_is_the_watchers_time_and_not_the_cores() -> None:
 
     in_core = compile("look()", "/x/node/core/log.py", "exec")
     exec(in_core, {"look": look})
-    in_watcher = compile("exec(inner)", "/x/harness/sim/invariant_checker.py", "exec")
-    exec(in_watcher, {"inner": in_core, "look": look})
+    in_checker = compile("exec(inner)", "/x/harness/sim/invariant_checker.py", "exec")
+    exec(in_checker, {"inner": in_core, "look": look})
     exec(compile("look()", "/x/harness/sim/disk.py", "exec"), {"look": look})
-    assert seen == ["core", "watcher", "world"]
+    assert seen == ["core", "invariants", "world"]
 
 
 def test_many_runs_leave_nothing_behind() -> None:
@@ -51,11 +51,11 @@ def test_many_runs_leave_nothing_behind() -> None:
     schedule = plan(duration_ms=100, timings=TIMINGS)
 
     def objects() -> int:
-        for _ in range(RUNS_A_COLLECTION):
+        for _ in range(RUNS_PER_COLLECTION):
             simulate(schedule, seed=1)
         return len(gc.get_objects())
 
-    with many_runs():
+    with batched_collections():
         assert not gc.isenabled()
         objects()
         first = objects()
