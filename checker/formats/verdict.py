@@ -90,29 +90,3 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     measures: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
     format: int = 1
-
-
-class Sentence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a story. `kind` is a trace event's name or "fault".
-
-    `breaks` names what went wrong at this step, "" where nothing did: "cut:<reason>" (the record
-    was cut away), "elected-without", "overwritten". Names hold no node, offset or time, so that
-    two tellings of one bug have the same.
-    """
-
-    t_us: int
-    text: str
-    kind: str
-    node: str = ""
-    breaks: str = ""
-
-
-class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """`story.json`: what happened to one offset: that of the finding `about`."""
-
-    about: str
-    property: str
-    partition: str
-    offset: int
-    sentences: tuple[Sentence, ...]
-    format: int = 1

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from checker.checks.findings import listing
-from checker.formats.verdict import Anomaly, Sentence
+from checker.formats.timeline import Sentence
+from checker.formats.verdict import Anomaly
 from nemesis.formats.fault_log import FaultLine
 from node.formats import trace
 from node.formats.event_text import Event, action

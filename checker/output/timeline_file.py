@@ -1,25 +1,24 @@
-"""`story.json`: the story of the worst finding of a run, written beside its results."""
+"""`timeline.json`: the story of the worst finding of a run, written beside its results."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from checker.formats.verdict import Anomaly, RunResult, Story, Verdict
+from checker.formats.timeline import FILE, Timeline
+from checker.formats.verdict import Anomaly, RunResult, Verdict
 from checker.output.timeline import read_of, tell
 from nemesis.formats.fault_log import FaultLine
 from node.formats.event_text import Event, parse
 
 _Form = TypeVar("_Form")
 
-STORY: Final = "story.json"
 
-
-def write_story(folder: Path, result: RunResult) -> Path | None:
+def write_timeline(folder: Path, result: RunResult) -> Path | None:
     """Tell the story of a judged run; None when no finding has a place in a log, or there is
     nothing to tell. Raises OSError if it cannot be written."""
     finding = _worst(result)
@@ -34,15 +33,15 @@ def write_story(folder: Path, result: RunResult) -> Path | None:
     )
     if not sentences:
         return None
-    story = Story(
+    made = Timeline(
         about=finding.name,
         property=finding.property,
         partition=finding.partition,
         offset=finding.offset,
         sentences=tuple(sentences),
     )
-    target = folder / STORY
-    target.write_bytes(msgspec.json.format(msgspec.json.encode(story), indent=1) + b"\n")
+    target = folder / FILE
+    target.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     return target
 
 

@@ -121,7 +121,7 @@ def _page(folder: Path, *, baseline: bool, quiet: bool) -> Path | None:
 
     with Progress(quiet=quiet) as progress:
         progress.phase("building the page")
-        return page_after(folder, progress.note, control=baseline)
+        return page_after(folder, progress.note, baseline_too=baseline)
 
 
 def _headline(schedule: Schedule, folder: Path) -> str:

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.finding import EXPLANATION, REAL, SCHEDULE, Explanation
 from harness.formats.nightly_run import Bucket, bucket_key
 from harness.runs.options import load_schedule
 from harness.runs.page_builder import SIMULATED, Tell, page_of_finding
 from harness.search.campaign import INNER, Finding
-from harness.search.explain import EXPLANATION
-from harness.search.findings import REAL, SCHEDULE, save, save_real
+from harness.search.findings import save, save_real
 from harness.search.known_bugs import STORE_FOLDER
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule
@@ -36,12 +36,6 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     schedule: Schedule
-
-
-class _Named(msgspec.Struct):
-    """What is needed of `explain.json`."""
-
-    bucket: str
 
 
 def simulated(store: Path) -> list[Saved]:
@@ -95,7 +89,7 @@ def named(file: Path, schedule: Schedule) -> str:
     if file.parent.name != FINDINGS:
         return ""
     try:
-        return msgspec.json.decode((file / EXPLANATION).read_bytes(), type=_Named).bucket
+        return msgspec.json.decode((file / EXPLANATION).read_bytes(), type=Explanation).bucket
     except (OSError, msgspec.DecodeError):
         return f"{schedule.expectation.property or UNNAMED}: {UNNAMED}"
 

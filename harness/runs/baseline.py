@@ -1,8 +1,8 @@
-"""The control of a failing run: the same schedule once more where it should hold.
+"""The baseline run of a failing run: the same schedule once more where it should hold.
 
 Two simulated runs of the schedule: as it is, and under the nearest protocol of the registry that is
 expected to keep every promise, without bugs. A pair says more than its second half: where the
-first does not fail, the schedule needs moments that only real processes have, and the control
+first does not fail, the schedule needs moments that only real processes have, and the baseline
 proves nothing. Of a run that was simulated itself the first one is compared byte for byte.
 """
 
@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.baseline import FILE, Baseline, Side
+from harness.formats.run_info import RunInfo
 from harness.runs.options import load_schedule
 from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import ElectUnclean, Schedule
@@ -23,38 +25,7 @@ from node.core.protocol import Protocol
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
 
-CONTROL: Final = "control.json"
 _PROMISES: Final = ("name", "citation", "expected", "clean_only")
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs. `broken` are the properties that it broke."""
-
-    protocol: str
-    bugs: tuple[str, ...] = ()
-    verdict: str
-    sentence: str
-    broken: tuple[str, ...] = ()
-
-
-class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """`control.json`. `same_again`: whether the first run left the very bytes of the run folder,
-    None where that one was no simulated run. `problem` says why there are no runs, "" otherwise."""
-
-    schedule: str
-    seed: int
-    as_it_is: Side | None = None
-    control: Side | None = None
-    same_again: bool | None = None
-    problem: str = ""
-    format: int = 1
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """What is needed of `run.json`."""
-
-    seed: int | None = None
-    world: str = ""
 
 
 def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
@@ -75,22 +46,22 @@ def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
     return min(correct, key=distance)
 
 
-def make_control(folder: Path) -> Control:
-    """Run both and keep `control.json` in the run folder. Raises FloodmarkError if the schedule
+def make_baseline(folder: Path) -> Baseline:
+    """Run both and keep `baseline.json` in the run folder. Raises FloodmarkError if the schedule
     cannot be read or the file cannot be written."""
     schedule = load_schedule(folder / "schedule.json")
     try:
-        about = msgspec.json.decode((folder / "run.json").read_bytes(), type=_Run)
+        about = msgspec.json.decode((folder / "run.json").read_bytes(), type=RunInfo)
     except (OSError, msgspec.DecodeError):
-        about = _Run()
+        about = RunInfo()
     seed = schedule.workload.seed if about.seed is None else about.seed
     made = _made(schedule, seed, folder if about.world == "simulated" else None)
     text = msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
-    write_whole(folder / CONTROL, text)
+    write_whole(folder / FILE, text)
     return made
 
 
-def _made(schedule: Schedule, seed: int, like: Path | None) -> Control:
+def _made(schedule: Schedule, seed: int, like: Path | None) -> Baseline:
     cluster = schedule.cluster
     asked = any(isinstance(fault, ElectUnclean) for fault in schedule.faults)
     clean = cluster.flush == "sync" and not (cluster.unclean_election or asked)
@@ -104,12 +75,12 @@ def _made(schedule: Schedule, seed: int, like: Path | None) -> Control:
             same = None if like is None else _same(again, like)
         second = simulate(other, seed=seed, stop_at="never")
     except FloodmarkError as error:
-        return Control(schedule=schedule.digest(), seed=seed, problem=str(error))
-    return Control(
+        return Baseline(schedule=schedule.digest(), seed=seed, problem=str(error))
+    return Baseline(
         schedule=schedule.digest(),
         seed=seed,
         as_it_is=_side(first),
-        control=_side(second),
+        baseline=_side(second),
         same_again=same,
     )
 

@@ -16,7 +16,7 @@ from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.external_history import foreign_history, run_folder_of, validate
 from checker.ingest.ingest import work_bytes
-from checker.output.timeline_file import write_story
+from checker.output.timeline_file import write_timeline
 from node.formats.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Keep(NamedTuple):
 def judge(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep | None = None
 ) -> list[RunResult]:
-    """Judge run folders and leave `results.json` of each, and a `story.json` where there is one.
+    """Judge run folders and leave `results.json` of each, and a `timeline.json` where there is one.
 
     Without `spark` in this process. `tell` takes sentences for a person. Raises FloodmarkError if
     results cannot be written, or a cluster that was asked for cannot be had.
@@ -113,7 +113,7 @@ def judge(
         if keep.out is not None:
             break
         try:
-            write_story(folder, result)
+            write_timeline(folder, result)
         except (OSError, LookupError, TypeError) as error:
             tell(f"The story of {folder} could not be told: {error}")
     return results

@@ -1,4 +1,4 @@
-"""What is made for a page before it is built: a finding brought along, the control of a failure.
+"""What is made before a page: the copy of a finding, the baseline run of a failure.
 
 Nothing here may change a verdict: what cannot be made is told in a sentence and left out.
 """
@@ -16,18 +16,18 @@ from typing import Final
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from checker.output.timeline_file import write_story
-from harness.runs.baseline import CONTROL, make_control
+from checker.output.timeline_file import write_timeline
+from harness.formats import baseline
+from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE
+from harness.formats.finding import FOLDER as FINDING
+from harness.runs.baseline import make_baseline
 from harness.runs.options import load_schedule
-from harness.search.explain import EXPLANATION
-from harness.search.findings import DRAWN, REAL, SCHEDULE
 from harness.sim.run import simulate
 from reports import build
 
-FINDING: Final = "finding"
 SIMULATED: Final = "simulated"
-CONTROL_LIMIT_S: Final = 15.0
-"""So long somebody waits for the control of a run that was just judged."""
+BASELINE_LIMIT_S: Final = 15.0
+"""So long somebody waits for the baseline run of a run that was just judged."""
 
 Tell = Callable[[str], None]
 
@@ -50,26 +50,26 @@ def bring_finding(source: Path | None, run: Path, tell: Tell) -> None:
 
 
 def page_of(run: Path, tell: Tell) -> Path:
-    """Build the page of a run folder, with still plots and, of a failure, its control.
+    """Build the page of a run folder, with still plots and, of a failure, its baseline run.
 
     Raises ReportError when there is no page to be had.
     """
     if is_invalid(run):
-        _control(run, tell)
+        _baseline(run, tell)
     return build(run, plots=True)
 
 
-def page_after(run: Path, tell: Tell, *, control: bool = True) -> Path | None:
-    """The page of a run that was just judged: of a failure as `page_of` makes it, if its control
-    takes at most `CONTROL_LIMIT_S`; of others without still plots. Nothing is raised, and Ctrl-C
-    only leaves the control out: the verdict has been told. Main thread only."""
+def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | None:
+    """The page of a run that was just judged: of a failure as `page_of` makes it, if its baseline
+    run takes at most `BASELINE_LIMIT_S`; of others without still plots. Nothing is raised, and
+    Ctrl-C only leaves the baseline run out: the verdict has been told. Main thread only."""
     failed = is_invalid(run)
-    if failed and control:
+    if failed and baseline_too:
         try:
-            with _at_most(CONTROL_LIMIT_S):
-                _control(run, tell)
+            with _at_most(BASELINE_LIMIT_S):
+                _baseline(run, tell)
         except (TooLong, KeyboardInterrupt):
-            tell(f"The control is left out; to make it: floodmark report {run}")
+            tell(f"The baseline run is left out; to make it: floodmark report {run}")
     try:
         return build(run, plots=failed)
     except (Exception, KeyboardInterrupt) as error:
@@ -77,15 +77,15 @@ def page_after(run: Path, tell: Tell, *, control: bool = True) -> Path | None:
         return None
 
 
-def _control(run: Path, tell: Tell) -> None:
-    """Make the control of a failure, if it has a schedule and no control yet."""
-    if (run / CONTROL).exists() or not (run / SCHEDULE).exists():
+def _baseline(run: Path, tell: Tell) -> None:
+    """Make the baseline run of a failure, if it has a schedule and no control yet."""
+    if (run / baseline.FILE).exists() or not (run / SCHEDULE).exists():
         return
-    tell(f"Running the schedule of {run} twice in the simulated world, for its control ...")
+    tell(f"Running the schedule of {run} twice in the simulated world, for its baseline run ...")
     try:
-        make_control(run)
+        make_baseline(run)
     except Exception as error:
-        tell(f"The control of {run} could not be run: {error}")
+        tell(f"The baseline run of {run} could not be made: {error}")
 
 
 class TooLong(BaseException):
@@ -117,7 +117,7 @@ def page_of_finding(finding: Path, tell: Tell) -> Path:
     schedule = load_schedule(finding / SCHEDULE)
     shutil.rmtree(run, ignore_errors=True)
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="never", keep=run)
-    write_story(run, result.checked)
+    write_timeline(run, result.checked)
     bring_finding(finding, run, tell)
     return page_of(run, tell)
 

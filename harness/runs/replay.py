@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from checker.output.timeline_file import write_story
+from checker.output.timeline_file import write_timeline
+from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import summarise
 from harness.runs.options import default_name, load_schedule
@@ -16,7 +17,6 @@ from harness.runs.page_builder import bring_finding
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
-from harness.search.findings import REAL
 from harness.sim.run import SimResult, simulate
 from harness.sim.trace_text import trace_text
 from harness.systems.floodmark.brokers import check_upgrades
@@ -109,7 +109,7 @@ def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Pr
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
     if keep is not None:
-        write_story(keep, result.checked)
+        write_timeline(keep, result.checked)
         bring_finding(request.file, keep, output)
     if request.trace:
         output("\n".join([*trace_text(result), *(f"waits: {line}" for line in result.stalled)]))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from checker.formats.anomalies import AGREEMENT, EXERCISE
-from checker.formats.verdict import Anomaly, Sentence, Verdict
+from checker.formats.timeline import Sentence
+from checker.formats.verdict import Anomaly, Verdict
 from checker.output.timeline import read_of, tell
 from harness.search import cause
 from harness.search.fault_coverage import strikes

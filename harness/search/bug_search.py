@@ -19,11 +19,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from multiprocess import get_context
 
+from harness.formats.finding import EXPLANATION, Explanation
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.runs.replay import ReplayRequest, replay
 from harness.search import known_bugs, known_bugs_table
-from harness.search.explain import EXPLANATION, explain, write
+from harness.search.explain import explain, write
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, Entry, Guarded, Target
 from harness.search.known_bugs_table import Replayed
 from harness.search.real_schedule import WORLDS, real_form
@@ -35,12 +36,6 @@ FIRST_SECONDS: Final = 20.0
 """What the first round gives each search; most bugs need less."""
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
-
-
-class _Explained(msgspec.Struct):
-    """What is needed of an explanation: the digest of its schedule."""
-
-    schedule: str
 
 
 class BugSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +135,7 @@ def _explained(request: BugSearchRequest, folder: Path) -> Iterator[Path]:
         except FloodmarkError:
             continue  # Of another version: `floodmark replay` says why.
         target = file.with_name(file.name.replace(".schedule.json", f".{EXPLANATION}"))
-        before = _load(target, _Explained)
+        before = _load(target, Explanation)
         if before is None or before.schedule != schedule.digest():
             jobs.append((schedule, target))
     yield from _spread(explained_in, jobs, request.cores)

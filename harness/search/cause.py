@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from checker.formats.verdict import Sentence
+from checker.formats.timeline import Sentence
 from node.formats import trace
 
 ELECTED_WITHOUT: Final = "elected-without"

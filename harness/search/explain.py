@@ -10,60 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from checker.formats.verdict import Sentence
+from harness.formats.finding import Counterfactual, Explanation
 from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from reports import wording
 
-EXPLANATION: Final = "explain.json"
 MOST_MESSAGES: Final = 30
 """So many messages of a run are let through one by one; each costs a run."""
-
-
-class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing left out, in words, and whether the schedule still fails in the same way.
-
-    `kind`: a "fault" (its index is `fault`), a "message" (struck at `t_us`), or all "messages" of
-    one kind on one link. `instead` is the class of another failure that came instead, "" if none.
-    """
-
-    kind: Literal["fault", "message", "messages"]
-    without: str
-    fails: bool
-    instead: str = ""
-    fault: int = -1
-    t_us: int = -1
-    sender: str = ""
-    receiver: str = ""
-    message: str = ""
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """`explain.json`: why a schedule fails in the simulated world.
-
-    `schedule` is its digest, `bucket` the class of the failure. `sentences` tell the life of
-    `offset` in `partition` (both absent when no record is concerned); times are virtual, the storm
-    began at `storm_us`. `untried` messages were struck too, but not let through one by one.
-    """
-
-    schedule: str
-    bucket: str
-    property: str
-    sentence: str
-    storm_us: int
-    partition: str = ""
-    offset: int = -1
-    sentences: tuple[Sentence, ...] = ()
-    counterfactuals: tuple[Counterfactual, ...] = ()
-    untried: int = 0
-    format: int = 1
 
 
 def explain(schedule: Schedule) -> Explanation:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE, Explanation
 from harness.search.campaign import Finding
-from harness.search.explain import EXPLANATION, Explanation, explain, write
+from harness.search.explain import explain, write
 from harness.search.real_schedule import MOST_RUNS, RealForm, real_form
-
-SCHEDULE: Final = "schedule.json"
-DRAWN: Final = "drawn.json"
-REAL: Final = "real.json"
 
 
 class Saved(NamedTuple):

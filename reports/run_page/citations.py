@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from checker.formats.verdict import Sentence, Witness
+from checker.formats.timeline import Sentence
+from checker.formats.verdict import Witness
 from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 

@@ -92,7 +92,7 @@ def badges(folder: RunFolder) -> list[Badge]:
         _exercised(folder),
         _acked(folder),
         _gap(folder),
-        *_control(folder),
+        *_baseline(folder),
         *_again(folder),
     ]
 
@@ -209,18 +209,18 @@ def _gap(folder: RunFolder) -> Badge:
     )
 
 
-def _control(folder: RunFolder) -> list[Badge]:
+def _baseline(folder: RunFolder) -> list[Badge]:
     """How the nearest correct protocol fares under the schedule of a failure."""
     if folder.verdict is not Verdict.INVALID:
         return []
-    pair = folder.control
-    if pair is None or pair.control is None or pair.as_it_is is None:
+    pair = folder.baseline
+    if pair is None or pair.baseline is None or pair.as_it_is is None:
         return [Badge("Baseline run", "not run", "See 'Minimal reproduction'.", "plain")]
-    both = not pair.control.broken and pair.as_it_is.verdict == "invalid"
+    both = not pair.baseline.broken and pair.as_it_is.verdict == "invalid"
     return [
         Badge(
             "Baseline run",
-            f"{pair.control.name}: {pair.control.verdict}",
+            f"{pair.baseline.name}: {pair.baseline.verdict}",
             pair.says("invalid"),
             "good" if both else "unsure",
         )
@@ -229,9 +229,9 @@ def _control(folder: RunFolder) -> list[Badge]:
 
 def _again(folder: RunFolder) -> list[Badge]:
     """Whether a simulated run came out the same when it was made again; only when that is known."""
-    if folder.control is None or folder.control.same_again is None:
+    if folder.baseline is None or folder.baseline.same_again is None:
         return []
-    if folder.control.same_again:
+    if folder.baseline.same_again:
         return [
             Badge(
                 "Deterministic",

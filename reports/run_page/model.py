@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from checker.formats.verdict import Anomaly, RunResult, Sentence, Story, Verdict
+from checker.formats import timeline as timelines
+from checker.formats.timeline import Sentence, Timeline
+from checker.formats.verdict import Anomaly, RunResult, Verdict
+from harness.formats.baseline import Baseline
 from harness.formats.exits import Exit
 from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
 from nemesis.formats.fault_log import FaultLine
@@ -25,7 +28,7 @@ from reports.run_page.curves import Curves
 from reports.run_page.faults import Executed
 from reports.run_page.files import Notes, json_file, json_lines
 from reports.run_page.operations import Focus, Operations
-from reports.run_page.provenance import Control, Provenance, read_control, read_provenance
+from reports.run_page.provenance import Provenance, read_baseline, read_provenance
 from reports.run_page.replicas import Held, Replicas
 from reports.theme import ReportError
 
@@ -33,7 +36,6 @@ GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
 MOST_CITED: Final = 5_000
-TIMELINE: Final = "story.json"
 SEVERITY: Final = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
 _PARTS: Final = (
     "run.json",
@@ -90,9 +92,9 @@ class RunFolder:
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
     lines_of: dict[int, tuple[int, int]] = field(default_factory=dict)
-    timeline: Story | None = None
+    timeline: Timeline | None = None
     provenance: Provenance | None = None
-    control: Control | None = None
+    baseline: Baseline | None = None
     curves: Curves = field(default_factory=Curves)
     plots: tuple[Plot, ...] = ()
     zero_us: int = 0
@@ -169,8 +171,8 @@ def read(run_dir: Path) -> RunFolder:
     if (run_dir / "results.json").exists():
         result = json_file(run_dir / "results.json", RunResult, notes)
     timeline = None
-    if (run_dir / TIMELINE).exists():
-        timeline = json_file(run_dir / TIMELINE, Story, notes)
+    if (run_dir / timelines.FILE).exists():
+        timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
     foci = _foci(result, info, heads)
@@ -210,7 +212,7 @@ def read(run_dir: Path) -> RunFolder:
         lines_of=lines_of,
         timeline=timeline,
         provenance=read_provenance(run_dir, notes),
-        control=read_control(run_dir, notes),
+        baseline=read_baseline(run_dir, notes),
         curves=curves.read(run_dir, notes),
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,

@@ -133,7 +133,7 @@ def explained(folder: Path) -> Path:
         },
     ]
     made.write_json(
-        folder / "story.json",
+        folder / "timeline.json",
         {
             "about": "lost",
             "property": "no-lost-acknowledged-write",
@@ -159,13 +159,13 @@ def explained(folder: Path) -> Path:
         ],
     )
     _finding(folder / "finding")
-    made.write_json(folder / "control.json", control("valid"))
+    made.write_json(folder / "baseline.json", baseline("valid"))
     _tables(folder / "tables")
     return folder
 
 
-def control(verdict: str) -> dict[str, Any]:
-    """The content of a control.json whose second run has this verdict."""
+def baseline(verdict: str) -> dict[str, Any]:
+    """The content of a baseline.json whose second run has this verdict."""
     broken = ["no-lost-acknowledged-write"]
     return {
         "schedule": "d9d59c936f1e",
@@ -177,7 +177,7 @@ def control(verdict: str) -> dict[str, Any]:
             "sentence": "invalid: 15 records lost.",
             "broken": broken,
         },
-        "control": {
+        "baseline": {
             "protocol": "kafka",
             "verdict": verdict,
             "sentence": f"{verdict}: told.",

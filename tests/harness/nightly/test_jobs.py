@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.formats.finding import REAL
 from harness.formats.nightly_journal import Replayed, Searched
 from harness.formats.nightly_run import nights
 from harness.nightly import corpus
@@ -16,7 +17,6 @@ from harness.nightly.jobs import Digests, HuntJob, ReplayJob, SearchJob, TwiceJo
 from harness.nightly.workers import side_by_side
 from harness.search.campaign import INNER, Budget, Finding
 from harness.search.fault_coverage import strikes
-from harness.search.findings import REAL
 from harness.search.real_schedule import slow_motion
 from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import load

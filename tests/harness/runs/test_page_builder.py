@@ -11,8 +11,9 @@ import pytest
 
 import reports
 from harness.cli import main
+from harness.formats.baseline import Baseline
 from harness.runs import judge, page_builder
-from harness.runs.baseline import Control, make_control, nearest_correct
+from harness.runs.baseline import make_baseline, nearest_correct
 from harness.sim.run import simulate
 from nemesis import ready_made
 from node.core import protocol as protocols
@@ -48,46 +49,46 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(failed: Path) -> Control:
-    return make_control(failed)
+def made(failed: Path) -> Baseline:
+    return make_baseline(failed)
 
 
-class TestControl:
-    def test_the_schedule_fails_as_it_is_and_not_where_it_should_hold(self, made: Control) -> None:
+class TestBaseline:
+    def test_the_schedule_fails_as_it_is_and_not_where_it_should_hold(self, made: Baseline) -> None:
         assert made.as_it_is is not None
-        assert made.control is not None
+        assert made.baseline is not None
         assert (made.as_it_is.protocol, made.as_it_is.verdict) == ("high-watermark", "invalid")
-        assert (made.control.protocol, made.control.verdict) == ("kip-279", "valid")
-        assert made.control.broken == ()
+        assert (made.baseline.protocol, made.baseline.verdict) == ("kip-279", "valid")
+        assert made.baseline.broken == ()
 
-    def test_a_simulated_run_comes_out_the_same_again(self, made: Control) -> None:
+    def test_a_simulated_run_comes_out_the_same_again(self, made: Baseline) -> None:
         assert made.same_again is True
 
-    def test_the_page_says_both(self, failed: Path, made: Control) -> None:
+    def test_the_page_says_both(self, failed: Path, made: Baseline) -> None:
         text = reports.build(failed).read_text("utf-8")
         assert "what differs between the two is to blame" in text
         assert "byte for byte" in text
         assert f"floodmark replay {failed.parent.name}/{failed.name} --trace" in text
 
-    def test_a_changed_run_is_found_out(self, failed: Path, made: Control, tmp_path: Path) -> None:
+    def test_a_changed_run_is_found_out(self, failed: Path, made: Baseline, tmp_path: Path) -> None:
         for name in ("run.json", "schedule.json", "history.jsonl", "faults.jsonl"):
             (tmp_path / name).write_bytes((failed / name).read_bytes())
         (tmp_path / "trace").mkdir()
         for file in (failed / "trace").iterdir():
             (tmp_path / "trace" / file.name).write_bytes(file.read_bytes() + b"{}\n")
-        assert make_control(tmp_path).same_again is False
+        assert make_baseline(tmp_path).same_again is False
 
 
 @pytest.fixture
 def judged(failed: Path, tmp_path: Path) -> Path:
     """The same run as it is when its verdict has just been told."""
     run = tmp_path / "kip-101" / "simulated-1"
-    shutil.copytree(failed, run, ignore=shutil.ignore_patterns("control.json", "report.html"))
+    shutil.copytree(failed, run, ignore=shutil.ignore_patterns("baseline.json", "report.html"))
     return run
 
 
 class TestAfterTheVerdict:
-    def test_a_failure_has_stills_and_control_at_once(
+    def test_a_failure_has_stills_and_baseline_run_at_once(
         self, judged: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit) as ended:
@@ -98,37 +99,40 @@ class TestAfterTheVerdict:
         assert "what differs between the two is to blame" in text
         assert "data:image/png;base64" in text
 
-    def test_the_control_may_be_left_out(self, judged: Path) -> None:
-        assert page_builder.page_after(judged, pytest.fail, control=False) == judged / "report.html"
-        assert not (judged / "control.json").exists()
+    def test_the_baseline_run_may_be_left_out(self, judged: Path) -> None:
+        assert (
+            page_builder.page_after(judged, pytest.fail, baseline_too=False)
+            == judged / "report.html"
+        )
+        assert not (judged / "baseline.json").exists()
         assert "not run" in (judged / "report.html").read_text("utf-8")
 
     @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), KeyboardInterrupt()])
-    def test_whatever_happens_to_the_control_there_is_a_page(
+    def test_whatever_happens_to_the_baseline_run_there_is_a_page(
         self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
     ) -> None:
-        def broken(folder: Path) -> Control:
+        def broken(folder: Path) -> Baseline:
             raise error
 
-        monkeypatch.setattr(page_builder, "make_control", broken)
+        monkeypatch.setattr(page_builder, "make_baseline", broken)
         monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
         told: list[str] = []
         assert page_builder.page_after(judged, told.append) is not None
-        assert told[-1].startswith(("The control of", "The control is left out"))
+        assert told[-1].startswith(("The baseline run of", "The baseline run is left out"))
 
-    def test_a_control_that_takes_too_long_is_left_out(
+    def test_a_baseline_run_that_takes_too_long_is_left_out(
         self, judged: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def endless(folder: Path) -> Control:
+        def endless(folder: Path) -> Baseline:
             while True:
                 pass
 
-        monkeypatch.setattr(page_builder, "make_control", endless)
+        monkeypatch.setattr(page_builder, "make_baseline", endless)
         monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
-        monkeypatch.setattr(page_builder, "CONTROL_LIMIT_S", 0.01)
+        monkeypatch.setattr(page_builder, "BASELINE_LIMIT_S", 0.01)
         told: list[str] = []
         assert page_builder.page_after(judged, told.append) is not None
-        assert told[-1] == f"The control is left out; to make it: floodmark report {judged}"
+        assert told[-1] == f"The baseline run is left out; to make it: floodmark report {judged}"
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checker.formats.verdict import Sentence
+from checker.formats.timeline import Sentence
 from harness.search import cause
 
 PARTITION = "log-0"

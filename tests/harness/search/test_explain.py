@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.formats import finding
+from harness.formats.finding import Counterfactual, Explanation
 from harness.search import explain
-from harness.search.explain import Counterfactual, Explanation
 from harness.search.generator import TIMINGS
 from nemesis import ready_made
 from nemesis.formats.schedule import Cluster, Cut, Fault, Kill, Schedule, Workload
@@ -99,7 +100,7 @@ def test_messages_of_one_kind_are_let_through_together() -> None:
 
 
 def test_an_explanation_is_kept_and_told(tmp_path: Path) -> None:
-    told, file = bounced(), tmp_path / explain.EXPLANATION
+    told, file = bounced(), tmp_path / finding.EXPLANATION
     explain.write(told, file)
     assert msgspec.json.decode(file.read_bytes(), type=Explanation) == told
     lines = list(explain.in_lines(told))

@@ -163,7 +163,7 @@ class TestWhatItSays:
             "breaks": "cut:own-high-watermark",
         }
         made.write_json(
-            run / "story.json",
+            run / "timeline.json",
             {
                 "about": "lost",
                 "property": "no-lost-acknowledged-write",

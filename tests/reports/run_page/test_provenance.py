@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import reports
+from harness.formats.baseline import Baseline, Side
 from nemesis.formats import schedule as s
 from node.formats.event_text import Event
 from reports.charts import plots, svg
 from reports.messages import messages
 from reports.messages.message_events import Known, Row, rows
-from reports.run_page import citations, curves, model, provenance, reproduction
+from reports.run_page import citations, curves, model, reproduction
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
 from tests.support import report_kinds as kinds
@@ -160,15 +161,13 @@ class TestBaseline:
         ],
     )
     def test_a_pair_proves_only_what_it_shows(self, fails: str, holds: str, says: str) -> None:
-        pair = kinds.control(holds)
+        pair = kinds.baseline(holds)
         pair["as_it_is"]["verdict"] = fails
-        about = provenance.Control(
-            as_it_is=provenance.Side(**pair["as_it_is"]), control=provenance.Side(**pair["control"])
-        )
+        about = Baseline(as_it_is=Side(**pair["as_it_is"]), baseline=Side(**pair["baseline"]))
         assert says in about.says("invalid")
 
     def test_one_that_could_not_be_run_says_why(self) -> None:
-        about = provenance.Control(problem="the cluster did not come up")
+        about = Baseline(problem="the cluster did not come up")
         assert about.says("invalid") == "It could not be made: the cluster did not come up."
 
 
