@@ -1,13 +1,11 @@
-"""The defects of Liftbridge's code, switched on.
+"""The defects of Liftbridge's code, with their bugs on and off.
 
-The histories and the notation are those of `core_scenarios`; each defect is a story told twice,
-without and with its bug. What the rule of truncation makes of every history, with LB1 and
+The histories and the notation are those of `core_scenarios`; each defect is a scenario that runs
+twice, without and with its bug. What the rule of truncation makes of every history, with LB1 and
 without, is among the columns of `test_core_matrix`.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,22 +13,21 @@ import pytest
 from node.core.messages import EpochEndRequest
 from node.core.protocol import LIFTBRIDGE
 from tests.node.core.test_liftbridge import LOG, Told
-from tests.support.core_play import Bug, Play, kind, shows
 from tests.support.core_scenarios import Cluster, Scenario, Variant, second_successor
 
 
-def told_twice(scenario: Scenario, name: str) -> str:
-    """What is common to both stories, then how it goes on without and with the bug."""
-    told = {}
+def both_outcomes(scenario: Scenario, name: str) -> str:
+    """What both runs have in common, then how each goes on without and with the bug."""
+    runs = {}
     for label, names in (("correct", ()), (name, (name,))):
         cluster = scenario(Variant(LIFTBRIDGE, names))
         letter = cluster.outcome()
-        told[label] = [*cluster.story, f"-> {letter}"]
+        runs[label] = [*cluster.story, f"-> {letter}"]
     same = 0
-    while len({lines[same] for lines in told.values()}) == 1:
+    while len({lines[same] for lines in runs.values()}) == 1:
         same += 1
-    text = told["correct"][:same]
-    for label, lines in told.items():
+    text = runs["correct"][:same]
+    for label, lines in runs.items():
         text += [f"{label}:", *(f"    {line}" for line in lines[same:])]
     return "\n".join(text)
 
@@ -44,7 +41,7 @@ def told_twice(scenario: Scenario, name: str) -> str:
 def test_the_second_successor() -> None:
     """n1's record 5e1 was never committed. n3 learned epoch 2 from the record 5e2."""
     assert (
-        told_twice(second_successor, "LB1")
+        both_outcomes(second_successor, "LB1")
         == """\
 n1 is elected, epoch 1
 n1 writes 0-4e1
@@ -129,7 +126,7 @@ def kip_101_by_timeouts(variant: Variant) -> Cluster:
 
 def test_a_question_lost_three_times() -> None:
     assert (
-        told_twice(kip_101_by_timeouts, "LB2")
+        both_outcomes(kip_101_by_timeouts, "LB2")
         == """\
 n2 is elected, epoch 1
 n2 writes 0e1
@@ -201,7 +198,7 @@ def slightly_behind(variant: Variant) -> Cluster:
 
 def test_a_follower_that_was_caught_up_a_moment_ago() -> None:
     assert (
-        told_twice(slightly_behind, "M5b")
+        both_outcomes(slightly_behind, "M5b")
         == """\
 n1 is elected, epoch 1
 n1 writes 0e1
@@ -266,7 +263,7 @@ def came_back_shorter(variant: Variant) -> Cluster:
 
 def test_a_follower_that_came_back_with_less() -> None:
     assert (
-        told_twice(came_back_shorter, "LB4")
+        both_outcomes(came_back_shorter, "LB4")
         == """\
 n1 is elected, epoch 1
 n1 writes 0e1
@@ -330,49 +327,3 @@ def test_one_report_against_the_next_leader(names: tuple[str, ...]) -> None:
     else:
         assert world.decided()[0] == f"witnesses: {a} {b} of n1 n2 n3"
         assert world.leader(LOG) != new, "deposed by a single report"
-
-
-def test_a_single_report_deposes_a_leader_whose_records_are_needed(tmp_path: Path) -> None:
-    """n1, deposed by two reports, is back, restarts without b, and is in the ISR (a restart is
-    never found out). n3 alone does not reach n2, and reports it, before n1 has b again."""
-
-    def story(bug: Bug) -> Play:
-        p = Play(bug, flush_ms=100_000, seed=5)
-        p.cut("n1-n2", "n1-n3")
-        p.wait(2000)
-        p.mend()
-        p.wait(2000)
-        p.flush()
-        p.write("b")
-        p.cut("n2-n3")
-        p.wait(1200)
-        p.power_cut("n1", wait_ms=10)
-        p.drop("answers to n1", kind("fetch-response", to="n1"))
-        p.start("n1", wait_ms=800)
-        p.heal()
-        return p
-
-    told = """
-        n1 leads epoch 7, ISR n1 n2 n3
-        a is acknowledged at 0
-        - cut: n1-n2 n1-n3
-        n1 leads epoch 7, ISR n1
-        - links mended
-        n1 leads epoch 7, ISR n1 n2
-        n2 leads epoch 10, ISR n1 n2
-        n2 leads epoch 10, ISR n1 n2 n3
-        b is acknowledged at 1
-        - cut: n2-n3
-        - power fails at n1: it loses 1 of its records
-        - lost: answers to n1
-        - n1 starts
-        n2 leads epoch 10, ISR n1 n2
-        n1 leads epoch 14, ISR n1 n2
-        n2 cuts 2 -> 1
-        n3 cuts 2 -> 1
-        n1 leads epoch 14, ISR n1 n2 n3
-        - all healed
-        z is acknowledged at 1
-        read: a z
-    """
-    shows("LB3", story, tmp_path, told, "lost")

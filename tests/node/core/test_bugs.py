@@ -1,12 +1,49 @@
-"""Bugs of truncation that no history of the matrix shows, and the catalogue's own facts."""
+"""The known bugs: each in the smallest script that shows it, and the facts of the catalogue.
+
+The scripts are in `known_bugs/`; `bug_script` says how to read them.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from node.core.bugs import KNOWN_BUGS, NAMES, RULES, Bugs, apply_bugs, parse
 from node.core.protocol import KAFKA, KIP_101, PROPERTIES, REGISTRY
+from tests.support import bug_script
 from tests.support.core_scenarios import Cluster, Variant, kip_279_scenario_1
+
+SCRIPTS = sorted((Path(__file__).parent / "known_bugs").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_known_bug_breaks_its_property(path: Path, tmp_path: Path) -> None:
+    file = bug_script.read(path)
+    script = bug_script.Script(file.code, on=True, **file.options)
+    script.act(file.commands)
+    assert script.text() == "\n".join(file.lines)
+    found = script.judge(tmp_path)
+    assert set(file.finds) <= set(found), found
+    broken = {bug.breaks for bug in KNOWN_BUGS if bug.code == file.code}
+    assert broken <= set(found.values()), found
+    assert file.code != "none" or not found
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_without_its_bug_a_script_breaks_nothing(path: Path, tmp_path: Path) -> None:
+    file = bug_script.read(path)
+    script = bug_script.Script(file.code, on=False, **file.options)
+    script.act(file.commands)
+    assert script.judge(tmp_path) == {}, script.text()
+
+
+def test_each_bug_of_isr_high_watermark_and_controller_has_a_script() -> None:
+    """The bugs of truncation and quorum are in the matrices, those of Liftbridge in a test file of
+    their own."""
+    codes = [bug.code for bug in KNOWN_BUGS]
+    families = codes[codes.index("M4") : codes.index("R1")]
+    assert set(families) <= {bug_script.read(path).code for path in SCRIPTS}
 
 
 def led_and_wrote_nothing(variant: Variant) -> Cluster:
@@ -47,13 +84,13 @@ def test_without_a_bug_a_protocol_stays_what_it_is() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_bug_that_is_a_rule_changes_the_protocol_it_is_a_bug_of(name: str) -> None:
-    exhibit = next(e for e in KNOWN_BUGS if e.name == name.replace("_", "-"))
-    protocol = REGISTRY[exhibit.protocol]
-    assert apply_bugs(protocol, parse([exhibit.code])) != protocol
+    bug = next(b for b in KNOWN_BUGS if b.name == name.replace("_", "-"))
+    protocol = REGISTRY[bug.protocol]
+    assert apply_bugs(protocol, parse([bug.code])) != protocol
 
 
 def test_the_catalogue_names_protocols_and_properties_that_exist() -> None:
-    assert len({e.code for e in KNOWN_BUGS}) == len(set(NAMES)) == len(KNOWN_BUGS)
-    for exhibit in KNOWN_BUGS:
-        assert exhibit.protocol in REGISTRY, exhibit
-        assert exhibit.breaks in PROPERTIES, exhibit
+    assert len({bug.code for bug in KNOWN_BUGS}) == len(set(NAMES)) == len(KNOWN_BUGS)
+    for bug in KNOWN_BUGS:
+        assert bug.protocol in REGISTRY, bug
+        assert bug.breaks in PROPERTIES, bug

@@ -1,0 +1,448 @@
+"""Scripts of known bugs: text files that real brokers act out, and that the checker judges.
+
+A script is a file tests/node/core/known_bugs/NAME.txt. It begins with its bug, what the checker
+must find, and why; then each command is followed by what the brokers did (indented):
+
+    bug M22
+    finds leader-outside-isr lost       anomalies that the checker must find, among others
+    with min_isr=1 protocol=kip-279     what differs from the usual cluster
+    # A sentence or two.
+
+    kill n1
+      n2 leads epoch 2, ISR n2 n3       the controller committed a leader, an ISR or an ELR
+    write b
+      b is acknowledged at 1            the leader answered; `not as committed`: acks=1
+    start n1
+      n2 cuts 2 -> 1                    a follower truncated its log
+    heal
+
+The cluster is three brokers and a voter in `World`; each message takes one millisecond. At the
+begin n1 leads epoch 1, all are in sync, and record `a` is committed at offset 0. The commands are
+the public methods of `Script`; `power-cut` calls `power_cut`. A script of `bug none` shows what
+correct brokers do.
+
+To write the output of a new script, run
+`python -m tests.support.bug_script tests/node/core/known_bugs/NAME.txt` and read what it writes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from checker.formats.anomalies import KINDS
+from harness.formats.history import LogRun, Run
+from node.core import batch as batches
+from node.core.bugs import KNOWN_BUGS
+from node.core.messages import (
+    AdminRequest,
+    AdminResponse,
+    AnyMessage,
+    ElectLeader,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    ProduceResponse,
+    ReassignReplicas,
+)
+from node.core.wire import split_fetch_body
+from node.formats.trace import METADATA_PARTITION
+from tests.support.checker.story import Story, against
+from tests.support.core_chaos import ChaosWorld
+
+P = "log-0"
+NAMES = ("n1", "n2", "n3")
+Rule = Callable[[str, str, AnyMessage], bool]
+
+
+@dataclass(frozen=True)
+class ScriptFile:
+    """A script as it stands in its file. `code` is "none" for a script without a bug."""
+
+    path: Path
+    code: str
+    finds: tuple[str, ...]
+    options: dict[str, Any]
+    comment: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def commands(self) -> list[str]:
+        return [line for line in self.lines if line and not line.startswith(" ")]
+
+
+def read(path: Path) -> ScriptFile:
+    """Read a script from its file."""
+    header, _, rest = path.read_text().partition("\n\n")
+    fields = dict.fromkeys(("bug", "finds", "with"), "")
+    comment = []
+    for line in header.splitlines():
+        word, _, value = line.partition(" ")
+        if word == "#":
+            comment.append(line)
+        else:
+            assert word in fields, f"{path.name}: {line}"
+            fields[word] = value
+    return ScriptFile(
+        path=path,
+        code=fields["bug"],
+        finds=tuple(fields["finds"].split()),
+        options=_options(fields["with"].split()),
+        comment=tuple(comment),
+        lines=tuple(rest.splitlines()),
+    )
+
+
+class Script:
+    """One script being acted out, with the bug on or off."""
+
+    def __init__(
+        self,
+        code: str,
+        *,
+        on: bool,
+        min_isr: int = 2,
+        flush_ms: int = 0,
+        unclean: int = 0,
+        protocol: str = "",
+        seed: int = 7,
+    ) -> None:
+        bug = next((bug for bug in KNOWN_BUGS if bug.code == code), None)
+        self.world = ChaosWorld(
+            seed,
+            latency_us=(1000, 1000),
+            watch=False,
+            protocol=protocol or (bug.protocol if bug else "kafka"),
+            flush_interval_ms=flush_ms,
+            unclean_election=bool(unclean),
+            bugs=(bug.name,) if bug and on else (),
+        )
+        self.lines: list[str] = []
+        self.promise = {"flush": "async" if flush_ms else "sync", "unclean_election": bool(unclean)}
+        self._traced = 0
+        self._state: dict[str, Any] = {}
+        self._sent: list[tuple[str, int]] = []
+        self._reads: list[tuple[int, list[tuple[int, str]], int]] = []
+        self._held: list[Rule] = []
+        self._dropped: list[Rule] = []
+        self.world.hold = lambda *m: any(rule(*m) for rule in self._held)
+        self.world.drop = lambda *m: any(rule(*m) for rule in self._dropped)
+        self.world.run_for(500)
+        self.world.create_topic(min_isr=min_isr)
+        self.world.mail.clear()
+        self.wait(100)
+        self.write("a")
+        self.wait(300)
+        assert self._leader() == "n1"
+        self.lines.clear()
+
+    def act(self, commands: list[str]) -> None:
+        """Carry out the commands, and write down what the brokers do."""
+        for command in commands:
+            self.lines.append(command)
+            name, *words = command.split()
+            options = _options(word for word in words if "=" in word)
+            method = getattr(self, name.replace("-", "_"))
+            method(*(word for word in words if "=" not in word), **options)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def write(self, *texts: str, to: str = "", acks: int = -1) -> None:
+        """Send one batch of one record each to the leader, 20 ms after one another."""
+        for text in texts:
+            self._sent.append((text, acks))
+            self.world.produce(to or self._leader(), P, len(self._sent), text.encode(), acks=acks)
+        self.wait(20)
+
+    def read(self) -> None:
+        """A consumer reads everything that the leader gives it."""
+        leader = self._leader()
+        self.world.send(leader, FetchRequest(partition=P, offset=0, corr=-1))
+        self.wait(5)
+        source, message, body = next(
+            m for m in reversed(self.world.mail) if isinstance(m[1], FetchResponse)
+        )
+        assert (source, message.error) == (leader, Error.NONE)  # type: ignore[union-attr]
+        _, hw, data = split_fetch_body(body)
+        records = [(one.base_offset, one.payload.decode()) for one in batches.split(data)]
+        self._reads.append((self.world.now_us, records, hw))
+        self._note("records: " + " ".join(text for _, text in records))
+
+    # -- brokers -----------------------------------------------------------------------------------
+
+    def wait(self, ms: int) -> None:
+        self.world.run_for(int(ms))
+        self._note_trace()
+
+    def kill(self, *names: str, wait: int = 2000) -> None:
+        """Kill all at once; after two seconds the controller has noticed."""
+        for name in names:
+            self.world.kill(name)
+        self.wait(wait)
+
+    def start(self, name: str, *, wait: int = 500) -> None:
+        self.world.start(name)
+        self.wait(wait)
+
+    def stop(self, name: str) -> None:
+        """Ask a broker to shut down; it hands over what it leads at once."""
+        self.world.stop(name)
+        self.wait(20)
+
+    def flush(self) -> None:
+        """Every disk syncs what it was given (flush=async)."""
+        for disk in self.world.lossy.values():
+            disk.flush()
+
+    def power_cut(self, name: str, *, wait: int = 2000) -> None:
+        """Kill a broker, and lose every write that was not flushed."""
+        before = len(self.world.payloads(name, P))
+        self.world.kill(name)
+        self.world.lossy[name].power_cut(0)
+        lost = before - len(self.world.payloads(name, P))
+        self._note(f"{name} loses {lost} of its records")
+        self.wait(wait)
+
+    def cut(self, *links: str) -> None:
+        """No messages on these links: `n1-v1` both ways, `v1>n1` one way."""
+        for link in links:
+            a, b = link.replace(">", "-").split("-")
+            self.world.cut |= {(a, b)} if ">" in link else {(a, b), (b, a)}
+
+    def connect(self) -> None:
+        """All links work again."""
+        self.world.cut.clear()
+
+    def isolate(self, name: str, *, wait: int = 2000) -> None:
+        """Cut a broker from all others until the controller has noticed; clients reach it."""
+        self.world.isolate(name)
+        self.wait(wait)
+
+    def delay(self, name: str) -> None:
+        """Cut a follower from its leader while `b` is written, until it has left the ISR."""
+        self.cut(f"{self._leader()}-{name}")
+        self.write("b", acks=1)
+        self.wait(2500)
+
+    def reassign(self, *replicas: str) -> None:
+        """Move the partition to these brokers, in this order; the first one is preferred."""
+        self._command(ReassignReplicas(partition=P, replicas=replicas))
+
+    def elect_preferred(self) -> None:
+        self._command(ElectLeader(partition=P))
+
+    def _command(self, command: AdminRequest) -> None:
+        self.world.send("v1", command)
+        self.wait(20)
+        _, answer, _ = self.world.mail.pop()
+        assert isinstance(answer, AdminResponse)
+        assert not answer.error, answer
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def hold(self, *rule: str, **fields: Any) -> None:
+        """Hold such messages from now on: see `_rule`."""
+        self._held.append(_rule(*rule, **fields))
+
+    def drop(self, *rule: str, **fields: Any) -> None:
+        """Drop such messages from now on: see `_rule`."""
+        self._dropped.append(_rule(*rule, **fields))
+
+    def release(self, *, first: int = 0, wait: int = 100) -> None:
+        """Deliver what was held, and hold nothing any longer. With `first` only so many of the
+        oldest are delivered; the rest waits for another `release`."""
+        self._held.clear()
+        held = self.world.held
+        now, later = (held[:first], held[first:]) if first else (held, [])
+        kinds = " ".join(sorted({_kind(m[2]) for m in now}))
+        self._note(f"delivered: {len(now)} of {len(held)}, {kinds}")
+        self.world.held = now
+        self.world.release()
+        self.world.held = later
+        self.wait(wait)
+
+    def drop_held(self) -> None:
+        """What is held is lost."""
+        self.world.held.clear()
+
+    def drop_nothing(self, *, wait: int = 500) -> None:
+        """Nothing is dropped any longer."""
+        self._dropped.clear()
+        self.wait(wait)
+
+    def heal(self) -> None:
+        """Undo everything, lose what is held, start every broker and wait six seconds. Then one
+        more write, and a consumer reads everything."""
+        self._held.clear()
+        self._dropped.clear()
+        self.world.held.clear()
+        self.world.heal()
+        self.wait(6000)
+        self.write("z")
+        self.read()
+
+    # -- what the brokers did ----------------------------------------------------------------------
+
+    def text(self) -> str:
+        """Commands and output so far."""
+        return "\n".join(self.lines)
+
+    def _leader(self) -> str:
+        leader = self.world.leader(P)
+        assert leader
+        return leader
+
+    def _note(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def _note_trace(self) -> None:
+        fresh, self._traced = self.world.trace[self._traced :], len(self.world.trace)
+        for e in fresh:
+            if e.get("partition") != P:
+                continue
+            if e["event"] == "partition":
+                self._note_change(e)
+            elif e["event"] == "truncated" and e["leo"] < e["from_leo"]:
+                self._note(f"{e['node']} cuts {e['from_leo']} -> {e['leo']}")
+            elif e["event"] == "ack" and e["client"] == "c1":
+                _, data = self.world.disks[e["node"]].logs[P][e["base_offset"]]
+                record = batches.view(data).payload.decode()
+                how = "" if e["acks"] == -1 else ", not as committed"
+                self._note(f"{record} is acknowledged at {e['base_offset']}{how}")
+
+    def _note_change(self, e: dict[str, Any]) -> None:
+        now = {f: e[f] for f in ("leader", "isr", "elr")}
+        if now == self._state:
+            return
+        leads = f"{e['leader']} leads epoch {e['leader_epoch']}" if e["leader"] else "no leader"
+        elr = f", ELR {' '.join(e['elr'])}" if e["elr"] else ""
+        self._note(f"{leads}, ISR {' '.join(e['isr']) or '-'}{elr}")
+        self._state = now
+
+    # -- the verdict -------------------------------------------------------------------------------
+
+    def judge(self, folder: Path) -> dict[str, str]:
+        """What the checker finds in this run: anomaly -> property."""
+        run = {
+            "promise": {
+                "acks": -1,
+                "durable_acks": not self.promise["unclean_election"],
+                "contiguous_offsets": True,
+                **self.promise,
+            }
+        }
+        story = Story(P, recovery_limit_ms=1, **run)
+        story.run["phases"] = {"start_us": 1, "storm_us": 1000}
+        self._history(story)
+        for e in self.world.trace:
+            story.traces[e["node"]].append({"incarnation": 1, **e})
+        for node in NAMES:
+            self._log(story, node)
+        found = against(story.check(folder))
+        return {name: KINDS[name].property for name in found}
+
+    def _history(self, story: Story) -> None:
+        answers = self.world.answers()
+        for number, (_, acks) in enumerate(self._sent, 1):
+            answer: ProduceResponse | None = answers.get(number)
+            outcome: Any = None
+            if answer is not None:
+                outcome = "info" if answer.appended else "fail"
+                outcome = outcome if answer.error else "ok"
+            at = answer.base_offset if answer and not answer.error else -1
+            story.send(number, at=at, outcome=outcome, acks=acks)
+        for _, records, hw in self._reads:
+            runs = [(offset, self._value(text)) for offset, text in records]
+            story.poll(*runs, start=0, hw=hw, process=100 + story.ops)
+
+    def _value(self, text: str) -> int:
+        return next(n for n, (sent, _) in enumerate(self._sent, 1) if sent == text)
+
+    def _log(self, story: Story, node: str) -> None:
+        """The replica's log as it is on disk now."""
+        replica = self.world.nodes[node].replicas.get(P)
+        if replica is None:
+            return  # the partition has moved away from here
+        runs = story.logs[node]
+        runs.append(
+            LogRun(
+                node=node,
+                partition=P,
+                offset=0,
+                count=0,
+                hw=replica.hw,
+                leo=replica.leo,
+                epochs=tuple(replica.log.cache.entries()),
+            )
+        )
+        for base, (chain, data) in sorted(self.world.disks[node].logs.get(P, {}).items()):
+            one = batches.view(data)
+            value = self._value(one.payload.decode())
+            runs.append(
+                LogRun(
+                    node=node,
+                    partition=P,
+                    offset=base,
+                    count=one.count,
+                    epoch=one.epoch,
+                    hash=chain.hex(),
+                    records=(Run(base, value, one.count),),
+                )
+            )
+
+
+def _options(words: Iterable[str]) -> dict[str, Any]:
+    """`name=value` as keyword arguments; numbers are numbers."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        found[name] = int(value) if value.lstrip("-").isdigit() else value
+    return found
+
+
+def _kind(message: AnyMessage) -> str:
+    return str(message.__struct_config__.tag)
+
+
+def _rule(name: str, link: str = ">", **fields: Any) -> Rule:
+    """Messages of a kind, or one of `SPECIAL`, on a link (`n1>n3`, `>n3`, `n1>`), with
+    these fields. Of messages about a partition only those about the data partition."""
+    source, _, to = link.partition(">")
+    special = SPECIAL.get(name)
+
+    def matches(a: str, b: str, message: AnyMessage) -> bool:
+        if source not in ("", a) or to not in ("", b):
+            return False
+        if special is not None:
+            return isinstance(message, FetchResponse) and special(message)
+        if getattr(message, "partition", P) != P or _kind(message) != name:
+            return False
+        return all(getattr(message, f) == value for f, value in fields.items())
+
+    return matches
+
+
+SPECIAL: Final[dict[str, Callable[[FetchResponse], bool]]] = {
+    "diverging": lambda m: m.diverging is not None,
+    "not-diverging": lambda m: m.partition == P and m.diverging is None,
+    "metadata": lambda m: m.partition == METADATA_PARTITION,
+    "metadata-hw": lambda m: m.partition == METADATA_PARTITION and m.offset == m.log_end,
+}
+"""Fetch responses by what they carry; `metadata-hw` brings no new metadata, only its HW."""
+
+
+def main(path: Path) -> None:
+    """Write a script again with the output it has now."""
+    file = read(path)
+    script = Script(file.code, on=True, **file.options)
+    script.act(file.commands)
+    header, _, _ = path.read_text().partition("\n\n")
+    path.write_text(f"{header}\n\n{script.text()}\n")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        main(Path(name))
