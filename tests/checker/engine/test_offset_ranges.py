@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from checker.engine import offset_ranges, spark_job
+from checker.engine import offset_ranges
 from checker.engine.judge import drawn_curves, findings
 from checker.engine.local import check_run
 from checker.engine.offset_ranges import (
@@ -26,7 +26,7 @@ from checker.engine.offset_ranges import (
     split,
     splittable,
 )
-from checker.engine.spark_job import check
+from checker.engine.spark_job import SparkExecutor, check
 from checker.evidence.facts import Kind
 from checker.evidence.group import groups_of
 from checker.ingest import run_meta
@@ -246,8 +246,8 @@ def test_spark_splits_what_is_hot(
         comes_back(folder, tmp_path / "hot", hot)
         folder = tmp_path / "hot"
     asked = []
-    really = spark_job._judged
-    monkeypatch.setattr(spark_job, "_judged", lambda *a: asked.append(a[3:]) or really(*a))
+    really = SparkExecutor._rows
+    monkeypatch.setattr(SparkExecutor, "_rows", lambda *a: asked.append(a[2:]) or really(*a))
     (result,) = check([folder], session=spark, out=tmp_path / "out")
     assert result == check_run(folder)
     assert len(asked) == (2 if back else 1)

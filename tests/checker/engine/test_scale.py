@@ -4,6 +4,7 @@ judged twice."""
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from checker.engine import local, spark_job
+from checker.engine import plan, spark_job
 from checker.engine.local import check_run, check_runs
+from checker.engine.plan import MakeExecutor, Run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.evidence import sorting
 from checker.evidence.facts import SEND_OP, Outcome
-from checker.formats.verdict import RunResult, Verdict
+from checker.formats.verdict import Verdict
 from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.output import measures
+from checker.output.conclude import Concluded
 from harness.bench.anomaly_injection import PLANTS
 from harness.bench.check import compare
 from harness.bench.synthetic import Made, Size, make_history
@@ -136,13 +139,13 @@ def test_only_runs_that_changed_are_judged_again(
         story.busy()
         folders.append(story.write(tmp_path / name))
     judged: list[str] = []
-    really = local._check
+    really = plan.judge
 
-    def watched(path: Path, folder: Path | None) -> RunResult:
-        judged.append(path.name)
-        return really(path, folder)
+    def watched(runs: Sequence[Run], make: MakeExecutor) -> list[Concluded]:
+        judged.extend(run.folder.name for run in runs)
+        return really(runs, make)
 
-    monkeypatch.setattr(local, "_check", watched)
+    monkeypatch.setattr(plan, "judge", watched)
     first = check_runs(folders, out=tmp_path / "out", again=False)
     left = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert check_runs(folders, out=tmp_path / "out", again=False) == first
