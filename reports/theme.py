@@ -80,8 +80,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["clip"] = wording.clip
-    environment.filters["size"] = wording.size
+    environment.filters |= {"bare": wording.bare, "clip": wording.clip, "size": wording.size}
     environment.globals |= {"Verdict": Verdict, "MARKS": MARKS}
     return environment.get_template(name)
 

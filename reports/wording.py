@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from checker.formats.verdict import Verdict
 from nemesis.formats.schedule import (
     After,
     Break,
@@ -63,6 +64,12 @@ def clip(text: object, limit: int = LONGEST_TEXT) -> str:
     """At most `limit` characters of `text`, an ellipsis where some were cut."""
     whole = str(text)
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
+
+
+def bare(sentence: str) -> str:
+    """A verdict's sentence without the verdict in front, where the verdict stands beside it."""
+    verdict, _, rest = sentence.partition(": ")
+    return rest[:1].upper() + rest[1:] if rest and verdict in set(Verdict) else sentence
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:

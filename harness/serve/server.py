@@ -18,8 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from node.formats.errors import UsageError
-from reports.nightly_page.store_listing import Store, Wanted
-from reports.nightly_page.store_page import render_list
+from reports.nightly_page.store_page import Store, Wanted, render_list
 
 ARCHIVES: Final = {".tar.gz": "application/gzip", ".zip": "application/zip"}
 _TEXT: Final = {".jsonl": "text/plain", ".txt": "text/plain", ".md": "text/plain"}

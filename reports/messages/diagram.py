@@ -19,10 +19,12 @@ from reports.run_page.model import RunFolder
 ROW: Final = 30
 HEAD: Final = 34
 TIMES: Final = 74
-GAP: Final = 172
+GAPS: Final = (130, 172)
 SIDE: Final = 70
+ROOM: Final = 1_020
+"""Between the first and the last lifeline, where a wide screen is to show all of them."""
 CHARACTER: Final = 6.7
-LONGEST: Final = 76
+LONGEST: Final = 84
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def diagram(folder: RunFolder) -> Diagram | None:
     shown = messages(folder)
     if shown is None:
         return None
-    at = {name: TIMES + 60 + i * GAP for i, name in enumerate(shown.lifelines)}
+    gap = max(GAPS[0], min(GAPS[1], ROOM // max(1, len(shown.lifelines) - 1)))
+    at = {name: TIMES + 60 + i * gap for i, name in enumerate(shown.lifelines)}
     width = _width(shown, at)
     height = HEAD + ROW * len(shown.rows) + 12
     body = [*_lifelines(shown, at, height)]
@@ -59,13 +62,18 @@ def diagram(folder: RunFolder) -> Diagram | None:
 
 def _width(shown: Messages, at: dict[str, int]) -> int:
     """So wide that every remark beside its lifeline fits."""
-    last = list(at)[-1]
     ends = [
         at[row.sender] + 16 + round(len(wording.clip(row.text, LONGEST)) * CHARACTER)
         for row in shown.rows
-        if row.sender in at and row.receiver not in at and (row.sender != last or len(at) <= 2)
+        if row.sender in at and row.receiver not in at and not _to_the_left(row, at)
     ]
-    return max([at[last] + SIDE, *ends])
+    return max([max(at.values()) + SIDE, *ends])
+
+
+def _to_the_left(row: Row, at: dict[str, int]) -> bool:
+    """Whether a remark stands to the left of its lifeline, where it has more room."""
+    needed = TIMES + 16 + round(len(wording.clip(row.text, LONGEST)) * CHARACTER)
+    return at[row.sender] > max(needed, max(at.values()) / 2)
 
 
 def _lifelines(shown: Messages, at: dict[str, int], height: int) -> list[Markup]:
@@ -94,9 +102,8 @@ def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
             f'<rect class="band" x="{TIMES}" y="{y - 10}" width="{width - TIMES - 8}" height="20"/>'
         ) + _label(TIMES + 8, y + 4, row.text, "start")
     elif row.receiver not in at or row.receiver == row.sender:
-        x, last = at[row.sender], row.sender == list(at)[-1] and len(at) > 2
-        # There is no room to the right of the last one.
-        side, anchor = (-9, "end") if last else (9, "start")
+        x = at[row.sender]
+        side, anchor = (-9, "end") if _to_the_left(row, at) else (9, "start")
         label = _label(x + side, y + 4, row.text, anchor)
         inside = Markup(f'<circle cx="{x}" cy="{y}" r="3.5"/>') + label
     else:
@@ -117,7 +124,7 @@ def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
     else:
         head = Markup(f'<path class="tip" d="M{end} {y}l{-way * 8} -4v8z"/>')
     text = _label((a + b) / 2, y - 4, row.text, "middle")
-    return _line(a, y, end, y, "arrow") + head + text
+    return _line(a, y, end, y, "arrow") + text + head
 
 
 def _label(x: float, y: float, text: str, anchor: str) -> Markup:

@@ -233,7 +233,7 @@ def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
                 f"{name} {value}"
                 for name, value in (
                     ("offset", m.offset),
-                    ("HW", m.hw),
+                    ("high watermark", m.hw),
                     ("epoch", m.leader_epoch),
                     ("term", m.term),
                 )

@@ -1,4 +1,4 @@
-"""What all nights together say: buckets with their history, trends, what was never tried. Pure."""
+"""The results of all nightly runs together: buckets, known bugs, fault coverage. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from harness.formats.nightly_run import Bucket, Night
 
 TREND: Final = 30
-"""So many nights are drawn in a sparkline."""
+"""The number of nightly runs in a sparkline."""
 
 
 @dataclass(frozen=True)
-class BucketStory:
-    """One bucket over all nights. `is_gone`: the last night replayed its schedule, and that no
+class BucketTrend:
+    """One bucket over all nightly runs; `is_gone`: the last one replayed its schedule, which no
     longer fails.
 
-    `shown` has the smallest schedule there is, `counts` how often it was met in each of the last
-    nights, `total` in all of them.
+    `shown` has the smallest schedule there is, `counts` the failures in each of the last runs,
+    `total` those in all runs.
     """
 
     shown: Bucket
@@ -30,8 +30,8 @@ class BucketStory:
     is_gone: bool
 
     @property
-    def is_tonight(self) -> bool:
-        """Whether the last night met it."""
+    def is_current(self) -> bool:
+        """Whether the last nightly run met it."""
         return self.counts[-1] > 0
 
 
@@ -57,13 +57,13 @@ class Square:
 
 @dataclass(frozen=True)
 class KnownBug:
-    """One exhibit of the museum over all nights: hunts, finds, and what the finds took."""
+    """One known bug over all nightly runs: searches, finds, and the median effort of a search."""
 
     code: str
     name: str
     protocol: str
     breaks: str
-    hunts: int
+    searches: int
     found: int
     schedules: float
     seconds: float
@@ -72,8 +72,8 @@ class KnownBug:
 
 
 @dataclass(frozen=True)
-class CanaryStory:
-    """The canary: the last night in which it failed as it must, and how many nights ago that is
+class CanaryState:
+    """The canary: the last nightly run in which it failed as it must, and how many runs ago that is
     (-1: never)."""
 
     night: int
@@ -82,11 +82,11 @@ class CanaryStory:
     sentence: str
 
 
-def buckets(nights: Sequence[Night]) -> list[BucketStory]:
+def buckets(nights: Sequence[Night]) -> list[BucketTrend]:
     """All buckets: unexpected before expected, new before old, then the most recent."""
     if not nights:
         return []
-    tonight = nights[-1].number
+    latest = nights[-1].number
     met: dict[str, list[tuple[int, Bucket]]] = {}
     for night in nights:
         for bucket in night.buckets:
@@ -97,13 +97,13 @@ def buckets(nights: Sequence[Night]) -> list[BucketStory]:
         counts = {number: bucket.count for number, bucket in times}
         smallest = min((b for _, b in reversed(times)), key=lambda b: (not b.schedule, b.faults))
         found.append(
-            BucketStory(
+            BucketTrend(
                 shown=smallest,
                 first=times[0][0],
                 last=times[-1][0],
                 total=sum(counts.values()),
                 counts=tuple(counts.get(number, 0) for number in shown),
-                is_new=times[0][0] == tonight,
+                is_new=times[0][0] == latest,
                 is_gone=_is_gone(nights[-1], smallest),
             )
         )
@@ -116,26 +116,26 @@ def _is_gone(night: Night, bucket: Bucket) -> bool:
     return any(u.is_finding and folder and u.file.endswith(folder) for u in night.unmet)
 
 
-def still_open(nights: Sequence[Night], is_there: Callable[[str], bool]) -> list[BucketStory]:
-    """What earlier nights found on protocols that should hold and the last one neither met nor saw
-    mended, as long as its schedule is in the store (`is_there` of a path)."""
+def still_open(nights: Sequence[Night], is_there: Callable[[str], bool]) -> list[BucketTrend]:
+    """The unexpected buckets of earlier nightly runs that the last one neither met nor saw fixed,
+    as long as their schedules are in the store (`is_there` of a path)."""
     return [
-        story
-        for story in buckets(nights)
-        if not (story.shown.expected or story.is_tonight or story.is_gone)
-        and is_there(story.shown.schedule)
+        trend
+        for trend in buckets(nights)
+        if not (trend.shown.expected or trend.is_current or trend.is_gone)
+        and is_there(trend.shown.schedule)
     ]
 
 
 def new_buckets(nights: Sequence[Night]) -> set[str]:
-    """The keys of the buckets that the last night met first."""
-    return {story.shown.key for story in buckets(nights) if story.is_new}
+    """The keys of the buckets that are new in the last nightly run."""
+    return {trend.shown.key for trend in buckets(nights) if trend.is_new}
 
 
 def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
-    """By protocol and property, over all nights and both worlds, what was expected and found.
+    """By protocol and property, what was expected and found in all nightly runs.
 
-    A hunt of the museum counts where the protocol itself is the exhibit.
+    A search for a known bug counts where the protocol itself is the bug.
     """
     if not nights:
         return {}
@@ -148,11 +148,11 @@ def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
             for name, count in cell.broken.items():
                 key = (cell.protocol, name)
                 found[key] = found.get(key, 0) + count
-        for hunt in night.museum:
-            if hunt.name == hunt.protocol:
-                runs[hunt.protocol] = runs.get(hunt.protocol, 0) + hunt.schedules
-                key = (hunt.protocol, hunt.breaks)
-                found[key] = found.get(key, 0) + hunt.found
+        for search in night.museum:
+            if search.name == search.protocol:
+                runs[search.protocol] = runs.get(search.protocol, 0) + search.schedules
+                key = (search.protocol, search.breaks)
+                found[key] = found.get(key, 0) + search.found
     return {
         protocol: {
             name: Square(expected, found.get((protocol, name), 0), runs[protocol])
@@ -162,41 +162,41 @@ def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
     }
 
 
-def league(nights: Sequence[Night]) -> list[KnownBug]:
-    """The museum: what was never found first, then the longest median time to the bug.
+def known_bugs(nights: Sequence[Night]) -> list[KnownBug]:
+    """The known bugs: those never found first, then the longest median time to the bug.
 
-    Medians are over hunts; one that found nothing counts with all it was given.
+    Medians are over searches; one that found nothing counts with all the time that it was given.
     """
-    hunts: dict[str, list[tuple[int, bool, int, float]]] = {}
+    searches: dict[str, list[tuple[int, bool, int, float]]] = {}
     about = {}
     for night in nights:
-        for hunt in night.museum:
-            about[hunt.code] = hunt
-            times = hunts.setdefault(hunt.code, [])
-            times.append((night.number, hunt.found, hunt.schedules, hunt.seconds))
+        for search in night.museum:
+            about[search.code] = search
+            times = searches.setdefault(search.code, [])
+            times.append((night.number, search.found, search.schedules, search.seconds))
     rows = [
         KnownBug(
             code=code,
             name=about[code].name,
             protocol=about[code].protocol,
             breaks=about[code].breaks,
-            hunts=len(times),
+            searches=len(times),
             found=sum(t[1] for t in times),
             schedules=_median([t[2] for t in times]),
             seconds=_median([t[3] for t in times]),
             trend=tuple(t[3] if t[1] else -1.0 for t in times[-TREND:]),
             last=times[-1][0],
         )
-        for code, times in hunts.items()
+        for code, times in searches.items()
     ]
     return sorted(rows, key=lambda row: (row.found > 0, -row.seconds, row.code))
 
 
-def canary(nights: Sequence[Night]) -> CanaryStory:
-    """How the canary is."""
+def canary(nights: Sequence[Night]) -> CanaryState:
+    """The state of the canary."""
     last = next((n for n in reversed(nights) if n.canary.result == "failed"), None)
     latest = nights[-1].canary if nights else None
-    return CanaryStory(
+    return CanaryState(
         night=last.number if last else 0,
         age=len(nights) - 1 - nights.index(last) if last else -1,
         result=latest.result if latest else "",
@@ -205,9 +205,9 @@ def canary(nights: Sequence[Night]) -> CanaryStory:
 
 
 def coverage(nights: Sequence[Night]) -> dict[str, dict[str, int]]:
-    """By fault kind and `role/phase`, how often it was struck in all nights.
+    """By fault kind and `role/phase`, how often a fault took effect there in all nightly runs.
 
-    Kinds that a storm can be drawn from are there even if they were never struck.
+    Every kind that a storm can draw has a row, even an empty one.
     """
     known = nights[-1].kinds if nights else ()
     table: dict[str, dict[str, int]] = {kind: {} for kind in known}
@@ -220,14 +220,14 @@ def coverage(nights: Sequence[Night]) -> dict[str, dict[str, int]]:
 
 
 def never(table: dict[str, dict[str, int]]) -> list[str]:
-    """What was never tried, in words: kinds that never struck, roles that a kind never struck."""
+    """What is not covered, in words: kinds without effect, roles that a kind never affected."""
     found = []
     if idle := [kind for kind, row in table.items() if not row]:
         found.append(f"not at all: {', '.join(idle)}")
     for role, words in (
         ("leader", "a leader"),
         ("follower", "a follower in sync"),
-        ("lagging", "a follower that lags behind"),
+        ("lagging", "a follower out of an ISR"),
     ):
         kinds = []
         for kind, row in table.items():
@@ -248,6 +248,6 @@ def _median(values: Sequence[float]) -> float:
 
 
 def speeds(nights: Sequence[Night]) -> Iterator[tuple[int, float]]:
-    """Schedules a second of the simulated search, by night."""
+    """Schedules a second of the simulated search, by nightly run."""
     for night in nights[-TREND:]:
         yield night.number, night.totals.schedules_per_s

@@ -1,7 +1,6 @@
-"""`store/index.html`: what the nights of a store found, as one self-contained page without scripts.
+"""`store/index.html`: the results of a store's nightly runs, as one self-contained page.
 
-Buckets and not runs, what is new first. It says nothing that no night has shown: where there is no
-night yet, it says just that.
+It shows buckets of failures, the new ones first, and has no script.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from reports.nightly_page import index_model
 
 INDEX: Final = "index.html"
 MOST_BUCKETS: Final = 200
-MOST_NIGHTS: Final = 60
+MOST_RUNS: Final = 60
 _HEIGHT: Final = 20
 _BAR: Final = 5
 
@@ -29,23 +28,23 @@ def build_index(store: Path) -> Path:
 
 
 def render_index(store: Path) -> str:
-    """The page of all nights of a store."""
+    """The page of all nightly runs of a store."""
     known, unread = nights(store)
-    stories = index_model.buckets(known)
+    buckets = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
     return theme.template("nightly_page/index.html.j2").render(
         last=last,
-        nights=list(reversed(known[-MOST_NIGHTS:])),
+        runs=list(reversed(known[-MOST_RUNS:])),
         all_nights=len(known),
         tone=_tone(last),
         stamp=_stamp(last),
         sentence=_sentence(known),
         unread=unread,
-        unexpected=[s for s in stories if not s.shown.expected][:MOST_BUCKETS],
-        foreseen=[s for s in stories if s.shown.expected][:MOST_BUCKETS],
+        unexpected=[b for b in buckets if not b.shown.expected][:MOST_BUCKETS],
+        foreseen=[b for b in buckets if b.shown.expected][:MOST_BUCKETS],
         squares=index_model.squares(known),
-        league=index_model.league(known),
+        known_bugs=index_model.known_bugs(known),
         canary=index_model.canary(known),
         table=table,
         never=index_model.never(table),
@@ -53,7 +52,7 @@ def render_index(store: Path) -> str:
         phases=PHASES,
         most=_most(table),
         bars=bars,
-        trend=_trend(known),
+        speeds=_speeds(known),
         there=lambda path: bool(path) and (store / path).is_file(),
         folder=FOLDER,
         css=theme.stylesheet("nightly_page/index.css"),
@@ -64,8 +63,8 @@ def render_index(store: Path) -> str:
 
 
 def bars(values: Sequence[float], label: str) -> Markup:
-    """A sparkline: one bar a night, the last one darker; a value below 0 is a hollow bar (a hunt
-    that found nothing)."""
+    """A sparkline: a bar for each value, the last one darker; a value below 0 is a hollow bar (a
+    search that found nothing)."""
     top = max([*values, 0.0]) or 1.0
     made = []
     for at, value in enumerate(values):
@@ -97,45 +96,45 @@ def _tone(last: Night | None) -> str:
 
 
 def _stamp(last: Night | None) -> tuple[str, str]:
-    """A mark and a word for it, so that colour is not all that tells."""
+    """A mark and a word, for colour alone carries no meaning."""
     return {
         "invalid": ("✗", "red"),
         "valid": ("✓", "green"),
         "unknown": ("?", "open"),
-        "not-exercised": ("–", "no night"),
+        "not-exercised": ("–", "no run"),
     }[_tone(last)]
 
 
 def _sentence(known: Sequence[Night]) -> str:
     if not known:
-        return "No night has been recorded in this store yet."
+        return "This store has no nightly run yet."
     night = known[-1]
     new = [b for b in index_model.buckets(known) if b.is_new and not b.shown.expected]
     if night.red:
-        told = f"{wording.count(len(new), 'new bucket')}; " if new else ""
+        news = f"{wording.count(len(new), 'new bucket')}; " if new else ""
         more = f" (and {len(night.red) - 1} more)" if len(night.red) > 1 else ""
-        return f"Night {night.number}: {told}{wording.clip(night.red[0], 300)}{more}."
+        return f"Nightly run {night.number}: {news}{wording.clip(night.red[0], 300)}{more}."
     done = (
         f"{wording.count(night.totals.schedules, 'schedule')} searched and "
         f"{wording.count(night.totals.real_runs, 'run')} of real processes"
     )
     if _tone(night) == "valid":
-        canary = "the canary failed" if night.real else "no canary was wanted"
-        return f"Night {night.number} found nothing that it should not: {done}; {canary}."
+        canary = "the canary failed" if night.real else "without a canary"
+        return f"Nightly run {night.number} found no unexpected failure: {done}; {canary}."
     if night.state != "finished":
         why = "it was not finished"
     elif night.open:
         left = wording.count(len(night.open), "bucket")
-        why = f"{left} of earlier nights {'is' if len(night.open) == 1 else 'are'} still open"
+        why = f"{left} of earlier runs {'is' if len(night.open) == 1 else 'are'} still open"
     else:
         why = "no canary was judged"
-    return f"Night {night.number} has found nothing so far, but {why}: {done}."
+    return f"Nightly run {night.number} found no unexpected failure, but {why}: {done}."
 
 
 def _most(table: dict[str, dict[str, int]]) -> int:
     return max((count for row in table.values() for count in row.values()), default=1)
 
 
-def _trend(known: Sequence[Night]) -> Markup:
+def _speeds(known: Sequence[Night]) -> Markup:
     speeds = [speed for _, speed in index_model.speeds(known)]
-    return bars(speeds, "schedules a second by night")
+    return bars(speeds, "schedules a second by nightly run")

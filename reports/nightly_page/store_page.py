@@ -1,17 +1,164 @@
-"""The list of a store's runs, as a page: what `floodmark serve` shows first."""
+"""The list of a store's runs with their verdicts, the first page of `floodmark serve`.
+
+A run folder that cannot be read is listed as such: nothing in a store is hidden.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
-from checker.formats.verdict import Verdict
-from reports import theme, wording
-from reports.nightly_page.index_page import INDEX
-from reports.nightly_page.store_listing import UNJUDGED, Store, Wanted
+import msgspec
 
+from checker.formats.verdict import RunResult, Verdict
+from harness.formats.nightly_run import nights
+from reports import theme, wording
+from reports.nightly_page.index_model import BucketTrend, buckets
+from reports.nightly_page.index_page import INDEX
+
+UNJUDGED: Final = "not judged"
 MOST_ROWS: Final = 500
+T = TypeVar("T")
+
+
+class _Info(msgspec.Struct):
+    """What the list needs of `run.json`."""
+
+    protocol: str = "?"
+    bugs: tuple[str, ...] = ()
+    world: str = "?"
+    seed: int = 0
+    state: str = "?"
+    epoch_us: int = 0
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run. `path` is its folder within the store; `classes` are the `property: anomaly` that
+    broke; `page` is "" where none was built."""
+
+    path: str
+    protocol: str
+    bugs: tuple[str, ...]
+    world: str
+    seed: int
+    state: str
+    verdict: str
+    sentence: str
+    classes: tuple[str, ...]
+    page: str
+    modified_s: float
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to list: "" does not matter. `bucket` is a key, or a `property: anomaly`; `text` is
+    looked for in path and sentence."""
+
+    verdict: str = ""
+    protocol: str = ""
+    bucket: str = ""
+    text: str = ""
+
+
+class Store:
+    """A store being browsed; a run is read again only when its files changed."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` may be empty, or not there yet."""
+        self.path = path
+        self._known: dict[str, tuple[tuple[float, float], RunRow]] = {}
+
+    def runs(self) -> list[RunRow]:
+        """All runs, the latest first; those of findings are simulated."""
+        places = ("*/*/run.json", "findings/*/simulated/run.json")
+        folders = [info.parent for place in places for info in self.path.glob(place)]
+        # `latest` is a link to one of the others.
+        found = [self._run(folder) for folder in folders if not folder.is_symlink()]
+        return sorted(found, key=lambda row: (-row.modified_s, row.path))
+
+    def buckets(self) -> list[BucketTrend]:
+        """The buckets of all nightly runs."""
+        return buckets(nights(self.path)[0])
+
+    def listed(self, wanted: Wanted) -> list[RunRow]:
+        """The runs that are wanted."""
+        runs = self.runs()
+        bucket = next((s for s in self.buckets() if s.shown.key == wanted.bucket), None)
+        return [row for row in runs if _fits(row, wanted, bucket)]
+
+    def _run(self, folder: Path) -> RunRow:
+        path = str(folder.relative_to(self.path))
+        stamp = _modified(folder / "run.json"), _modified(folder / "results.json")
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = stamp, _read(folder, path, max(stamp))
+            self._known[path] = known
+        return known[1]
+
+
+def _fits(row: RunRow, wanted: Wanted, bucket: BucketTrend | None) -> bool:
+    if wanted.verdict and row.verdict != wanted.verdict:
+        return False
+    if wanted.protocol and row.protocol != wanted.protocol:
+        return False
+    if wanted.text and wanted.text.lower() not in f"{row.path} {row.sentence}".lower():
+        return False
+    if not wanted.bucket:
+        return True
+    if bucket is None:
+        return wanted.bucket in row.classes
+    folder = bucket.shown.schedule.rpartition("/")[0]
+    if row.path in (folder, f"{folder}/simulated"):
+        return True
+    under = "+".join((row.protocol, *row.bugs))
+    about = bucket.shown
+    return (under, row.world) == (about.protocol, about.world) and about.name in row.classes
+
+
+def _read(folder: Path, path: str, modified_s: float) -> RunRow:
+    info = _decoded(folder / "run.json", _Info) or _Info()
+    result = _decoded(folder / "results.json", RunResult)
+    page = f"{path}/report.html" if (folder / "report.html").is_file() else ""
+    return RunRow(
+        path=path,
+        protocol=info.protocol,
+        bugs=info.bugs,
+        world=info.world,
+        seed=info.seed,
+        state=info.state,
+        page=page,
+        modified_s=modified_s,
+        verdict=result.verdict.value if result else UNJUDGED,
+        sentence=result.sentence if result else f"{info.state}, and not judged",
+        classes=tuple(_classes(result)) if result else (),
+    )
+
+
+def _classes(result: RunResult) -> Iterator[str]:
+    broken: Sequence[str] = [p.property for p in result.properties if p.verdict is Verdict.INVALID]
+    for name in broken:
+        first = (
+            a.name for a in result.anomalies if a.property == name and a.verdict is Verdict.INVALID
+        )
+        yield f"{name}: {next(first, '?')}"
+
+
+def _decoded(file: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def render_list(store: Store, wanted: Wanted) -> str:
@@ -26,16 +173,12 @@ def render_list(store: Store, wanted: Wanted) -> str:
         wanted=wanted,
         verdicts=[*map(str, Verdict), UNJUDGED],
         protocols=sorted({row.protocol for row in everything}),
-        stories=store.stories(),
+        buckets=store.buckets(),
         marks={**{verdict.value: mark for verdict, mark in theme.MARKS.items()}, UNJUDGED: "…"},
         index=(store.path / INDEX).is_file(),
         INDEX=INDEX,
         quote=quote,
-        name=_name(store.path),
+        name=store.path.absolute().name,
         css=theme.stylesheet("nightly_page/index.css"),
         count=wording.count,
     )
-
-
-def _name(path: Path) -> str:
-    return path.absolute().name

@@ -42,7 +42,7 @@ class Command:
 def sentence(folder: RunFolder) -> str:
     """The verdict in one sentence: the checker's, or why there is none."""
     if folder.result is not None:
-        return wording.clip(folder.result.sentence) or _bare(folder.verdict)
+        return wording.bare(wording.clip(folder.result.sentence)) or _bare(folder.verdict)
     recorded = len(folder.operations)
     what = wording.count(recorded, "operation") if recorded else "no operation"
     what = "a history in tables" if folder.in_tables else what

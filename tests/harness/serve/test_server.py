@@ -165,12 +165,11 @@ def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(store: Path, g
 
 
 def test_a_store_with_nothing_in_it_says_so(tmp_path: Path) -> None:
-    from reports.nightly_page.store_listing import Store, Wanted
-    from reports.nightly_page.store_page import render_list
+    from reports.nightly_page.store_page import Store, Wanted, render_list
 
     page = render_list(Store(tmp_path / "none"), Wanted())
     assert "There is no run in this store yet." in page
-    assert "no night recorded yet" in page
+    assert "no nightly run yet" in page
 
 
 def test_a_run_is_downloaded_whole(get: Get) -> None:

@@ -1,4 +1,4 @@
-"""The index of nights: it says what nights have shown and nothing else."""
+"""The index of nightly runs: it says what they have shown and nothing else."""
 
 from __future__ import annotations
 
@@ -92,29 +92,29 @@ def text(page: str) -> str:
 
 def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
     said = text(render_index(tmp_path))
-    assert "No night has been recorded in this store yet." in said
+    assert "This store has no nightly run yet." in said
     for claim in ("green", "held", "canary", "✓"):
         assert claim not in said.lower()
 
 
 def test_a_quiet_night_is_green_and_says_what_it_rests_on(tmp_path: Path) -> None:
     said = text(written(tmp_path, night(1)))
-    assert "green Night 1 found nothing that it should not: 5,000 schedules searched" in said
-    assert "None, in any night." in said
+    assert "green Nightly run 1 found no unexpected failure: 5,000 schedules searched" in said
+    assert "None, in any nightly run." in said
     assert "10.0 schedules/s" in said
     assert "quorum-naive not run not run 0" in said, "what was not run is not said to hold"
     assert "kafka ✓ held ✓ held 5,000" in said
     assert "not at all: delay" in said
-    assert "on a follower that lags behind: kill" in said
+    assert "on a follower out of an ISR: kill" in said
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"state": "stopped"}, "open Night 1 has found nothing so far, but it was not finished"),
-        ({"canary": Canary()}, "open Night 1 has found nothing so far, but no canary was judged"),
-        ({"red": ["canary did not fail: valid."]}, "red Night 1: canary did not fail: valid."),
-        ({"canary": Canary(), "real": False}, "green Night 1 found nothing that it should not"),
+        ({"state": "stopped"}, "1 found no unexpected failure, but it was not finished"),
+        ({"canary": Canary()}, "1 found no unexpected failure, but no canary was judged"),
+        ({"red": ["canary did not fail: valid."]}, "red Nightly run 1: canary did not fail"),
+        ({"canary": Canary(), "real": False}, "green Nightly run 1 found no unexpected failure"),
     ],
 )
 def test_a_night_that_proves_less_is_not_green(
@@ -134,15 +134,15 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
     )
     said = text(page)
     assert said.index(f"kafka · {LOST}: fresh") < said.index(f"kafka · {LOST}: cut")
-    assert "5 times · night 1 to 3 · simulated" in said
-    assert 'aria-label="met by night: 3, 0, 2"' in page
+    assert "5 times · nightly runs 1 to 3 · simulated" in said
+    assert 'aria-label="failures by nightly run: 3, 0, 2"' in page
     assert 'href="findings/cut-2.json"' in page
     assert ">schedule, 2 faults</a>" in page
-    assert "its runs are no longer kept" in said, "no link to what is not there"
+    assert "its runs are deleted" in said, "no link to what is not there"
     assert "cut-5" not in page, "the smallest is shown"
     assert "Lost by <cut>." in said
     assert "1 bucket of protocols that are known to fail" in said
-    assert "red Night 3: 1 new bucket; x (and 1 more)." in said
+    assert "red Nightly run 3: 1 new bucket; x (and 1 more)." in said
 
 
 def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
     assert not index_model.still_open([first, second], lambda path: False), "nothing is left of it"
     second.open = [f"kafka: {left.shown.name}"]
     said = text(written(tmp_path, first, second))
-    assert "open Night 2 has found nothing so far, but 1 bucket of earlier nights is still" in said
+    assert "2 found no unexpected failure, but 1 bucket of earlier runs is still" in said
     assert f"still open: kafka: {LOST}: cut" in said
     second.open = []
     second.unmet = [
@@ -174,7 +174,7 @@ def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
 def test_runs_that_prove_nothing_say_why(tmp_path: Path) -> None:
     idle = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
     said = text(written(tmp_path, night(1, proved_nothing=idle)))
-    assert f"Real runs of the last night that prove nothing {idle[0]}" in said
+    assert f"Real runs of the last nightly run that prove nothing {idle[0]}" in said
 
 
 def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
     assert "liftbridge expected, not found expected, not found 2" in said
 
 
-def test_the_museum_puts_first_what_was_never_found(tmp_path: Path) -> None:
-    def hunt(code: str, seconds: float, *, found: bool = True) -> TimeToBug:
+def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
+    def search(code: str, seconds: float, *, found: bool = True) -> TimeToBug:
         return TimeToBug(
             code=code,
             name=code,
@@ -202,11 +202,11 @@ def test_the_museum_puts_first_what_was_never_found(tmp_path: Path) -> None:
         )
 
     nights = [
-        night(1, museum=[hunt("M1", 4.0), hunt("M2", 60.0, found=False)]),
-        night(2, museum=[hunt("M1", 8.0), hunt("M3", 20.0)]),
+        night(1, museum=[search("M1", 4.0), search("M2", 60.0, found=False)]),
+        night(2, museum=[search("M1", 8.0), search("M3", 20.0)]),
     ]
-    rows = index_model.league(nights)
-    assert [(row.code, row.found, row.hunts) for row in rows] == [
+    rows = index_model.known_bugs(nights)
+    assert [(row.code, row.found, row.searches) for row in rows] == [
         ("M2", 0, 1),
         ("M3", 1, 1),
         ("M1", 2, 2),
@@ -231,7 +231,7 @@ def test_a_night_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     said = text(written(tmp_path, night(1), night(3, format=9)))
     assert "nights/0002.json cannot be read" in said
     assert "nights/0003.json has format 9, this page reads 1" in said
-    assert "1 night recorded" in said
+    assert "1 nightly run recorded" in said
 
 
 @pytest.mark.browser
