@@ -13,8 +13,8 @@ from harness.clients.workload import decode_batch
 from harness.formats.history import Op, OpType, Read, Run
 from node.core import batch
 from node.core.messages import Error, FetchRequest, FetchResponse
-from node.core.wire import split_fetch_body
 from node.formats.errors import WireError
+from node.formats.wire import split_fetch_body
 
 
 class Consumer(Session):

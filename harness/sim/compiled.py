@@ -31,6 +31,7 @@ SOURCES: Final = ("node", "nemesis", "harness", "checker")
 HOT: Final = (
     "node/core/*.py",
     "node/formats/trace.py",
+    "node/formats/wire.py",
     "nemesis/injector.py",
     "nemesis/links/delay_queue.py",
     "nemesis/links/pipeline.py",

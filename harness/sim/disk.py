@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import BatchDump, LogDump, batch_dump, log_dump
+from node.core.log_dump import batch_dump, log_dump
 from node.core.storage import StoredBatch
 from node.formats.errors import StorageError
+from node.formats.log_dump import BatchDump, LogDump
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
 from node.runtime.overlay import Append, Delete, Op, Put, Truncate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -15,7 +15,9 @@ from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
 from harness.formats.run_info import RunInfo
 from harness.runs.run_folder import RunDir
+from nemesis.formats import message_log
 from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError
 from node.formats.files import cannot_write
@@ -36,7 +38,7 @@ class RunFiles:
     faults: list[FaultLine]
     exits: list[Exit]
     output: dict[str, list[str]]
-    messages: list[dict[str, Any]]
+    messages: list[MessageLine]
 
 
 def check(run: RunFiles, keep: Path | None) -> RunResult:
@@ -77,7 +79,7 @@ def write(run: RunFiles, made: Mapping[str, bytes], path: Path) -> None:
             (path / name).write_bytes(text)
         into.write_info(run.info)
         into.write_schedule(run.schedule)
-        (path / "messages.jsonl").write_bytes(_encoder.encode_lines(run.messages))
+        (path / message_log.FILE).write_bytes(_encoder.encode_lines(run.messages))
         for node, output in run.output.items():
             (path / "output" / f"{node}.txt").write_text("\n".join(output) + "\n")
     except OSError as error:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from harness.sim.event_queue import Action, EventQueue
-from nemesis.links.message_log import Fate, StruckMessages
+from nemesis.formats.message_log import Fate, MessageLine
+from nemesis.links.message_log import StruckMessages
 from nemesis.links.pipeline import Carrier
 from nemesis.links.rule import Counts, LinkRule
-from node.core import wire
 from node.core.messages import AnyMessage
+from node.formats import wire
 from node.formats.errors import FloodmarkError
 
 LATENCY_US: Final = 300
@@ -67,7 +68,7 @@ class Network:
 
         self._carrier.spares = passes
 
-    def record(self, keep: Callable[[dict[str, Any]], None]) -> None:
+    def record(self, keep: Callable[[MessageLine], None]) -> None:
         """Call `keep` with a line of `messages.jsonl` for each message that a rule affects."""
         kept = StruckMessages()
 

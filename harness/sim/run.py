@@ -31,6 +31,7 @@ from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
 from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.core.protocol import protocol
@@ -195,7 +196,7 @@ class _SimRun:
         self.seed = seed
         self.stop_at = stop_at
         self.faults: list[FaultLine] = []
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[MessageLine] = []
         self.coverage = Coverage()
         self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
         self.info = first_info(schedule, seed, world="simulated", now_us=self.cluster.now_us())

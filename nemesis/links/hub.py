@@ -31,6 +31,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
+from nemesis.formats.message_log import Fate
 from nemesis.links.hub_commands import (
     AddRule,
     Answer,
@@ -42,10 +43,10 @@ from nemesis.links.hub_commands import (
     SetRules,
     Stop,
 )
-from nemesis.links.message_log import Fate, StruckMessages
+from nemesis.links.message_log import StruckMessages
 from nemesis.links.pipeline import Carrier
 from nemesis.links.rule import Counts
-from node.core import wire
+from node.formats import wire
 from node.formats.errors import FloodmarkError
 
 QUEUE_MESSAGES: Final = 1000

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from nemesis.formats.message_log import NUMBERS, TEXTS, Fate, MessageLine
 
 MOST_A_SECOND: Final = 5
 """Of one kind on one link."""
-FIELDS: Final = ("kind", "partition", "offset", "hw", "leader_epoch", "term", "error")
-Fate = Literal["dropped", "held"]
 
 
 class StruckMessages:
@@ -25,7 +25,7 @@ class StruckMessages:
 
     def line(
         self, t_us: int, sender: str, receiver: str, fate: Fate, fields: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
+    ) -> MessageLine | None:
         """The line of a message with these header fields; None when enough like it are kept."""
         second = t_us // 1_000_000
         if second != self._second:
@@ -35,5 +35,9 @@ class StruckMessages:
         if self._kept[alike] >= MOST_A_SECOND:
             return None
         self._kept[alike] += 1
-        told = {name: fields[name] for name in FIELDS if isinstance(fields.get(name), str | int)}
-        return {"t_us": t_us, "sender": sender, "receiver": receiver, "fate": fate, **told}
+        # Garbage on the wire may have fields of any type.
+        texts = {name: fields[name] for name in TEXTS if isinstance(fields.get(name), str)}
+        numbers = {name: fields[name] for name in NUMBERS if isinstance(fields.get(name), int)}
+        return MessageLine(
+            t_us=t_us, sender=sender, receiver=receiver, fate=fate, **texts, **numbers
+        )

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from nemesis.formats.message_log import Fate
 from nemesis.links.delay_queue import Kept, Transit
-from nemesis.links.message_log import Fate
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import LinkTable
 

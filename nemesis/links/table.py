@@ -120,7 +120,7 @@ class LinkTable:
     ) -> Decision:
         """What becomes of a message that is sent now. `now_us` must never go back.
 
-        `fields` are its header fields (`node.core.wire.peek`), `rng` draws percentages and jitter.
+        `fields` are its header fields (`node.formats.wire.peek`); `rng` draws percentages, jitter.
         Of
         equal arrival times the message decided first arrives first.
         """

@@ -24,9 +24,9 @@ from node.core.messages import (
 )
 from node.core.protocol import Truncation, Waiting
 from node.core.replica import NEVER, Replica
-from node.core.wire import split_fetch_body
 from node.formats.errors import InvariantBroken, WireError
 from node.formats.trace import APPEND, REFUSED, TRUNCATED
+from node.formats.wire import split_fetch_body
 
 
 def begin(ctx: Context, r: Replica) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from node.core import batch as batches
 from node.core.batch import BatchView
 from node.formats.errors import WireError
+from node.formats.log_dump import BatchDump, LogDump
 
 HW_KEY: Final = "hw/"
 """Before a partition's name: its HW checkpoint, 8 bytes big endian."""
@@ -21,41 +22,6 @@ EPOCHS_KEY: Final = "epochs/"
 
 CHAIN_BYTES: Final = 8
 _epochs = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
-
-
-class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored batch.
-
-    `stored_chain` is what the replica kept beside it, `chain` the same recomputed from the bytes of
-    the log up to here (8 bytes each). `problem` is "" or says what is wrong; a batch that cannot be
-    read at all has `count` 0, and the chain goes on from its stored one. `control`: it is a
-    leader's own and holds no client's records.
-    """
-
-    base_offset: int
-    count: int
-    epoch: int
-    stored_chain: bytes
-    chain: bytes
-    payload: bytes
-    problem: str = ""
-    control: bool = False
-
-
-class LogDump(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition's log. `start` and `leo` are the first offset and the one after the last; `hw`
-    is the checkpointed high watermark, -1 if there is none; `epochs` is the epoch cache as kept.
-
-    `batches` reads on demand and must be used up before the next log is asked for.
-    """
-
-    partition: str
-    start: int
-    leo: int
-    hw: int
-    epochs: tuple[tuple[int, int], ...]
-    batches: Iterator[BatchDump]
-    problem: str = ""
 
 
 def log_dump(

@@ -65,7 +65,7 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
 
 
 class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
-    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.core.wire`).
+    """Answer to a fetch; the body carries leader epoch, HW and batches (see `node.formats.wire`).
 
     `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
     when the sender's log differs from the leader's: then there are no batches and HW must be

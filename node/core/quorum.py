@@ -30,8 +30,8 @@ from node.core.messages import (
 )
 from node.core.replica import NEVER, Replica
 from node.core.serve import refuse_fetch
-from node.core.wire import split_fetch_body
 from node.formats.trace import REFUSED, VOTE
+from node.formats.wire import split_fetch_body
 
 
 class Quorum:

@@ -11,8 +11,8 @@ from node.core import idle
 from node.core.context import Context
 from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
-from node.core.wire import fetch_body
 from node.formats.trace import REFUSED
+from node.formats.wire import fetch_body
 
 MAX_CONSUMER_WAITS: Final = 1_000
 

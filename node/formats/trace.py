@@ -218,7 +218,7 @@ MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "vote-response": ("corr", "granted", "partition", "pre", "request_term", "term"),
 }
 """Header fields of each kind beside `kind` and `body_bytes`, for rules about single messages; those
-that open the body of a fetch response too (see `node.core.wire.peek`)."""
+that open the body of a fetch response too (see `node.formats.wire.peek`)."""
 
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 

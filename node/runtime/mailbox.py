@@ -16,6 +16,7 @@ import zmq
 from node.core import wire
 from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
+from node.formats.wire import MAX_FRAME_BYTES
 
 EVERYONE_ELSE: Final = "*"
 """Key of the address map: the hub, for all receivers without an address of their own."""
@@ -48,7 +49,7 @@ class Inbox:
         self._socket = context.socket(zmq.PULL)
         self._socket.set(zmq.LINGER, 0)
         self._socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
-        self._socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:

@@ -11,8 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import BatchDump, LogDump, batch_dump, log_dump
+from node.core.log_dump import batch_dump, log_dump
 from node.formats.errors import StorageError
+from node.formats.log_dump import BatchDump, LogDump
 from node.runtime import journal
 from node.runtime.datadir import DataDir
 from node.runtime.overlay import Overlay

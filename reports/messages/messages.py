@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-import msgspec
-
 from harness.formats.history import show_value
+from nemesis.formats import message_log
+from nemesis.formats.message_log import MessageLine
 from node.formats import trace
 from node.formats.event_text import EXIT, Event
 from reports import wording
@@ -26,21 +26,6 @@ MOST_ROWS: Final = 64
 MOST_AFFECTED: Final = 24
 MARGIN_US: Final = 250_000
 AROUND_US: Final = 1_500_000
-
-
-class AffectedMessage(msgspec.Struct, frozen=True):
-    """A line of `messages.jsonl`: a message that a link fault affected, and its fate."""
-
-    t_us: int
-    sender: str
-    receiver: str
-    fate: str
-    kind: str = "?"
-    partition: str = ""
-    offset: int = -1
-    hw: int = -1
-    leader_epoch: int = -1
-    term: int = -1
 
 
 @dataclass(frozen=True)
@@ -224,8 +209,8 @@ def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]
 
 def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
     """Messages of the partition, or of none, that a link fault affected in the window."""
-    file = folder.path / "messages.jsonl"
-    for number, m in numbered_lines(file, AffectedMessage, folder.notes):
+    file = folder.path / message_log.FILE
+    for number, m in numbered_lines(file, MessageLine, folder.notes):
         if m.partition not in ("", place.partition):
             continue
         if place.start_us <= m.t_us <= place.end_us:
@@ -242,7 +227,7 @@ def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
             text = f"{m.kind}: {', '.join(facts) or m.fate}"
             tone: Tone = "lost" if m.fate == "dropped" else "fault"
             said = text if m.fate == "dropped" else f"{text} ({m.fate})"
-            yield Row(m.t_us, m.sender, m.receiver, said, tone, f"messages.jsonl:{number}")
+            yield Row(m.t_us, m.sender, m.receiver, said, tone, f"{message_log.FILE}:{number}")
 
 
 def _evenly(found: list[Row]) -> list[Row]:

@@ -48,8 +48,8 @@ from node.core.messages import (
     ProduceResponse,
     ReassignReplicas,
 )
-from node.core.wire import split_fetch_body
 from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import split_fetch_body
 from tests.support.checker.story import Story, against
 from tests.support.core_chaos import ChaosWorld
 

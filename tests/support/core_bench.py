@@ -29,7 +29,7 @@ from node.core.messages import (
     ProduceResponse,
 )
 from node.core.replica import Replica
-from node.core.wire import split_fetch_body
+from node.formats.wire import split_fetch_body
 from tests.support.cores_world import MemoryStorage
 
 PARTITION = "log-0"

@@ -24,7 +24,7 @@ from node.core.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from node.core.wire import fetch_body
+from node.formats.wire import fetch_body
 
 BROKERS = ("n1", "n2", "n3")
 MS = 1000

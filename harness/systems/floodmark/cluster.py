@@ -30,6 +30,7 @@ from harness.systems.floodmark.world import RealWorld
 from harness.systems.floodmark.write_logs import write_logs
 from harness.systems.ports import PortLease
 from nemesis.faults.admin import Command
+from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
 from nemesis.links import hub
 from nemesis.links.hub_control import HubControl
@@ -236,7 +237,7 @@ class RealCluster:
             seed=self._schedule.workload.seed,
             parent_pid=os.getpid(),
             output_file=str(self._folder.path / "output" / "hub.txt"),
-            messages_file=str(self._folder.path / "messages.jsonl"),
+            messages_file=str(self._folder.path / message_log.FILE),
         )
         child = self._hub = children.start("hub", hub.main, config)
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)

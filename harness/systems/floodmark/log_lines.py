@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from harness.clients.workload import decode_payload
 from harness.formats.history import LogRun
-from node.core.log_dump import BatchDump, LogDump
+from node.formats.log_dump import BatchDump, LogDump
 from node.formats.trace import METADATA_PARTITION
 
 

@@ -20,11 +20,12 @@ from node.core.messages import (
     MetadataResponse,
     ProduceRequest,
 )
+from node.formats import wire as wire_format
 from node.formats.errors import FloodmarkError
 
 MESSAGES: tuple[tuple[AnyMessage, bytes | None], ...] = (
     (FetchRequest(partition="log-0", replica="n2", offset=7, corr=3), None),
-    (FetchResponse(partition="log-0", diverging=(2, 9)), wire.fetch_body(4, 12, [b"abc"])),
+    (FetchResponse(partition="log-0", diverging=(2, 9)), wire_format.fetch_body(4, 12, [b"abc"])),
     (FetchResponse(partition="log-0", error=Error.NOT_LEADER), b"short"),
     (ProduceRequest(partition="log-1", acks=1), b"batch"),
     (MetadataResponse(leaders={"log-0": ("n1", 4)}), None),
@@ -47,8 +48,8 @@ MESSAGES: tuple[tuple[AnyMessage, bytes | None], ...] = (
 def test_a_rule_sees_the_fields_that_the_hub_would_see(
     message: AnyMessage, body: bytes | None
 ) -> None:
-    peeked = wire.peek(wire.encode("n1", "n2", message, body))
-    mine = wire.fields_of(message, body)
+    peeked = wire_format.peek(wire.encode("n1", "n2", message, body))
+    mine = wire_format.fields_of(message, body)
     assert mine.keys() == peeked.keys()
     for name, value in peeked.items():
         for wanted in (value, {"at_least": 3}, "fetch"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from nemesis.formats.message_log import MessageLine
 from nemesis.links.message_log import MOST_A_SECOND, StruckMessages
 from nemesis.links.pipeline import Carrier
 from nemesis.links.rule import LinkRule
@@ -21,15 +22,10 @@ def test_every_second_and_kind_has_its_share() -> None:
     ]
     lines = [line for line in kept if line is not None]
     assert len(lines) == 3 * 2 * MOST_A_SECOND
-    assert lines[0] == {
-        "t_us": 0,
-        "sender": "n1",
-        "receiver": "n2",
-        "fate": "dropped",
-        "kind": "fetch",
-        "hw": 0,
-    }
-    assert {line["t_us"] // 1_000_000 for line in lines} == {0, 1, 2}
+    assert lines[0] == MessageLine(
+        t_us=0, sender="n1", receiver="n2", fate="dropped", kind="fetch", hw=0
+    )
+    assert {line.t_us // 1_000_000 for line in lines} == {0, 1, 2}
 
 
 def test_only_what_never_arrived_or_waits_is_struck() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from node.core import idle, protocol, wire
+from node.core import idle, protocol
 from node.core.messages import (
     AnyMessage,
     EpochEndRequest,
@@ -22,6 +22,7 @@ from node.core.messages import (
     ReportLeader,
 )
 from node.core.replica import Replica
+from node.formats import wire as wire_format
 from node.formats.errors import UsageError
 from node.formats.trace import PARTITION, REPORTED, TRUNCATED, WITNESSED
 from tests.support.cores_world import World
@@ -182,7 +183,7 @@ def test_news_that_overtakes_the_empty_answer_is_not_slept_over() -> None:
 
 def prefix(r: Replica, hw: int) -> bytes:
     """The 16 bytes of an answer."""
-    return wire.fetch_body(r.leader_epoch, hw, [])
+    return wire_format.fetch_body(r.leader_epoch, hw, [])
 
 
 def test_a_sleep_longer_than_the_lag_is_refused() -> None:

@@ -22,9 +22,9 @@ from node.core.messages import (
     VoteResponse,
 )
 from node.core.replica import Replica
-from node.core.wire import fetch_body
 from node.formats.errors import InvariantBroken
 from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import fetch_body
 from tests.support.core_bench import parse
 from tests.support.core_chaos import ChaosWorld
 from tests.support.cores_world import MemoryStorage

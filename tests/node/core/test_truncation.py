@@ -15,8 +15,8 @@ from node.core.epochs import EpochCache, EpochEnd, diverges, truncation_target
 from node.core.messages import FetchRequest, FetchResponse
 from node.core.protocol import KAFKA
 from node.core.replica import Replica, load
-from node.core.wire import fetch_body
 from node.formats.errors import WireError
+from node.formats.wire import fetch_body
 from tests.support.core_bench import PARTITION, Bench, bare_log, fill, show
 from tests.support.core_pair import Pair
 

@@ -14,6 +14,7 @@ from node.core import batch as batches
 from node.core import messages, wire
 from node.core.batch import HEADER, MAX_PAYLOAD
 from node.core.messages import AnyMessage, FetchRequest, FetchResponse
+from node.formats import wire as wire_format
 from node.formats.errors import WireError
 
 KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]
@@ -153,7 +154,7 @@ def test_every_kind_of_message_comes_back(kind: type[AnyMessage]) -> None:
     def check(message: AnyMessage, to: str, source: str, body: bytes | None) -> None:
         frames = wire.encode(to, source, message, body)
         assert wire.decode(frames) == (to, source, message, body)
-        fields = wire.peek(frames)
+        fields = wire_format.peek(frames)
         assert fields["kind"] == kind.__struct_config__.tag
         assert fields["corr"] == message.corr
 
@@ -175,16 +176,16 @@ def test_every_message_class_can_be_sent() -> None:
 def test_frames_that_are_no_message(frames: list[bytes]) -> None:
     with contextlib.suppress(WireError):
         wire.decode(frames)
-    assert "kind" in wire.peek(frames) or frames
+    assert "kind" in wire_format.peek(frames) or frames
 
 
 @quick
 @given(st.binary(max_size=60))
 def test_a_header_that_is_no_header(header: bytes) -> None:
-    frames = [b"n1", b"n2", bytes([wire.WIRE_VERSION]) + header]
+    frames = [b"n1", b"n2", bytes([wire_format.WIRE_VERSION]) + header]
     with contextlib.suppress(WireError):
         wire.decode(frames)
-    wire.peek(frames)
+    wire_format.peek(frames)
 
 
 @settings(max_examples=80, deadline=None)
@@ -200,7 +201,7 @@ def test_a_damaged_message_is_understood_or_refused(data: Any) -> None:
     for damaged in (bytes(header), bytes(header[:keep])):
         with contextlib.suppress(WireError):
             wire.decode([b"n1", b"n2", damaged])
-        wire.peek([b"n1", b"n2", damaged])
+        wire_format.peek([b"n1", b"n2", damaged])
 
 
 json_like = st.recursive(
@@ -215,11 +216,11 @@ json_like = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(json_like, payloads)
 def test_a_header_with_other_content(content: Any, body: bytes) -> None:
-    header = bytes([wire.WIRE_VERSION]) + msgspec.msgpack.encode(content)
+    header = bytes([wire_format.WIRE_VERSION]) + msgspec.msgpack.encode(content)
     for frames in ([b"n1", b"n2", header], [b"n1", b"n2", header, body]):
         with pytest.raises(WireError):
             wire.decode(frames)
-        assert isinstance(wire.peek(frames), dict)
+        assert isinstance(wire_format.peek(frames), dict)
 
 
 @settings(max_examples=100, deadline=None)
@@ -228,10 +229,10 @@ def test_a_header_with_other_content(content: Any, body: bytes) -> None:
     st.dictionaries(st.sampled_from(["partition", "offset", "corr", "isr", "term"]), json_like),
 )
 def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> None:
-    header = bytes([wire.WIRE_VERSION]) + msgspec.msgpack.encode({"kind": kind, **fields})
+    header = bytes([wire_format.WIRE_VERSION]) + msgspec.msgpack.encode({"kind": kind, **fields})
     with contextlib.suppress(WireError):
         wire.decode([b"n1", b"n2", header])
-    assert wire.peek([b"n1", b"n2", header])["kind"] == kind
+    assert wire_format.peek([b"n1", b"n2", header])["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -262,9 +263,9 @@ def test_a_message_that_is_too_big_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @quick
 @given(st.integers(-(2**63), 2**63 - 1), offsets, st.lists(payloads, max_size=3))
 def test_the_body_of_a_fetch_response(epoch: int, hw: int, several: list[bytes]) -> None:
-    body = wire.fetch_body(epoch, hw, several)
-    assert wire.split_fetch_body(body) == (epoch, hw, b"".join(several))
-    peeked = wire.peek(wire.encode("n1", "n2", FetchResponse(partition="log-0"), body))
+    body = wire_format.fetch_body(epoch, hw, several)
+    assert wire_format.split_fetch_body(body) == (epoch, hw, b"".join(several))
+    peeked = wire_format.peek(wire.encode("n1", "n2", FetchResponse(partition="log-0"), body))
     assert (peeked["leader_epoch"], peeked["hw"]) == (epoch, hw)
     assert peeked["body_bytes"] == len(body)
 
@@ -272,4 +273,4 @@ def test_the_body_of_a_fetch_response(epoch: int, hw: int, several: list[bytes])
 @pytest.mark.parametrize("body", [None, b"", bytes(15)])
 def test_a_fetch_response_without_its_prefix(body: bytes | None) -> None:
     with pytest.raises(WireError):
-        wire.split_fetch_body(body)
+        wire_format.split_fetch_body(body)

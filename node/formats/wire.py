@@ -1,0 +1,67 @@
+"""The header of a message on the wire, for whoever carries messages without taking part.
+
+On the wire a message is ZeroMQ frames: receiver, sender, header (a version byte, then msgpack), and
+a body where there is data. `node.core.wire` makes messages of them; here is what can be said of
+them without knowing the protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from node.formats.errors import WireError
+
+WIRE_VERSION: Final = 1
+MAX_FRAME_BYTES: Final = 64 << 20
+_FETCH_PREFIX: Final = struct.Struct(">qq")
+
+# Garbage can be text that is no UTF-8, or nested so deeply that the decoder gives up.
+NOT_A_HEADER: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder()
+
+
+def peek(frames: list[bytes]) -> dict[str, Any]:
+    """Header fields of a message in flight: `kind`, usually `partition`, and whatever else the
+    header carries; for fetch responses also `leader_epoch` and `hw` from the body, and
+    `body_bytes`. Never raises: what cannot be read has kind "?".
+    """
+    try:
+        fields = _decoder.decode(frames[2][1:])
+        assert isinstance(fields, dict)
+    except (*NOT_A_HEADER, IndexError, AssertionError):
+        return {"kind": "?"}
+    if len(frames) > 3:
+        _add_body(fields, frames[3])
+    return fields
+
+
+def fields_of(message: msgspec.Struct, body: bytes | None = None) -> dict[str, Any]:
+    """What `peek` says of this message: for worlds without a wire."""
+    fields: dict[str, Any] = _decoder.decode(_encoder.encode(message))
+    if body is not None:
+        _add_body(fields, body)
+    return fields
+
+
+def fetch_body(leader_epoch: int, hw: int, batches: list[bytes]) -> bytes:
+    """The body of a fetch response: 8-byte leader epoch, 8-byte HW, whole batches."""
+    return _FETCH_PREFIX.pack(leader_epoch, hw) + b"".join(batches)
+
+
+def split_fetch_body(body: bytes | None) -> tuple[int, int, bytes]:
+    """(leader epoch, HW, bytes of the batches). Raises WireError when it is too short."""
+    if body is None or len(body) < _FETCH_PREFIX.size:
+        raise WireError("a fetch response needs a body of at least 16 bytes")
+    leader_epoch, hw = _FETCH_PREFIX.unpack_from(body)
+    return leader_epoch, hw, body[_FETCH_PREFIX.size :]
+
+
+def _add_body(fields: dict[str, Any], body: bytes) -> None:
+    fields["body_bytes"] = len(body)
+    if fields.get("kind") == "fetch-response" and len(body) >= _FETCH_PREFIX.size:
+        fields["leader_epoch"], fields["hw"] = _FETCH_PREFIX.unpack_from(body)
