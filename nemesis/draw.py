@@ -2,9 +2,9 @@
 
 A storm is a row of episodes with calm between them, long enough to recover: a storm that keeps
 the cluster down all the time tests nothing. An episode is a lone fault, two that overlap, or one
-of a few stories that are known to lose data where protocols are wrong: above all, a leader struck
-while a follower is out of the ISR. At most two faults are in force at once, each ends by itself,
-all before the storm does.
+of a few scenarios that are known to lose data where protocols are wrong: above all, the leader of
+a partition fails while a follower is out of the ISR. At most two faults are in force at once, each
+ends by itself, all before the storm does.
 
 The same arguments give the same faults in every interpreter; the order of `kinds` does not matter.
 """
@@ -12,61 +12,41 @@ The same arguments give the same faults in every interpreter; the order of `kind
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from nemesis.draw_faults import COMMANDS, FaultMaker, weighted
-from nemesis.formats.schedule import FAULT_NAMES, MAX_FAULTS, Cluster, Fault, Workload
+from nemesis.faults.dice import Dice
+from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
+from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
 from node.formats.errors import UsageError
 
-ONLY_BY_NAME: Final = ("power-cut", "stop", "elect-preferred", "reassign")
-"""Kinds that no alias stands for: what a power cut may cost depends on how the brokers flush; the
-others are what an operator does, and not every protocol obeys."""
-_NEVER_DRAWN: Final = (
-    "restart",
-    "upgrade",
-    "resume",
-    "link",
-    "break",
-    "release",
-    "elect-unclean",
-    "set-min-isr",
-)
-STORM_KINDS: Final = tuple(name for name in FAULT_NAMES if name not in _NEVER_DRAWN)
-ALIASES: Final[dict[str, tuple[str, ...]]] = {
-    "partition": ("cut", "isolate", "bridge", "ring"),
-    "all": tuple(name for name in STORM_KINDS if name not in ONLY_BY_NAME),
-}
-FEWEST_BROKERS: Final = {"bridge": 3, "ring": 3}
-
-DEAFENING: Final = ("isolate", "pause", "cut", "cut", "loss", "loss", "kill")
-"""Those on links stand twice: a follower that lags while the controller still hears it is the one
-that a wrong election picks."""
-STRIKING: Final = ("kill", "isolate", "pause")
-BOUNCING: Final = ("kill", "pause")
 _ATTEMPTS: Final = 12
 
 
 def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
-    """The fault kinds meant by names and aliases, in the order of `STORM_KINDS`.
+    """The fault kinds meant by names and aliases, in the order of the registry.
 
     Raises UsageError for unknown names, and for a kind named that this cluster is too small for.
     An alias stands for those of its kinds that the cluster is large enough for.
     """
+    drawings, groups = storm_kinds(), aliases()
     wanted: set[str] = set()
     for name in kinds:
-        if name in ALIASES:
-            wanted.update(k for k in ALIASES[name] if _large_enough(k, cluster))
-        elif name not in STORM_KINDS:
-            known = ", ".join((*STORM_KINDS, *ALIASES))
+        if name in groups:
+            wanted.update(
+                kind for kind in groups[name] if drawings[kind].fewest_brokers <= cluster.brokers
+            )
+        elif name not in drawings:
+            known = ", ".join((*drawings, *groups))
             raise UsageError(f"unknown fault '{name}' (known: {known})")
-        elif not _large_enough(name, cluster):
+        elif drawings[name].fewest_brokers > cluster.brokers:
             raise UsageError(
-                f"fault '{name}' needs {FEWEST_BROKERS[name]} brokers, there are {cluster.brokers}"
+                f"fault '{name}' needs {drawings[name].fewest_brokers} brokers, "
+                f"there are {cluster.brokers}"
             )
         else:
             wanted.add(name)
-    return tuple(kind for kind in STORM_KINDS if kind in wanted)
+    return tuple(kind for kind in drawings if kind in wanted)
 
 
 def draw(
@@ -74,7 +54,7 @@ def draw(
 ) -> tuple[Fault, ...]:
     """The faults of a storm of `workload.duration_ms`, in the order of their times.
 
-    `kinds` are names of `STORM_KINDS` or `ALIASES`; none gives no faults. Raises UsageError for
+    `kinds` are names of kinds and of their groups; none gives no faults. Raises UsageError for
     names that are unknown or impossible here.
     """
     chosen = expand(kinds, cluster)
@@ -84,10 +64,6 @@ def draw(
     return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
 
 
-def _large_enough(kind: str, cluster: Cluster) -> bool:
-    return cluster.brokers >= FEWEST_BROKERS.get(kind, 1)
-
-
 class _Storm:
     """The drawing of one storm: where in time it is, and which kinds are still to come."""
 
@@ -95,9 +71,13 @@ class _Storm:
         self, cluster: Cluster, workload: Workload, kinds: tuple[str, ...], rng: random.Random
     ) -> None:
         self._rng = rng
-        self._make = FaultMaker(cluster, workload, rng)
+        self._dice = Dice(cluster, workload, rng)
         self._timings = cluster.timings
         self._kinds = kinds
+        drawings = {name: d for name, d in storm_kinds().items() if name in kinds}
+        self._delaying = _row({name: d.delays_follower for name, d in drawings.items()})
+        self._failing = _row({name: d.fails_leader for name, d in drawings.items()})
+        self._restarting = _row({name: d.restarts for name, d in drawings.items()})
         self._unseen = list(kinds)
         rng.shuffle(self._unseen)
         duration = workload.duration_ms
@@ -121,7 +101,7 @@ class _Storm:
         """An episode that ends in time; none after some attempts: the storm is over."""
         for _ in range(_ATTEMPTS):
             unseen = list(self._unseen)
-            episode = self._story()(now)
+            episode = self._scenario()(now)
             if episode and max(map(_ends, episode)) <= self._end:
                 return episode
             self._unseen = unseen
@@ -131,104 +111,103 @@ class _Storm:
         """How long the cluster is left alone, in ms; now and then a good while."""
         recovery = self._timings.session_ms + self._timings.lag_ms
         longer = 2 if self._rng.random() < 0.15 else 1
-        return self._make.between(0.6 * recovery * longer, 1.1 * recovery * longer)
+        return self._dice.between(0.6 * recovery * longer, 1.1 * recovery * longer)
 
-    def _story(self) -> Callable[[int], list[Fault]]:
-        # While kinds are still to come, stories that take several of them go first.
+    def _scenario(self) -> Callable[[int], list[Fault]]:
+        # While kinds are still to come, scenarios that take several of them go first.
         unseen = len(self._unseen)
-        stories: list[tuple[Callable[[int], list[Fault]], float]] = [
+        scenarios: list[tuple[Callable[[int], list[Fault]], float]] = [
             (self._lone, 0.1 if unseen > 1 else 1.0),
             (self._pair, 4.0 if unseen else 2.0),
         ]
-        if self._of(DEAFENING) and self._of(STRIKING):
-            stories += [(self._strike_the_leader, 2.0), (self._strike_twice, 1.2)]
-        if self._of(BOUNCING):
-            stories.append((self._bounce, 0.2 if unseen > 1 else 0.7))
-        return weighted(self._rng, stories)
+        if self._delaying and self._failing:
+            scenarios += [(self._fail_leader, 2.0), (self._fail_two_leaders, 1.2)]
+        if self._restarting:
+            scenarios.append((self._restart_leader, 0.2 if unseen > 1 else 0.7))
+        return self._dice.weighted(scenarios)
 
     def _lone(self, now: int) -> list[Fault]:
-        return [self._make.fault(self._next(self._kinds), now)]
+        return [self._next(self._kinds).draw(self._dice, now)]
 
     def _pair(self, now: int) -> list[Fault]:
         """Two faults, the second while the first is in force."""
-        first = self._make.fault(self._next(self._kinds), now)
-        later = now + self._make.between(0, 0.8 * (first.for_ms or 0))
-        return [first, self._make.fault(self._next(self._kinds), later)]
+        first: Fault = self._next(self._kinds).draw(self._dice, now)
+        later = now + self._dice.between(0, 0.8 * (first.for_ms or 0))
+        return [first, self._next(self._kinds).draw(self._dice, later)]
 
-    def _strike_the_leader(self, now: int) -> list[Fault]:
-        """A follower falls out of the ISR, then its leader is struck."""
-        return self._lag_and_strike(now, self._make.partition(), overlap=True)
+    def _fail_leader(self, now: int) -> list[Fault]:
+        """A follower falls out of the ISR, then its leader fails."""
+        partition = self._dice.partition()
+        delaying, failing = self._next(self._delaying), self._next(self._failing)
+        return self._delay_and_fail(now, partition, delaying, failing, overlap=True)
 
-    def _strike_twice(self, now: int) -> list[Fault]:
-        """A follower falls out of the ISR and comes back while one leader after another goes."""
-        partition, kind = self._make.partition(), self._next(self._of(STRIKING))
-        deaf, strike = self._lag_and_strike(now, partition, overlap=False, striking=kind)
-        again = max(_ends(deaf), strike.at_ms or 0) + self._make.between(
-            0.3 * self._timings.session_ms, 1.2 * self._timings.session_ms
-        )
-        # The first leader must still be gone, or the second blow would find everybody in sync.
-        lasts = again - (strike.at_ms or 0) + self._make.between(0, self._timings.session_ms)
+    def _fail_two_leaders(self, now: int) -> list[Fault]:
+        """A follower falls out of the ISR and comes back while one leader after another fails."""
+        session = self._timings.session_ms
+        partition, failing = self._dice.partition(), self._next(self._failing)
+        delaying = self._next(self._delaying)
+        delay, fails = self._delay_and_fail(now, partition, delaying, failing, overlap=False)
+        fails_at = fails.at_ms or 0
+        again = max(_ends(delay), fails_at) + self._dice.between(0.3 * session, 1.2 * session)
+        # The first leader must still be gone, or the second failure would find all in sync.
+        lasts = again - fails_at + self._dice.between(0, session)
         leader = f"leader:{partition}"
         return [
-            deaf,
-            self._make.on(kind, leader, strike.at_ms or 0, lasts),
-            self._make.on(kind, leader, again, self._make.span()),
+            delay,
+            failing.draw_on(self._dice, leader, fails_at, lasts),
+            failing.draw_on(self._dice, leader, again, self._dice.span()),
         ]
 
-    def _lag_and_strike(
-        self, now: int, partition: str, *, overlap: bool, striking: str = ""
+    def _delay_and_fail(
+        self,
+        now: int,
+        partition: str,
+        delaying: FaultKind[Fault],
+        failing: FaultKind[Fault],
+        *,
+        overlap: bool,
     ) -> list[Fault]:
-        """With `overlap` the follower is out beyond the strike, else just until it."""
-        deafening = self._next(self._of(DEAFENING))
-        striking = striking or self._next(self._of(STRIKING))
+        """With `overlap` the follower is out beyond the failure of its leader, else just until
+        then."""
         lag, session = self._timings.lag_ms, self._timings.session_ms
-        strike_at = self._make.between(1.2 * lag, 1.6 * lag)
-        beyond = self._make.between(0.1 * session, session if overlap else 0.2 * session)
-        lasts = self._make.beyond_session()
+        fail_after = self._dice.between(1.2 * lag, 1.6 * lag)
+        beyond = self._dice.between(0.1 * session, session if overlap else 0.2 * session)
+        lasts = self._dice.beyond_session()
         return [
-            self._make.deafen(deafening, partition, now, strike_at + beyond),
-            self._make.on(striking, f"leader:{partition}", now + strike_at, lasts),
+            delaying.draw_on_follower(self._dice, partition, now, fail_after + beyond),
+            failing.draw_on(self._dice, f"leader:{partition}", now + fail_after, lasts),
         ]
 
-    def _bounce(self, now: int) -> list[Fault]:
+    def _restart_leader(self, now: int) -> list[Fault]:
         """The leader of one partition goes away for a moment, again and again."""
-        kind, partition = self._next(self._of(BOUNCING)), self._make.partition()
+        kind, partition = self._next(self._restarting), self._dice.partition()
         found: list[Fault] = []
         for _ in range(3):
-            fault = self._make.on(kind, f"leader:{partition}", now, self._make.span(brief=True))
+            brief = self._dice.span(brief=True)
+            fault = kind.draw_on(self._dice, f"leader:{partition}", now, brief)
             found.append(fault)
-            now = _ends(fault) + self._make.between(0.3 * self._timings.session_ms, 900)
+            now = _ends(fault) + self._dice.between(0.3 * self._timings.session_ms, 900)
         return found
 
-    def _of(self, some: Sequence[str]) -> tuple[str, ...]:
-        """Those of `some` that this storm may use."""
-        return tuple(kind for kind in some if kind in self._kinds)
-
-    def _next(self, kinds: Sequence[str]) -> str:
+    def _next(self, kinds: Sequence[str]) -> FaultKind[Fault]:
         """One of `kinds`: first those that this storm has not had yet."""
         kind = next((k for k in self._unseen if k in kinds), None)
         if kind is None:
-            return self._rng.choice(kinds)
+            return KINDS[self._rng.choice(kinds)]
         self._unseen.remove(kind)
-        return kind
+        return KINDS[kind]
 
     def _squeezed(self) -> list[Fault]:
         """A storm too short for any episode still has one short fault on one node."""
         kind, room = self._next(self._kinds), max(1, (self._end - self._start) // 2)
-        if kind == "ring":
-            fault: Fault = self._make.fault(kind, self._start)
-            return [_shortened(fault, room)]
-        if kind in COMMANDS:
-            return [self._make.command(kind, self._start)]
-        return [self._make.on(kind, "any", self._start, room)]
+        return [kind.draw_short(self._dice, self._start, room)]
+
+
+def _row(places: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """The kinds by their places in a row, each as often as it has places."""
+    return tuple(kind for _, kind in sorted((p, kind) for kind, at in places.items() for p in at))
 
 
 def _ends(fault: Fault) -> int:
-    """When a drawn fault ends, in ms: it has both times."""
+    """When a drawn fault ends, in ms."""
     return (fault.at_ms or 0) + (fault.for_ms or 0)
-
-
-def _shortened(fault: Fault, for_ms: int) -> Fault:
-    return type(fault)(
-        **{n: getattr(fault, n) for n in fault.__struct_fields__} | {"for_ms": for_ms}
-    )

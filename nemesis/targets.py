@@ -10,7 +10,8 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from nemesis.formats.schedule import ROLES, ROLES_OF_A_PARTITION, Cluster
+from nemesis.formats.cluster_spec import Cluster
+from nemesis.formats.fault import ROLES, ROLES_OF_A_PARTITION
 from nemesis.view import ClusterView
 
 FEWEST_VOTERS_HIT: Final = 3

@@ -1,16 +1,38 @@
-"""What the nemesis needs of a world: processes it can hurt or stop, links it can bend, clients
-that do what they are told."""
+"""What the nemesis needs of a world: processes to kill, pause and stop, links to put rules on, a
+controller to command, and clients with scripted operations."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from nemesis.faults.admin import Command
-from nemesis.formats.schedule import Break
 from nemesis.links.rule import Counts, LinkRule
 
 COMMAND_LIMIT_US: Final = 2_000_000
 """How long a command may take: nothing else of a schedule happens meanwhile."""
+
+
+class Command(NamedTuple):
+    """What the controller is asked for, in words that need no knowledge of its messages.
+
+    `replicas` belongs to `reassign` (none: cancel) and to `elect-preferred` (the broker that is put
+    first, or none), `min_isr` to `set-min-isr`, which concerns all partitions.
+    """
+
+    what: Literal["elect-preferred", "elect-unclean", "reassign", "set-min-isr"]
+    partition: str = ""
+    replicas: tuple[str, ...] = ()
+    min_isr: int = 0
+
+
+class BreakAt(NamedTuple):
+    """Where a process stops: in the turn that emits the `nth` trace event that matches, `before`
+    its messages are sent or before the turn is committed."""
+
+    event: str
+    match: Mapping[str, Any]
+    nth: int
+    before: Literal["send", "commit"]
 
 
 class World(Protocol):
@@ -63,7 +85,7 @@ class World(Protocol):
         """End a link rule and tell what it did."""
         ...
 
-    def add_breakpoint(self, node: str, point: Break) -> int:
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point` in the node's process, and in each later one until one has stopped at it;
         returns its number.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 def faults() -> None:
     """List the kinds of faults that a storm can be drawn from."""
-    from nemesis.draw import ALIASES, STORM_KINDS
+    from nemesis.faults import aliases, storm_kinds
 
-    print("\n".join(STORM_KINDS))
-    for alias, kinds in ALIASES.items():
+    print("\n".join(storm_kinds()))
+    for alias, kinds in aliases().items():
         print(f"{alias} = {', '.join(kinds)}")

@@ -15,8 +15,8 @@ import msgspec
 
 from harness.formats.nightly_run import Night
 from harness.search.known_bugs import broken_by, correct_protocols, exhibits
-from nemesis.draw import ALIASES
-from nemesis.formats.schedule import Cluster, Isolate, Schedule, Workload
+from nemesis.faults import Isolate, aliases
+from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
@@ -26,7 +26,7 @@ SEEDS_A_NIGHT: Final = 1_000_000
 ENGINES: Final = ("random", "guided")
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
-    *ALIASES,
+    *aliases(),
     "kill",
     "pause",
     "delay",

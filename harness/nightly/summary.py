@@ -32,7 +32,7 @@ from harness.formats.nightly_run import (
 )
 from harness.nightly import corpus, plan
 from harness.runs.replay import has_failed
-from nemesis.draw import STORM_KINDS
+from nemesis.faults import storm_kinds
 from nemesis.formats.schedule import Expectation
 from reports import wording
 
@@ -66,7 +66,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[Night]) -> Night:
         shares=dict(plan.SHARES),
         expected=plan.expected(),
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
-        kinds=STORM_KINDS,
+        kinds=tuple(storm_kinds()),
     )
     _Adding(night, lines, past).all()
     night.red = red(night)

@@ -19,7 +19,8 @@ from harness.formats.baseline import FILE, Baseline, Side
 from harness.formats.run_info import RunInfo
 from harness.runs.options import load_schedule
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import ElectUnclean, Schedule
+from nemesis.faults import ElectUnclean
+from nemesis.formats.schedule import Schedule
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
 from node.formats.errors import FloodmarkError

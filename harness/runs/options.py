@@ -11,7 +11,7 @@ import msgspec
 from harness.systems.floodmark.brokers import check_upgrades
 from nemesis import ready_made
 from nemesis.draw import draw
-from nemesis.faults.links import is_link_fault
+from nemesis.faults import kind_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from node.core import bugs, idle, protocol
@@ -104,9 +104,10 @@ def default_name(schedule: Schedule) -> str:
 def _check_no_links(schedule: Schedule) -> None:
     """Refuse faults on links where there is no hub to make them."""
     for index, fault in enumerate(schedule.faults):
-        if is_link_fault(fault):
-            what = fault.__struct_config__.tag
-            raise UsageError(f"--no-hub: fault {index} ({what}) is on links, which needs the hub")
+        if kind_of(fault).on_links:
+            raise UsageError(
+                f"--no-hub: fault {index} ({fault.what}) is on links, which needs the hub"
+            )
 
 
 def _cluster(request: RunRequest, base: Cluster) -> Cluster:

@@ -23,17 +23,8 @@ from msgspec.structs import replace
 from harness.search.shrink_passes import possible
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import (
-    After,
-    Bridge,
-    Cut,
-    Fault,
-    Isolate,
-    Kill,
-    Link,
-    Release,
-    Schedule,
-)
+from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
+from nemesis.formats.schedule import After, Fault, Schedule
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 

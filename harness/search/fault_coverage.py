@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from nemesis.faults import KINDS
 from nemesis.formats.fault_log import FaultLine
 from nemesis.view import ClusterView
 from node.formats import trace as names
@@ -19,7 +20,6 @@ _TELLING: Final = frozenset(
     {names.STARTED, names.STOPPED, names.CONTROLLER, names.ROLE, names.ISR, names.PARTITION}
 )
 """The events that a view of the cluster is made of, without those that come by the thousand."""
-_ENDS: Final = frozenset({"kill", "power-cut", "stop"})
 
 
 def strikes(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
@@ -39,7 +39,7 @@ def strikes(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> 
         nodes = fault.nodes
         roles = dict.fromkeys(_role(view, node) for node in nodes) or {"none": None}
         found.update(f"{fault.what}/{role}/{phase}" for role in roles)
-        for node in nodes if fault.what in _ENDS else ():
+        for node in nodes if KINDS[fault.what].ends_process else ():
             # A killed process says nothing any more.
             view.lost(node)
     return found

@@ -30,7 +30,8 @@ from harness.search.trigger_candidates import (
     otherwise_told,
 )
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import Break, Fault, Link, Operation, Release, Schedule
+from nemesis.faults import Break, Link, Release
+from nemesis.formats.schedule import Fault, Operation, Schedule
 from node.core.protocol import LeaderBy, protocol
 from node.formats import trace
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from harness.search.choice_source import ChoiceSource
-from nemesis.formats.schedule import After, Cluster, Fault, Link
+from nemesis.faults import Link
+from nemesis.formats.schedule import After, Cluster, Fault
 from node.formats.trace import METADATA_PARTITION
 
 LATEST_MS: Final = 1500

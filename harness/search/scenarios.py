@@ -17,14 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 from harness.search.scenario_builder import DIVERGING, LinkAction, ScenarioBuilder, When, later
-from nemesis.formats.schedule import (
-    After,
+from nemesis.faults import (
     Break,
     Bridge,
     Cut,
     ElectPreferred,
     ElectUnclean,
-    Fault,
     Isolate,
     Kill,
     Link,
@@ -35,6 +33,7 @@ from nemesis.formats.schedule import (
     SetMinIsr,
     Stop,
 )
+from nemesis.formats.schedule import After, Fault
 
 Scenario = Callable[[ScenarioBuilder], None]
 

@@ -13,19 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from nemesis.formats.schedule import (
-    After,
-    Cluster,
-    ElectPreferred,
-    Fault,
-    Kill,
-    PowerCut,
-    Reassign,
-    Release,
-    Schedule,
-    Workload,
-    check,
-)
+from nemesis.faults import kind_of
+from nemesis.formats.fault import decode_all
+from nemesis.formats.schedule import After, Cluster, Fault, Schedule, Workload, check
 from node.formats import trace
 from node.formats.errors import UsageError
 
@@ -52,7 +42,7 @@ def without_each_fault(schedule: Schedule) -> list[Schedule]:
     for gone in schedule.faults:
         kept = [f for f in schedule.faults if f is not gone]
         if gone.name:
-            kept = [f for f in kept if not (isinstance(f, Release) and f.of == gone.name)]
+            kept = [f for f in kept if f.undoes != gone.name]
         made.append(replace(schedule, faults=tuple(kept)))
     return made
 
@@ -61,17 +51,10 @@ def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
     """One fault where two together are one step of an operator: a replica is put first and then
     elected; at the time of either. It is one change where there were two, which triggers count."""
     faults = schedule.faults
-    for at, move in enumerate(faults):
-        if not isinstance(move, Reassign) or "," not in move.replicas:
-            continue
-        first = move.replicas.split(",")[0]
-        for other in range(len(faults)):
-            vote = faults[other]
-            if not isinstance(vote, ElectPreferred) or vote.partition != move.partition:
-                continue
-            for when in (vote, move):
-                one = replace(vote, first=first, at_ms=when.at_ms, after=when.after)
-                kept = tuple(one if f is vote else f for i, f in enumerate(faults) if i != at)
+    for at, fault in enumerate(faults):
+        for other, second in enumerate(faults):
+            for one in kind_of(fault).joined(fault, second):
+                kept = tuple(one if i == other else f for i, f in enumerate(faults) if i != at)
                 yield replace(schedule, faults=kept)
                 yield replace(schedule, faults=tuple(map(_one_change_sooner, kept)))
 
@@ -209,7 +192,7 @@ def lower_names(schedule: Schedule) -> Iterator[Schedule]:
 
 def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
     text = re.sub(r"\b(n|log-)\d+\b", lambda found: names.get(found[0], found[0]), faults)
-    return msgspec.json.decode(text, type=tuple[Fault, ...])
+    return decode_all(msgspec.json.decode(text))
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
@@ -221,9 +204,8 @@ def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _plainer(fault: Fault) -> Iterator[Fault]:
-    fields = set(fault.__struct_fields__)
-    if isinstance(fault, PowerCut):
-        yield Kill(on=fault.on, at_ms=fault.at_ms, after=fault.after, for_ms=fault.for_ms)
+    kind = kind_of(fault)
+    yield from kind.as_plainer_kind(fault)
     if fault.at_ms is not None:
         for at_ms in _below(fault.at_ms, 0):
             yield _changed(fault, "at_ms", at_ms)
@@ -233,17 +215,7 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
     if fault.for_ms is not None:
         for for_ms in _below(fault.for_ms, SHORTEST_MS):
             yield _changed(fault, "for_ms", for_ms)
-    for name, plain in (("two_way", False), ("clients", False), ("jitter_ms", 0)):
-        if name in fields and getattr(fault, name) != plain:
-            yield _changed(fault, name, plain)
-    if "percent" in fields and getattr(fault, "percent") != 100:  # noqa: B009
-        yield _changed(fault, "percent", 100)
-    for kinds in _fewer(getattr(fault, "kinds", ())):
-        yield _changed(fault, "kinds", kinds)
-    if "keep_percent" in fields:
-        for keep in (0, 100):
-            if getattr(fault, "keep_percent") not in (0, keep):  # noqa: B009
-                yield _changed(fault, "keep_percent", keep)
+    yield from kind.plainer(fault)
 
 
 def _plainer_triggers(after: After) -> Iterator[After]:
@@ -252,12 +224,6 @@ def _plainer_triggers(after: After) -> Iterator[After]:
         yield replace(after, nth=nth)
     for delay_ms in _below(after.delay_ms, 0):
         yield replace(after, delay_ms=delay_ms)
-
-
-def _fewer(kinds: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if len(kinds) > 1:
-        for kind in kinds:
-            yield (kind,)
 
 
 def _below(value: int, least: int) -> tuple[int, ...]:

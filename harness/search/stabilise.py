@@ -13,7 +13,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.search.trigger_candidates import before, moments
-from nemesis.formats.schedule import Delay, Fault, Schedule
+from nemesis.faults import Delay
+from nemesis.formats.schedule import Fault, Schedule
 
 FailsAlike = Callable[[Schedule, int], bool]
 """Whether a schedule fails in the way that is being kept, in the world of a seed."""

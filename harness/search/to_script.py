@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from harness.formats.history import Op
 from harness.search.trigger_candidates import Moment, before, moments, of_leaders
 from harness.sim.run import SimResult
-from nemesis.formats.schedule import After, Fault, Operation, Poll, Release, Schedule, Send
+from nemesis.faults import Release
+from nemesis.formats.schedule import After, Fault, Operation, Poll, Schedule, Send
 
 MOST_OPERATIONS: Final = 30
 """A run of more is not told operation by operation."""

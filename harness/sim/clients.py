@@ -19,8 +19,7 @@ from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
 from harness.systems.floodmark.admin_call import ADMIN, AdminCall, request_of
-from nemesis.faults.admin import Command
-from nemesis.world import COMMAND_LIMIT_US
+from nemesis.world import COMMAND_LIMIT_US, Command
 from node.core.messages import AdminRequest, AdminResponse
 from node.formats.errors import FloodmarkError
 

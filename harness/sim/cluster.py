@@ -20,10 +20,10 @@ from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.systems.floodmark.log_lines import log_lines
-from nemesis.faults.admin import Command
-from nemesis.formats.schedule import Break, Schedule
+from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
+from nemesis.world import BreakAt, Command
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
@@ -105,18 +105,10 @@ class SimWorld:
         """End a link rule; returns what it did."""
         return self._network.remove_rule(number)
 
-    def add_breakpoint(self, node: str, point: Break) -> int:
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point` in this process and in later ones, until one has stopped at it."""
         self._last_point += 1
-        self._nodes[node].arm(
-            Breakpoint(
-                number=self._last_point,
-                event=point.event,
-                match=point.match,
-                nth=point.nth,
-                before=point.before,
-            )
-        )
+        self._nodes[node].arm(Breakpoint(number=self._last_point, **point._asdict()))
         return self._last_point
 
     def remove_breakpoint(self, node: str, number: int) -> None:

@@ -1,17 +1,42 @@
-"""The cluster and the workload of a schedule, and the triggers that wait for an event (a leaf).
+"""The cluster and the workload of a schedule, triggers that wait for an event, and their checks.
 
-Part of the schedule file, `nemesis.formats.schedule`, from which everybody imports these names.
+Part of the schedule file, `nemesis.formats.schedule`, which exports these names.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+
+from node.formats import trace
+
+COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
+"""Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
+MAX_SCRIPTED_CLIENTS: Final = 100
+Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of everything in the file: immutable, and no unknown field passes."""
+
+
+def out_of_bounds(made: Strict) -> str | None:
+    """What is wrong with the values of what was made in code; None if nothing is."""
+    try:
+        msgspec.convert(msgspec.to_builtins(made), type(made))
+    except msgspec.ValidationError as error:
+        return in_words(error)
+    return None
+
+
+def in_words(error: msgspec.ValidationError) -> str:
+    """The error of a decoder with the field first: "after.nth: expected `int` >= 1"."""
+    text, _, path = str(error).partition(" - at `$")
+    path = path.removesuffix("`").removeprefix(".")
+    return f"{path}: {text[0].lower()}{text[1:]}" if path else text
 
 
 class Timings(Strict, frozen=True, kw_only=True):
@@ -60,6 +85,30 @@ class Cluster(Strict, frozen=True, kw_only=True):
         """log-0, log-1, ..."""
         return tuple(f"log-{i}" for i in range(self.partitions))
 
+    def problems(self) -> Iterator[str]:
+        """Why there can be no such cluster, one sentence each. The names of protocols and bugs are
+        the broker's to know and are checked where a run is made."""
+        if not 1 <= self.brokers <= 99:
+            yield "brokers must be 1..99"
+        if self.voters not in (1, 3, 5):
+            yield "voters must be 1, 3 or 5"
+        if not 1 <= self.partitions <= 10_000:
+            yield "partitions must be 1..10000"
+        factor = self.replication_factor
+        if not 1 <= factor <= self.brokers:
+            yield f"replication_factor {factor} needs as many brokers, there are {self.brokers}"
+        if not 1 <= self.min_isr <= max(1, factor):
+            yield f"min_isr {self.min_isr} must be 1..replication_factor"
+        if self.flush_interval_ms < 1:
+            yield "flush_interval_ms must be positive"
+        timings = self.timings
+        if min(msgspec.structs.astuple(timings)) < 1:
+            yield "every timing must be positive"
+        if timings.election_min_ms > timings.election_max_ms:
+            yield "election_min_ms is above election_max_ms"
+        if timings.heartbeat_ms * 2 > timings.session_ms:
+            yield "session_ms must be at least two heartbeats"
+
 
 class After(Strict, frozen=True, kw_only=True):
     """A trigger: the `nth` trace event called `event` whose fields equal those of `match`.
@@ -70,8 +119,30 @@ class After(Strict, frozen=True, kw_only=True):
 
     event: str
     match: dict[str, Any] = {}
-    nth: int = 1
-    delay_ms: int = 0
+    nth: AtLeastOne = 1
+    delay_ms: Milliseconds = 0
+
+    def problems(self) -> Iterator[str]:
+        """Why it could never come, one sentence each."""
+        yield from wrong_event(self.event, self.match)
+
+
+def wrong_event(event: str, match: Mapping[str, Any]) -> Iterator[str]:
+    """Why no trace event called `event` could fit `match`, one sentence each."""
+    if event not in trace.FIELDS:
+        yield f"unknown trace event '{event}' (known: {', '.join(trace.FIELDS)})"
+        return
+    known = {*COMMON_FIELDS, *trace.FIELDS[event]}
+    if unknown := sorted(match.keys() - known):
+        yield f"'{event}' has no field '{unknown[0]}' (it has {sorted(known)})"
+    yield from wrong_match(match)
+
+
+def wrong_match(match: Mapping[str, Any]) -> Iterator[str]:
+    """Conditions of a match that can never be met, one sentence each."""
+    for field, value in match.items():
+        if isinstance(value, dict) and not (trace.is_bound(value) or trace.is_given(value)):
+            yield f"match: {field}: a bound is written at_least or at_most, a condition given"
 
 
 class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
@@ -83,9 +154,26 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
 
     client: str
     partition: str = "log-0"
-    at_ms: int | None = None
+    at_ms: Milliseconds | None = None
     after: After | None = None
     must: Literal["ok", "any"] = "ok"
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """Why no run of this cluster and workload could do it, one sentence each."""
+        if (self.at_ms is None) == (self.after is None):
+            yield "needs exactly one of at_ms and after"
+        if self.after is not None:
+            yield from (f"after: {wrong}" for wrong in self.after.problems())
+        first = workload.clients + workload.consumers + 1
+        names = [f"c{number}" for number in range(first, first + MAX_SCRIPTED_CLIENTS)]
+        if self.client not in names:
+            yield f"client '{self.client}' must be one of its own: {names[0]} or after it"
+        elif self.client not in names[: len(workload.operators())]:
+            yield f"clients are numbered without gaps from {names[0]} on"
+        if not isinstance(self, workload.operators()[self.client]):
+            yield f"client '{self.client}' either sends or polls"
+        if self.partition not in cluster.partition_names():
+            yield f"no partition '{self.partition}'"
 
 
 class Send(_Operation, frozen=True, kw_only=True, tag="send"):
@@ -94,6 +182,11 @@ class Send(_Operation, frozen=True, kw_only=True, tag="send"):
     count: int = 1
     payload_bytes: int = 64
     acks: Literal[0, 1, -1] = -1
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As of every operation; and the sizes of a batch."""
+        yield from _Operation.problems(self, cluster, workload)
+        yield from _wrong_batch("count", self.count, self.payload_bytes)
 
 
 class Poll(_Operation, frozen=True, kw_only=True, tag="poll"):
@@ -135,3 +228,23 @@ class Workload(Strict, frozen=True, kw_only=True):
         """The clients of the operations, in their order, and what each of them does."""
         kinds = {operation.client: type(operation) for operation in self.operations}
         return {name: kinds[name] for name in sorted(kinds, key=lambda n: (len(n), n))}
+
+    def problems(self, cluster: Cluster) -> Iterator[str]:
+        """Why no clients of this cluster could do this, one sentence each."""
+        if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
+            yield "clients and consumers must be 0..1000"
+        yield from _wrong_batch("batch", self.batch, self.payload_bytes)
+        if self.rate < 0 or self.in_flight < 1 or self.timeout_ms < 1:
+            yield "rate must be >= 0, in_flight and timeout_ms positive"
+        if self.duration_ms < 1:
+            yield "duration_ms must be positive"
+        if wrong := out_of_bounds(self):
+            yield wrong
+        for index, operation in enumerate(self.operations):
+            where = f"operation {index} ({operation.__struct_config__.tag})"
+            yield from (f"{where}: {wrong}" for wrong in operation.problems(cluster, self))
+
+
+def _wrong_batch(name: str, records: int, payload_bytes: int) -> Iterator[str]:
+    if not 1 <= records <= 10_000 or not 16 <= payload_bytes <= 100_000:
+        yield f"{name} must be 1..10000 and payload_bytes 16..100000"

@@ -136,7 +136,7 @@ def _bar(fault: Executed, axis: svg.Axis, level: int) -> Markup:
     """A fault's box from injection to undoing: letter, kind, victim."""
     text = fault.what if fault.on_process else f"{fault.what} {fault.short_victims}"
     start, end = fault.start_us, fault.end_us
-    kind = f"fault f-{fault.what}" + (" instant" if fault.what in wording.INSTANT else "")
+    kind = f"fault f-{fault.what}" + ("" if fault.lasts else " instant")
     return Markup(
         f'<a class="{escape(kind)}" href="#fault-{fault.index}" '
         f'title="{escape(wording.clip(fault.title(axis.zero_us), 300))}" '
@@ -168,7 +168,7 @@ def shades(folder: RunFolder, axis: svg.Axis) -> Markup:
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
     made = []
     for kind, own in (
-        ("process", [f for f in done if f.on_process and f.what not in wording.INSTANT]),
+        ("process", [f for f in done if f.on_process and f.lasts]),
         ("link", [f for f in done if not f.on_process]),
     ):
         spans = [(f.start_us, f.end_us) for f in own]

@@ -6,38 +6,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from markupsafe import Markup
+
+from nemesis.faults import KINDS, FaultKind
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 from nemesis.formats.schedule import Fault
 from reports import wording
 
 Status = Literal["done", "skipped", "missed", "waiting"]
 
-# One letter a kind, drawn on its bar: colour alone never carries the meaning.
-LETTERS: Final = {
-    "kill": "K",
-    "restart": "S",
-    "pause": "P",
-    "resume": "U",
-    "cut": "C",
-    "isolate": "I",
-    "bridge": "B",
-    "ring": "R",
-    "delay": "D",
-    "loss": "L",
-    "link": "M",
-    "power-cut": "X",
-    "break": "T",
-    "release": "E",
-    "stop": "H",
-    "upgrade": "V",
-    "elect-preferred": "F",
-    "elect-unclean": "N",
-    "reassign": "A",
-    "set-min-isr": "Q",
+_PATTERNS: Final = {
+    "plain": "color-mix(in srgb, {0} 38%, var(--surface))",
+    "bars": "repeating-linear-gradient(90deg, color-mix(in srgb, {0} 45%, var(--surface)) 0 5px,"
+    " color-mix(in srgb, {0} 22%, var(--surface)) 5px 8px)",
+    "stripes": "repeating-linear-gradient(135deg,"
+    " color-mix(in srgb, {0} 42%, var(--surface)) 0 6px,"
+    " color-mix(in srgb, {0} 26%, var(--surface)) 6px 9px)",
+    "dots": "radial-gradient(circle at 2px 2px,"
+    " color-mix(in srgb, {0} 50%, var(--surface)) 1px, transparent 1.5px) 0 0 / 5px 5px,"
+    " color-mix(in srgb, {0} 24%, var(--surface))",
 }
-ON_PROCESSES: Final = frozenset(
-    {"kill", "power-cut", "stop", "restart", "upgrade", "pause", "resume"}
-)
+"""The background of a bar in CSS for each pattern; {0} is the colour of its kind of fault."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +58,17 @@ class Executed:
     @property
     def letter(self) -> str:
         """The one letter that stands for its kind on the time view."""
-        return LETTERS.get(self.what, "?")
+        return letter(self.what)
 
     @property
     def on_process(self) -> bool:
         """Whether it hits processes; otherwise it hits links."""
-        return self.what in ON_PROCESSES
+        return _is(self.what, "on_processes")
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it had a beginning and an end; otherwise it was over at once."""
+        return _is(self.what, "lasts")
 
     @property
     def took_effect(self) -> bool:
@@ -91,7 +85,7 @@ class Executed:
     @property
     def short_victims(self) -> str:
         """Whom it hit, as it fits a bar: an isolated node alone, without its links."""
-        return wording.listing(self.nodes) if self.what == "isolate" else self.victims
+        return wording.listing(self.nodes) if _is(self.what, "bar_names_nodes") else self.victims
 
     def title(self, zero_us: int) -> str:
         """One line for a tooltip."""
@@ -100,7 +94,7 @@ class Executed:
     def times(self, zero_us: int) -> str:
         """When it really acted, in seconds since storm start."""
         start = f"{(self.start_us - zero_us) / 1e6:.3f} s"
-        if self.what in wording.INSTANT:
+        if not self.lasts:
             return start
         end = f"{(self.end_us - zero_us) / 1e6:.3f} s"
         left = "" if self.healed else ", never undone"
@@ -132,6 +126,28 @@ class Executed:
         if self.duplicated:
             parts.append(f"{wording.count(self.duplicated, 'message')} duplicated")
         return f"{' and '.join(parts)}."
+
+
+def letter(what: str) -> str:
+    """The one letter that stands for a kind of fault."""
+    return KINDS[what].letter if what in KINDS else "?"
+
+
+def styles() -> Markup:
+    """The style sheet of the bars: a colour and a pattern for each kind of fault."""
+    return Markup(
+        "\n".join(
+            f".f-{name} {{ background: {_PATTERNS[kind.pattern].format(kind.colour)}; }}"
+            for name, kind in KINDS.items()
+        )
+    )
+
+
+def _is(
+    what: str, trait: Literal["on_processes", "lasts", "bar_names_nodes", "ends_process"]
+) -> bool:
+    """A trait of a kind of fault; of an unknown kind, the default."""
+    return bool(getattr(KINDS.get(what, FaultKind), trait))
 
 
 def _arrows(links: Iterable[tuple[str, str]]) -> list[str]:
@@ -196,7 +212,7 @@ def _join_one(
 ) -> Executed:
     what = next((x.what for x in lines if x.what), "")
     if not what and asked is not None:
-        what = str(asked.__struct_config__.tag)
+        what = asked.what
     on = next((x.on for x in lines if x.on), "") or getattr(asked, "on", "")
     inject = next((x for x in lines if x.action == "inject"), None)
     refused = next((x for x in lines if x.action in ("skipped", "missed")), None)
@@ -222,11 +238,11 @@ def _join_one(
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
-    if what in ("kill", "power-cut", "stop"):
+    if _is(what, "ends_process"):
         # Whoever restarted them: a kill is over when all its victims are up again.
         ups = [next((t for t in restarts.get(n, ()) if t > start), 0) for n in inject.nodes]
         ends = [max(ups)] if ups and all(ups) else ends
-    if what in wording.INSTANT:
+    if not _is(what, "lasts"):
         ends = [inject.done_us or start]
     return Executed(
         index=index,

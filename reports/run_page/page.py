@@ -14,7 +14,7 @@ from markupsafe import Markup
 from node.formats.errors import FloodmarkError
 from reports import theme
 from reports.charts import plots as run_plots
-from reports.run_page import head, model, sections
+from reports.run_page import faults, head, model, sections
 from reports.run_page.model import Plot, RunFolder
 from reports.theme import MOST_BYTES, ReportError
 
@@ -67,7 +67,7 @@ def render(folder: RunFolder) -> str:
         facts=head.facts(folder),
         badges=head.badges(folder),
         commands=head.commands(folder),
-        css=theme.stylesheet("run_page/page.css"),
+        css=theme.stylesheet("run_page/page.css") + faults.styles(),
         script=Markup(script),
         script_hash=digest,
     )

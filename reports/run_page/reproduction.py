@@ -87,14 +87,10 @@ def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
     said = []
     for column, index in enumerate(order):
         fault = given[index]
-        what = str(fault.__struct_config__.tag)
+        what = fault.what
         text = f"{wording.intent(fault)} {wording.asked(fault)}"
         cell = Cell(
-            faults.LETTERS.get(what, "?"),
-            what,
-            wording.clip(text, 300),
-            fates.get(index, "kept"),
-            column,
+            faults.letter(what), what, wording.clip(text, 300), fates.get(index, "kept"), column
         )
         lanes.setdefault(_target(fault), []).append(cell)
         said.append((cell, wording.clip(text, 400)))

@@ -11,18 +11,22 @@ import msgspec
 import pytest
 
 from nemesis import ready_made
-from nemesis.draw import ALIASES, ONLY_BY_NAME, STORM_KINDS, draw, expand
-from nemesis.draw_faults import KIND_GROUPS, ROLES_HIT
+from nemesis.draw import draw, expand
+from nemesis.faults import aliases, storm_kinds
+from nemesis.faults.link_fault import KIND_GROUPS
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload, check, parse
 from node.core.messages import AnyMessage
 from node.formats.errors import UsageError
 from tests.support.paths import ROOT
 
 SEEDS = range(200)
+STORM_KINDS = tuple(storm_kinds())
+ALIASES = aliases()
+ONLY_BY_NAME = tuple(name for name, drawing in storm_kinds().items() if not drawing.aliases)
 
 
 def kind_of(fault: Fault) -> str:
-    return str(fault.__struct_config__.tag)
+    return fault.what
 
 
 def span(fault: Fault) -> tuple[int, int]:
@@ -85,9 +89,9 @@ def test_every_kind_meets_every_role() -> None:
     }
     wanted = {
         (kind, role.partition(":")[0])
-        for kind, roles in ROLES_HIT.items()
-        if kind not in ONLY_BY_NAME
-        for role, _ in roles
+        for kind, drawing in storm_kinds().items()
+        if drawing.aliases
+        for role, _ in drawing.targets
     }
     assert wanted - met == set()
     assert set(ALIASES["all"]) == {kind for kind, _ in met}
@@ -198,8 +202,8 @@ def test_unknown_ready_made_schedule() -> None:
         ({"event": "rolle"}, "unknown trace event 'rolle'"),
         ({"event": "role", "match": {"rolle": "leader"}}, "'role' has no field 'rolle'"),
         ({"event": "hw", "match": {"hw": {"atleast": 3}}}, "at_least or at_most"),
-        ({"event": "role", "nth": 0}, "nth must be at least 1"),
-        ({"event": "role", "delay_ms": -1}, "delay_ms is negative"),
+        ({"event": "role", "nth": 0}, "nth: expected `int` >= 1"),
+        ({"event": "role", "delay_ms": -1}, "delay_ms: expected `int` >= 0"),
     ],
 )
 def test_triggers_that_never_come_are_refused(after: dict[str, Any], message: str) -> None:

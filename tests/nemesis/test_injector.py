@@ -6,21 +6,8 @@ from typing import Any
 
 import pytest
 
-from nemesis.formats.schedule import (
-    After,
-    Bridge,
-    Cut,
-    Delay,
-    Fault,
-    Isolate,
-    Kill,
-    Loss,
-    Pause,
-    Restart,
-    Resume,
-    Ring,
-    Schedule,
-)
+from nemesis.faults import Bridge, Cut, Delay, Isolate, Kill, Loss, Pause, Restart, Resume, Ring
+from nemesis.formats.schedule import After, Fault, Schedule
 from node.formats import trace
 from tests.support.nemesis_world import Storm
 
@@ -138,9 +125,9 @@ STORIES: dict[str, tuple[list[Fault], list[str], list[str]]] = {
             "0 inject n1",
             "1 inject n1",
             "0 heal n1",
-            "0 effect n1: 10 messages met it",
+            "0 effect n1: 10 messages matched",
             "1 heal n1",
-            "1 effect n1: 50 messages met it",
+            "1 effect n1: 50 messages matched",
         ],
     ),
     "a fault that is due after the storm is missed": (
@@ -333,7 +320,7 @@ def test_the_final_heal_mends_whatever_is_hurt() -> None:
         "0 heal n1",
         "1 heal n2",
         "2 heal n3",
-        "2 effect n3: 30 messages met it",
+        "2 effect n3: 30 messages matched",
         "-1 heal n1,n2,n3,v1",
     ]
     effect, final = storm.lines[-2:]
@@ -361,7 +348,7 @@ def test_what_cannot_be_done_is_recorded_and_the_rest_goes_on() -> None:
         "1 missed n1: cannot add_rule n3>n1",
         "2 inject n1",
         "2 heal n1: the link hub has ended; the link hub has ended",
-        "2 effect n1: 0 messages met it",
+        "2 effect n1: 0 messages matched",
         "0 heal: cannot start n2",
         "-1 heal: cannot start n2",
     ]
@@ -382,7 +369,7 @@ def test_lines_are_those_of_the_format() -> None:
         shared | {"action": "heal", "t_us": 10_000, "done_us": 10_000, "detail": ""},
         shared
         | {"action": "effect", "t_us": 10_000, "done_us": 10_000}
-        | {"detail": "10 messages met it", "dropped": 1, "delayed": 3},
+        | {"detail": "10 messages matched", "dropped": 1, "delayed": 3},
     ]
 
 

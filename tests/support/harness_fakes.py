@@ -8,10 +8,10 @@ from harness.clients.types import Status
 from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
-from nemesis.faults.admin import Command
-from nemesis.formats.schedule import Break, Schedule
+from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
+from nemesis.world import BreakAt, Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
@@ -54,7 +54,7 @@ class FakeWorld:
     def remove_rule(self, number: int) -> Counts:
         raise FloodmarkError("no hub here")
 
-    def add_breakpoint(self, node: str, point: Break) -> int:
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
         raise FloodmarkError("no process here")
 
     def remove_breakpoint(self, node: str, number: int) -> None:

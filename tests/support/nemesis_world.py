@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from nemesis.faults.admin import Command
 from nemesis.formats.fault_log import FaultLine
-from nemesis.formats.schedule import Break, Cluster, Fault, Operation, Schedule, Workload
+from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Workload
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
+from nemesis.world import BreakAt, Command
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
@@ -90,7 +90,7 @@ class RecordingWorld:
         self.log.append(f"{self.now_ms} remove_rule {number}")
         return Counts(matched=10 * number, dropped=number, delayed=2, held=1)
 
-    def add_breakpoint(self, node: str, point: Break) -> int:
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
         self._act("add_breakpoint", node)
         self.last_rule += 1
         self.points[self.last_rule] = node

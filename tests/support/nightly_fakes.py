@@ -19,7 +19,8 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search.campaign import Finding
-from nemesis.formats.schedule import Cluster, Expectation, Kill, Schedule, Workload
+from nemesis.faults import Kill
+from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 
 LOST = "no-lost-acknowledged-write"
 PIECE_S = 10.0

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nemesis import faults as kinds
 from nemesis.formats import schedule as s
 
 BASE_US = 812_345_000_000
@@ -47,14 +48,14 @@ def write_json(path: Path, value: object) -> None:
 
 
 FAULTS: tuple[s.Fault, ...] = (
-    s.Kill(on="leader:log-0", at_ms=4200, for_ms=3000),
-    s.Pause(on="follower:log-1", at_ms=9000, for_ms=2500),
-    s.Isolate(on="leader:log-0", at_ms=13000, for_ms=4000),
-    s.Delay(on="n1", to="n3", at_ms=15000, for_ms=5000, delay_ms=80, jitter_ms=20),
-    s.Cut(on="n1", to="n3", at_ms=20500, for_ms=3000),
-    s.Kill(on="lagging", at_ms=22000, for_ms=1000),
-    s.Kill(on="minority", at_ms=25000),
-    s.Loss(on="n2", to="n1", percent=20, at_ms=27000, for_ms=2000, kinds=("fetch",)),
+    kinds.Kill(on="leader:log-0", at_ms=4200, for_ms=3000),
+    kinds.Pause(on="follower:log-1", at_ms=9000, for_ms=2500),
+    kinds.Isolate(on="leader:log-0", at_ms=13000, for_ms=4000),
+    kinds.Delay(on="n1", to="n3", at_ms=15000, for_ms=5000, delay_ms=80, jitter_ms=20),
+    kinds.Cut(on="n1", to="n3", at_ms=20500, for_ms=3000),
+    kinds.Kill(on="lagging", at_ms=22000, for_ms=1000),
+    kinds.Kill(on="minority", at_ms=25000),
+    kinds.Loss(on="n2", to="n1", percent=20, at_ms=27000, for_ms=2000, kinds=("fetch",)),
 )
 
 # partition: (from second, leader, epoch, isr), as the controller committed it

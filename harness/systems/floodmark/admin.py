@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from harness.runs.clock import now_us
 from harness.systems.floodmark.admin_call import ADMIN, AdminCall, request_of
 from harness.systems.floodmark.mail import Mail
-from nemesis.faults.admin import Command
-from nemesis.world import COMMAND_LIMIT_US
+from nemesis.world import COMMAND_LIMIT_US, Command
 from node.core import wire
 from node.core.messages import AdminRequest, AdminResponse
 from node.formats.errors import FloodmarkError, WireError

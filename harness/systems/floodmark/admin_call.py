@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.systems.floodmark.brokers import TOPIC
-from nemesis.faults.admin import Command
+from nemesis.world import Command
 from node.core.messages import (
     AdminRequest,
     AdminResponse,

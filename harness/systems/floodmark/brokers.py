@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from harness.formats.run_info import Promise
-from nemesis.formats.schedule import Cluster, ElectUnclean, Schedule, Upgrade
-from nemesis.power_loss import outnumber_copies
+from nemesis.faults import ElectUnclean, Upgrade
+from nemesis.faults.power_cut import outnumber_copies
+from nemesis.formats.schedule import Cluster, Schedule
 from node.core.api import CoreTimings, NodeConfig
 from node.core.messages import CreateTopic
 from node.core.protocol import Detection, LeaderBy, Restart, are_compatible, protocol

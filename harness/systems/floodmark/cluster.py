@@ -29,12 +29,12 @@ from harness.systems.floodmark.trace_tail import TraceTail
 from harness.systems.floodmark.world import RealWorld
 from harness.systems.floodmark.write_logs import write_logs
 from harness.systems.ports import PortLease
-from nemesis.faults.admin import Command
 from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
 from nemesis.links import hub
 from nemesis.links.hub_control import HubControl
 from nemesis.view import ClusterView
+from nemesis.world import Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 from node.runtime.process import EXIT_STORAGE, ProcessConfig

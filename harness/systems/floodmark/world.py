@@ -7,10 +7,9 @@ from pathlib import Path
 
 from harness.runs.clock import now_us
 from harness.systems.floodmark.nodes import Nodes
-from nemesis.faults.admin import Command
-from nemesis.formats.schedule import Break
 from nemesis.links.hub_control import HubControl
 from nemesis.links.rule import Counts, LinkRule
+from nemesis.world import BreakAt, Command
 from node.formats.errors import FloodmarkError
 from node.runtime import datadir
 from node.runtime.breakpoints import Breakpoint
@@ -79,18 +78,9 @@ class RealWorld:
         """End a link rule and tell what it did."""
         return self._control().remove(number)
 
-    def add_breakpoint(self, node: str, point: Break) -> int:
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point`, through the process's pipe and for the processes after it."""
-        return self._nodes.arm(
-            node,
-            lambda number: Breakpoint(
-                number=number,
-                event=point.event,
-                match=point.match,
-                nth=point.nth,
-                before=point.before,
-            ),
-        )
+        return self._nodes.arm(node, lambda number: Breakpoint(number=number, **point._asdict()))
 
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Disarm a breakpoint; a process that stands at it goes on."""

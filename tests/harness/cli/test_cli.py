@@ -13,7 +13,8 @@ import pytest
 
 from harness.cli import main
 from harness.runs.options import RunRequest, default_name, to_schedule
-from nemesis.formats.schedule import Cluster, Kill, Schedule, Workload
+from nemesis.faults import Kill
+from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import UsageError
 
 Run = Callable[..., tuple[int, str, str]]

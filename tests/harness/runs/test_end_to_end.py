@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.formats.history import Op, decode, pairs
-from nemesis.formats.schedule import Cluster, Delay, Kill, Pause, Schedule, Timings, Workload
+from nemesis.faults import Delay, Kill, Pause
+from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S, until
 

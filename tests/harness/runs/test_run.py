@@ -17,7 +17,8 @@ from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Moment, Progress, leaders_in_words
 from harness.runs.run import Run, RunSettings, recovery_limit_ms
 from harness.runs.run_folder import RunDir
-from nemesis.formats.schedule import After, Cluster, Kill, Schedule, Send, Timings, Workload
+from nemesis.faults import Kill
+from nemesis.formats.schedule import After, Cluster, Schedule, Send, Timings, Workload
 from node.formats.errors import FloodmarkError
 from tests.support.harness_fakes import FakeCluster
 

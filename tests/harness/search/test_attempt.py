@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from harness.search.attempt import attempt
 from harness.search.generator import TIMINGS
-from nemesis.formats.schedule import Cluster, Cut, Kill, PowerCut, Schedule, Workload
+from nemesis.faults import Cut, Kill, PowerCut
+from nemesis.formats.schedule import Cluster, Schedule, Workload
 
 LOST = "no-lost-acknowledged-write"
 

@@ -8,7 +8,8 @@ from harness.search.attempt import attempt
 from harness.search.escalate import judged, pursued
 from harness.search.rerun import anew
 from harness.sim.run import simulate
-from nemesis.formats.schedule import After, Cut, Kill, Pause
+from nemesis.faults import Cut, Kill, Pause
+from nemesis.formats.schedule import After
 from tests.support.sim_schedules import plan
 
 LONELY = plan(

@@ -12,7 +12,8 @@ from harness.formats.finding import Counterfactual, Explanation
 from harness.search import explain
 from harness.search.generator import TIMINGS
 from nemesis import ready_made
-from nemesis.formats.schedule import Cluster, Cut, Fault, Kill, Schedule, Workload
+from nemesis.faults import Cut, Kill
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 
 
 def failing(

@@ -17,7 +17,8 @@ from harness.search.to_script import own_clients, scripted
 from harness.search.trigger_candidates import before, following, moments, of_leaders, otherwise_told
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
-from nemesis.formats.schedule import After, Kill, Link, Release, Schedule, check
+from nemesis.faults import Kill, Link, Release
+from nemesis.formats.schedule import After, Schedule, check
 from tests.harness.search.test_attempt import LOST, bitten
 
 

@@ -18,7 +18,7 @@ from harness.search.scenarios import (
     repeated_failover,
 )
 from harness.sim.run import simulate
-from nemesis.formats.schedule import Link
+from nemesis.faults import Link
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,8 @@ from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.search.shrink import Shrinking, minimize_list
 from harness.search.shrink_passes import SHORTEST_MS, without_each_fault
-from nemesis.formats.schedule import (
-    After,
-    ElectPreferred,
-    Kill,
-    Link,
-    Pause,
-    Poll,
-    Reassign,
-    Release,
-    Schedule,
-    Send,
-    Workload,
-    check,
-)
+from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
+from nemesis.formats.schedule import After, Poll, Schedule, Send, Workload, check
 
 
 def drawn(number: int) -> Schedule:

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import (
-    After,
-    Break,
-    Cluster,
-    Fault,
-    Kill,
-    Pause,
-    Release,
-    Schedule,
-    Send,
-    Workload,
-)
+from nemesis.faults import Break, Kill, Pause, Release
+from nemesis.formats.schedule import After, Cluster, Fault, Schedule, Send, Workload
 
 STOPPED = After(event="break")
 APPENDED: dict[str, Any] = {

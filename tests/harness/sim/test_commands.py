@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import (
-    ElectPreferred,
-    ElectUnclean,
-    Fault,
-    Kill,
-    Reassign,
-    SetMinIsr,
-    Stop,
-    Upgrade,
-)
+from nemesis.faults import ElectPreferred, ElectUnclean, Kill, Reassign, SetMinIsr, Stop, Upgrade
+from nemesis.formats.schedule import Fault
 from tests.support.sim_schedules import plan, storm
 
 

@@ -12,7 +12,8 @@ from checker.formats.verdict import Verdict
 from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import ready_made
-from nemesis.formats.schedule import Kill, Link, PowerCut, Reassign, Schedule
+from nemesis.faults import Kill, Link, PowerCut, Reassign
+from nemesis.formats.schedule import Schedule
 from tests.support.sim_schedules import plan, storm
 
 # A follower stops hearing the leader, which acknowledges all the same (bug M18), and dies.

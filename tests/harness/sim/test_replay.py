@@ -12,7 +12,8 @@ from harness.cli.main import main
 from harness.runs import storm
 from harness.runs.replay import ReplayRequest, requested_schedule
 from nemesis import ready_made
-from nemesis.formats.schedule import Expectation, Kill, Schedule, Timings, load
+from nemesis.faults import Kill
+from nemesis.formats.schedule import Expectation, Schedule, Timings, load
 from tests.support.harness_fakes import FakeCluster
 from tests.support.sim_schedules import plan
 

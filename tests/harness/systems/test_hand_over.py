@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from nemesis.formats.schedule import Cluster, Fault, Pause, PowerCut, Restart, Schedule, Workload
+from nemesis.faults import Pause, PowerCut, Restart
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow

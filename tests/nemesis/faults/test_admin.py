@@ -9,20 +9,17 @@ import pytest
 
 from harness.systems.floodmark.admin_call import AdminCall, request_of
 from harness.systems.floodmark.brokers import check_upgrades, promise_of
-from nemesis.faults.admin import Command
-from nemesis.formats.schedule import (
-    Cluster,
+from nemesis.faults import (
     ElectPreferred,
     ElectUnclean,
-    Fault,
     PowerCut,
     Reassign,
-    Schedule,
     SetMinIsr,
     Stop,
     Upgrade,
-    parse,
 )
+from nemesis.formats.schedule import Cluster, Fault, Schedule, parse
+from nemesis.world import Command
 from node.core.messages import AdminResponse, ElectLeader, Error, ReassignReplicas
 from node.core.messages import SetMinIsr as SetMinIsrRequest
 from node.formats.errors import UsageError

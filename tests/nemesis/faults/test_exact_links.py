@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nemesis.formats.schedule import (
-    After,
-    Break,
-    Cluster,
-    Kill,
-    Link,
-    Pause,
-    PowerCut,
-    Release,
-    Schedule,
-    Send,
-    Workload,
-    check,
-    parse,
-)
+from nemesis.faults import Break, Kill, Link, Pause, PowerCut, Release
+from nemesis.formats.schedule import After, Cluster, Schedule, Send, Workload, check, parse
 from node.formats import trace
 from node.formats.errors import UsageError
 from tests.support.nemesis_world import Storm
@@ -82,7 +69,7 @@ class TestRelease:
         storm.run(70)
         storm.leads("n2")
         assert storm.world.log == ["0 add_rule n1>n2", "70 remove_rule 1"]
-        assert storm.told()[1:] == ["0 heal n1", "0 effect n1: 10 messages met it", "1 inject n1"]
+        assert storm.told()[1:] == ["0 heal n1", "0 effect n1: 10 messages matched", "1 inject n1"]
 
     def test_what_is_released_early_is_not_undone_again(self) -> None:
         storm = Storm(Pause(at_ms=0, on="n1", for_ms=100, name="nap"), Release(at_ms=10, of="nap"))
@@ -121,7 +108,7 @@ class TestOperations:
 
 WRONG = [
     ("fault 0 (break): unknown trace event 'nap'", Break(at_ms=0, on="n1", event="nap")),
-    ("fault 0 (break): nth must be", Break(at_ms=0, on="n1", event="ack", nth=0)),
+    ("fault 0 (break): nth: expected `int` >= 1", Break(at_ms=0, on="n1", event="ack", nth=0)),
     (
         "fault 0 (break): 'ack' has no field 'x'",
         Break(at_ms=0, on="n1", event="ack", match={"x": 1}),

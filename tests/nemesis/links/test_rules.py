@@ -11,19 +11,9 @@ import pytest
 from harness.runs.options import RunRequest, to_schedule
 from nemesis import ready_made
 from nemesis.draw import draw
-from nemesis.formats.schedule import (
-    Cluster,
-    Expectation,
-    Fault,
-    Kill,
-    Link,
-    PowerCut,
-    Schedule,
-    Workload,
-    check,
-    parse,
-)
-from nemesis.power_loss import outnumber_copies
+from nemesis.faults import Kill, Link, PowerCut
+from nemesis.faults.power_cut import outnumber_copies
+from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check, parse
 from node.formats.errors import UsageError
 from node.formats.trace import matches
 from tests.support.nemesis_world import Storm
@@ -36,18 +26,18 @@ POWER: dict[str, Any] = {"what": "power-cut", "at_ms": 0, "on": "n1"}
     ("fault", "wrong"),
     [
         (DROP | {"action": "tear"}, "tear"),
-        (DROP | {"percent": 0}, "percent must be 1..100"),
-        (DROP | {"limit": 0}, "limit must be at least 1"),
+        (DROP | {"percent": 0}, "percent: expected `int` >= 1"),
+        (DROP | {"limit": 0}, "limit: expected `int` >= 1"),
         (DROP | {"delay_ms": 5}, "a drop takes no delay_ms"),
-        (DROP | {"action": "delay", "jitter_ms": -1}, "jitter_ms is negative"),
+        (DROP | {"action": "delay", "jitter_ms": -1}, "jitter_ms: expected `int` >= 0"),
         (DROP | {"kinds": ["fetchd"]}, "no message of kind 'fetchd'"),
         (DROP | {"match": {"colour": 1}}, "no message has a field 'colour'"),
         (DROP | {"kinds": ["fetch"], "match": {"hw": 1}}, "of kind fetch has a field 'hw'"),
         (DROP | {"match": {"hw": {"above": 1}}}, "a bound is written at_least or at_most"),
         (DROP | {"match": {"hw": {"given": 1.5}}}, "a condition given"),
         (DROP | {"to": "n9"}, "no node 'n9'"),
-        (POWER | {"keep_percent": 101}, "keep_percent must be 0..100"),
-        (POWER | {"keep_percent": -1}, "keep_percent must be 0..100"),
+        (POWER | {"keep_percent": 101}, "keep_percent: expected `int` <= 100"),
+        (POWER | {"keep_percent": -1}, "keep_percent: expected `int` >= 0"),
     ],
 )
 def test_what_could_not_be_carried_out_is_refused(fault: dict[str, Any], wrong: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
 from harness.sim.run import simulate
-from nemesis.formats.schedule import PowerCut
+from nemesis.faults import PowerCut
 from node.core import protocol as protocols
 from tests.support.sim_schedules import plan
 

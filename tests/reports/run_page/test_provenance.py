@@ -9,7 +9,7 @@ import pytest
 
 import reports
 from harness.formats.baseline import Baseline, Side
-from nemesis.formats import schedule as s
+from nemesis.faults import Kill, Pause
 from node.formats.event_text import Event
 from reports.charts import plots, svg
 from reports.messages import messages
@@ -135,8 +135,8 @@ class TestReproduction:
         assert text.count("not needed</span>") == 1
 
     def test_a_fault_that_was_made_simpler_is_the_same_fault(self) -> None:
-        drawn = (s.Kill(on="n1", at_ms=5), s.Kill(on="n2", at_ms=9), s.Pause(on="n1", at_ms=7))
-        least = (s.Kill(on="n2", at_ms=9), s.Pause(on="n1", at_ms=1, for_ms=3))
+        drawn = (Kill(on="n1", at_ms=5), Kill(on="n2", at_ms=9), Pause(on="n1", at_ms=7))
+        least = (Kill(on="n2", at_ms=9), Pause(on="n1", at_ms=1, for_ms=3))
         assert reproduction._fates(drawn, least) == {0: "removed", 1: "kept", 2: "simpler"}
 
     def test_a_run_that_was_not_shrunk_says_so(self, tmp_path: Path) -> None:

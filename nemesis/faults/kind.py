@@ -1,0 +1,214 @@
+"""What a kind of fault is: one entry of the registry that everything asks that meets faults.
+
+A module of this package defines the struct that stands in the schedule file, and a `FaultKind`
+that knows the rest: whom a role may stand for, how the fault is injected and healed, how a random
+storm draws it, which plainer forms it has, how it is put in words, and how a page draws it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+from msgspec.structs import replace
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.words import target
+from nemesis.formats import fault as formats
+from nemesis.formats.cluster_spec import Cluster
+from nemesis.formats.fault import Fault
+from nemesis.processes import Processes
+from nemesis.view import ClusterView
+from nemesis.world import World
+
+F = TypeVar("F", bound=Fault)
+Pattern = Literal["plain", "bars", "stripes", "dots"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where and when a fault is injected or healed.
+
+    `number` is that of the fault in its schedule, `nodes` are those that its `on` stands for now,
+    `others` resolves its `to`, `undo` heals the fault in force that has a name and returns its
+    nodes. `rng` is the fault's own.
+    """
+
+    number: int
+    nodes: tuple[str, ...]
+    world: World
+    view: ClusterView
+    cluster: Cluster
+    clients: tuple[str, ...]
+    processes: Processes
+    rng: random.Random
+    others: Callable[[str], tuple[str, ...]]
+    undo: Callable[[str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injected:
+    """What a fault came to: the nodes and links it is on, its link rules and breakpoints by the
+    numbers the world gave them, and the nodes that have stopped at a breakpoint since."""
+
+    nodes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    rules: tuple[int, ...] = ()
+    breakpoints: Mapping[int, str] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Healed:
+    """What a heal came to. `failed` are sentences about what could not be undone; `effect`, where
+    somebody counted, is what the fault did while it was in force."""
+
+    nodes: tuple[str, ...] = ()
+    detail: str = ""
+    failed: tuple[str, ...] = ()
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a fault did to messages and processes, counted by name."""
+
+    nodes: tuple[str, ...]
+    counts: Mapping[str, int]
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How random storms draw a kind.
+
+    `targets` are values of `on` with how often each is drawn, ":p" standing for a drawn partition;
+    none: the kind has no target. `aliases` are the names of groups that include the kind, beside
+    its own. `delays_follower`, `fails_leader` and `restarts` are its places in the rows from which
+    the scenarios of a storm choose: twice in a row is twice as often. A seed draws by place, so a
+    new kind goes to the end of a row.
+    """
+
+    targets: tuple[tuple[str, float], ...] = ()
+    aliases: tuple[str, ...] = ("all",)
+    fewest_brokers: int = 1
+    delays_follower: tuple[int, ...] = ()
+    fails_leader: tuple[int, ...] = ()
+    restarts: tuple[int, ...] = ()
+
+
+class FaultKind(Generic[F]):
+    """One kind of fault. The defaults are those of a fault on the nodes `on` that lasts."""
+
+    struct: type[F]
+    letter: ClassVar[str]
+    """Drawn on the bar of a fault, because colour alone must not carry the meaning."""
+    colour: ClassVar[str]
+    """Of its bar, as CSS writes it; a page mixes it with its background, light or dark."""
+    pattern: ClassVar[Pattern] = "plain"
+    lasts: ClassVar[bool] = True
+    """False: it is over at once, and nothing undoes it."""
+    on_processes: ClassVar[bool] = False
+    on_links: ClassVar[bool] = False
+    ends_process: ClassVar[bool] = False
+    """Whether its nodes are down until they are started again."""
+    bar_names_nodes: ClassVar[bool] = False
+    """Whether the bar of a fault on links names its nodes instead of all the links."""
+    drawing: ClassVar[Drawing | str]
+    """How storms draw it, or else why they never do."""
+
+    @property
+    def name(self) -> str:
+        """As the schedule file spells it."""
+        return str(self.struct.__struct_config__.tag)
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        """The nodes for which a role in `on` may stand: those that the fault could act on."""
+        return tuple(node for node in nodes if world.is_up(node))
+
+    def inject(self, fault: F, site: Site) -> Injected:
+        """Carry the fault out. Raises FloodmarkError when it has no effect at all."""
+        raise NotImplementedError
+
+    def heal(self, fault: F, injected: Injected, site: Site) -> Healed:
+        """Undo the fault, as far as it still lasts."""
+        raise NotImplementedError
+
+    def draw(self, dice: Dice, at_ms: int) -> F:
+        """A random fault of this kind, its length too."""
+        drawing = self._drawing()
+        on = dice.target(drawing.targets)
+        # When most of the cluster is gone nothing is acknowledged: keep that short.
+        for_ms = dice.span(brief=on in WIDE)
+        return self.draw_on(dice, dice.with_partition(on), at_ms, for_ms)
+
+    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> F:
+        """A fault of this kind on a given target; what else it has is drawn."""
+        make: Callable[..., F] = self.struct
+        return make(on=on, at_ms=at_ms, for_ms=for_ms)
+
+    def draw_on_follower(self, dice: Dice, partition: str, at_ms: int, for_ms: int) -> F:
+        """A fault of this kind that makes a follower of the partition fall behind its leader."""
+        return self.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
+
+    def draw_short(self, dice: Dice, at_ms: int, for_ms: int) -> F:
+        """A fault of this kind on one node, for a storm that has no room for more."""
+        if self._drawing().targets:
+            return self.draw_on(dice, "any", at_ms, for_ms)
+        drawn = self.draw(dice, at_ms)
+        return drawn if drawn.for_ms is None else replace(drawn, for_ms=for_ms)
+
+    def _drawing(self) -> Drawing:
+        assert isinstance(self.drawing, Drawing), f"{self.name}: {self.drawing}"
+        return self.drawing
+
+    def as_plainer_kind(self, fault: F) -> Iterator[Fault]:
+        """Faults of other, plainer kinds that may do as well."""
+        return iter(())
+
+    def joined(self, fault: F, other: Fault) -> Iterator[Fault]:
+        """Single faults that may do as well as this one and `other` together."""
+        return iter(())
+
+    def plainer(self, fault: F) -> Iterator[F]:
+        """The same fault with one of its own fields plainer; the times are not its concern."""
+        return iter(())
+
+    def words(self, fault: F) -> str:
+        """What the fault does, without its times: "Kill the leader of log-0"."""
+        return f"{self.name.capitalize()} {target(getattr(fault, 'on', ''))}"
+
+
+WIDE: Final = ("majority", "all", "voters", "isr:p")
+"""Targets that are most of the cluster."""
+
+KINDS: Final[dict[str, FaultKind[Any]]] = {}
+"""All kinds by name, in the order of registration."""
+
+
+def register(kind: FaultKind[Any]) -> None:
+    """Make a kind known: schedules may have such faults from now on."""
+    formats.register(kind.struct)
+    KINDS[kind.name] = kind
+
+
+def kind_of(fault: Fault) -> FaultKind[Any]:
+    """The kind of a fault."""
+    return KINDS[fault.what]
+
+
+def storm_kinds() -> dict[str, Drawing]:
+    """The kinds that storms draw, by name."""
+    return {name: kind.drawing for name, kind in KINDS.items() if isinstance(kind.drawing, Drawing)}
+
+
+def aliases() -> dict[str, tuple[str, ...]]:
+    """Names that stand for several kinds, each with the kinds; the narrowest first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, drawing in storm_kinds().items():
+        for alias in drawing.aliases:
+            found[alias] = (*found.get(alias, ()), name)
+    return dict(sorted(found.items(), key=lambda group: len(group[1])))

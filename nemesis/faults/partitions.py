@@ -1,0 +1,211 @@
+"""Partitions: cut, isolate, bridge and ring. No message passes on some links."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.kind import Drawing, Site
+from nemesis.faults.link_fault import DROP, F, LinkKind, between, draw_other_end
+from nemesis.faults.words import target
+from nemesis.formats.fault import Fault
+from nemesis.links.rule import LinkRule
+
+ALIASES: Final = ("partition", "all")
+EXACT_RING: Final = 5
+"""Up to so many brokers a ring is exact; above, majorities are drawn."""
+
+
+class Cut(Fault, frozen=True, kw_only=True, tag="cut"):
+    """No message passes from `on` to `to`; nor back, when `two_way`."""
+
+    on: str
+    to: str
+    two_way: bool = True
+
+
+class Isolate(Fault, frozen=True, kw_only=True, tag="isolate"):
+    """Cut `on` from all other brokers and voters, and from the clients too when `clients`."""
+
+    on: str
+    clients: bool = False
+
+
+class Bridge(Fault, frozen=True, kw_only=True, tag="bridge"):
+    """Two halves of the brokers, cut from each other, that both still reach `on`."""
+
+    on: str
+
+
+class Ring(Fault, frozen=True, kw_only=True, tag="ring"):
+    """Majorities-ring: every broker reaches a majority, no two the same one."""
+
+
+class _Partition(LinkKind[F]):
+    """What the kinds look like on a page."""
+
+    colour = "#5468d4"
+    pattern = "stripes"
+
+
+class CutKind(_Partition[Cut]):
+    """The kind "cut"."""
+
+    struct = Cut
+    letter = "C"
+    drawing = Drawing(
+        targets=(
+            ("leader:p", 4),
+            ("leader", 2),
+            ("follower:p", 2),
+            ("follower", 1),
+            ("lagging", 1),
+            ("any", 2),
+            ("minority", 1),
+            ("controller", 1),
+        ),
+        aliases=ALIASES,
+        delays_follower=(2, 3),
+    )
+
+    def rules(self, fault: Cut, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """Drop."""
+        return between(site.nodes, to, fault.two_way, DROP)
+
+    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
+        """From a drawn other end."""
+        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
+        return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+
+    def draw_on_follower(self, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
+        """From its leader only: all others, the controller too, still hear it."""
+        on, to = f"follower:{partition}", f"leader:{partition}"
+        return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
+
+    def words(self, fault: Cut) -> str:
+        """As a sentence."""
+        arrow = "in both directions" if fault.two_way else "one way"
+        return f"Cut {target(fault.on)} from {target(fault.to)}, {arrow}"
+
+
+class IsolateKind(_Partition[Isolate]):
+    """The kind "isolate"."""
+
+    struct = Isolate
+    letter = "I"
+    bar_names_nodes = True
+    drawing = Drawing(
+        targets=(
+            ("leader:p", 4),
+            ("leader", 2),
+            ("follower:p", 2),
+            ("follower", 1),
+            ("lagging", 1),
+            ("any", 2),
+            ("minority", 1),
+            ("majority", 0.7),
+            ("controller", 1),
+        ),
+        aliases=ALIASES,
+        delays_follower=(0,),
+        fails_leader=(1,),
+    )
+
+    def rules(self, fault: Isolate, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """Drop."""
+        nodes = (*site.cluster.broker_names(), *site.cluster.voter_names())
+        others = [node for node in nodes if node not in site.nodes]
+        others += site.clients if fault.clients else ()
+        return between(site.nodes, others, True, DROP)
+
+    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
+        """Now and then from the clients too."""
+        clients = dice.with_clients and dice.chance(0.3)
+        return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
+
+    def words(self, fault: Isolate) -> str:
+        """As a sentence."""
+        also = " and clients" if fault.clients else ""
+        return f"Isolate {target(fault.on)} from all other nodes{also}"
+
+
+class BridgeKind(_Partition[Bridge]):
+    """The kind "bridge"."""
+
+    struct = Bridge
+    letter = "B"
+    drawing = Drawing(
+        targets=(("any", 3), ("leader", 2), ("follower", 1)), aliases=ALIASES, fewest_brokers=3
+    )
+
+    def rules(self, fault: Bridge, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """Two drawn halves of the other brokers, cut from each other."""
+        others = [node for node in site.cluster.broker_names() if node not in site.nodes]
+        site.rng.shuffle(others)
+        half = len(others) // 2
+        return between(sorted(others[:half]), sorted(others[half:]), True, DROP)
+
+    def words(self, fault: Bridge) -> str:
+        """As a sentence."""
+        return f"Split the brokers so that both halves reach only {target(fault.on)}"
+
+
+class RingKind(_Partition[Ring]):
+    """The kind "ring"."""
+
+    struct = Ring
+    letter = "R"
+    drawing = Drawing(aliases=ALIASES, fewest_brokers=3)
+
+    def rules(self, fault: Ring, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """Each broker hears a majority (itself included), no two the same one where it is exact."""
+        brokers = site.cluster.broker_names()
+        if len(brokers) < 3:
+            return []
+        order = list(brokers)
+        site.rng.shuffle(order)
+        exact = len(order) <= EXACT_RING
+        heard = _exact_ring(order) if exact else _drawn_ring(order, site.rng)
+        rules = []
+        for node in brokers:
+            cut_off = tuple(other for other in brokers if other not in heard[node])
+            if cut_off:
+                rules.append(LinkRule(senders=cut_off, receivers=(node,), action="drop"))
+        return rules
+
+    def draw(self, dice: Dice, at_ms: int) -> Ring:
+        """Of a drawn length."""
+        return Ring(at_ms=at_ms, for_ms=dice.span())
+
+    def words(self, fault: Ring) -> str:
+        """As a sentence."""
+        return "Cut links so that every broker sees a different majority"
+
+
+def _exact_ring(order: list[str]) -> dict[str, set[str]]:
+    """Whom each node hears: the window of a majority around it on the ring.
+
+    An even majority has no middle: then the links are cut one way only, as with three brokers,
+    where each hears one neighbour and is heard by the other.
+    """
+    size, majority = len(order), len(order) // 2 + 1
+    return {
+        order[(start + majority // 2) % size]: {order[(start + k) % size] for k in range(majority)}
+        for start in range(size)
+    }
+
+
+def _drawn_ring(order: list[str], rng: random.Random) -> dict[str, set[str]]:
+    """Link the two least connected nodes that do not hear each other, until all hear a majority."""
+    majority = len(order) // 2 + 1
+    heard = {node: {node} for node in order}
+    while (lonely := min(order, key=lambda node: (len(heard[node]), rng.random()))) and len(
+        heard[lonely]
+    ) < majority:
+        unheard = [node for node in order if node not in heard[lonely]]
+        other = min(unheard, key=lambda node: (len(heard[node]), rng.random()))
+        heard[lonely].add(other)
+        heard[other].add(lonely)
+    return heard

@@ -1,0 +1,58 @@
+"""Pause and resume: the process of a node is suspended, its connections stay up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nemesis.faults import kill
+from nemesis.faults.kind import Drawing, Site
+from nemesis.faults.process_fault import ProcessFault, ProcessKind
+from nemesis.world import World
+
+
+class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
+    """SIGSTOP; continued after `for_ms`, or by a `resume`, or at the final heal."""
+
+
+class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
+    """SIGCONT."""
+
+
+class PauseKind(ProcessKind[Pause]):
+    """The kind "pause"."""
+
+    struct = Pause
+    letter = "P"
+    colour = "var(--info)"
+    pattern = "bars"
+    drawing = Drawing(targets=kill.TARGETS, delays_follower=(1,), fails_leader=(2,), restarts=(1,))
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Those that run."""
+        return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
+
+    def act(self, fault: Pause, site: Site, node: str) -> None:
+        """SIGSTOP."""
+        site.processes.pause(site.number, node)
+
+    def undo(self, site: Site, node: str) -> None:
+        """SIGCONT, unless another fault paused it again."""
+        site.processes.resume_again(site.number, node)
+
+
+class ResumeKind(ProcessKind[Resume]):
+    """The kind "resume"."""
+
+    struct = Resume
+    letter = "U"
+    colour = "var(--good)"
+    lasts = False
+    drawing = "a drawn pause ends by itself"
+
+    def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Those that are paused."""
+        return tuple(node for node in nodes if world.is_paused(node))
+
+    def act(self, fault: Resume, site: Site, node: str) -> None:
+        """SIGCONT."""
+        site.processes.resume(node)

@@ -1,0 +1,118 @@
+"""Power cut: a kill that also takes what the node had not synced. And what such cuts can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from nemesis.faults.admin import SetMinIsr
+from nemesis.faults.kill import Kill
+from nemesis.faults.kind import Drawing, Site
+from nemesis.faults.process_fault import ProcessFault, ProcessKind
+from nemesis.faults.words import target
+from nemesis.formats.fault import Fault
+from nemesis.formats.schedule import Cluster, Schedule
+
+_ONE: Final = ("leader", "follower", "lagging", "controller", "any")
+
+
+class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
+    """SIGKILL, and each node loses the tail of its unsynced writes; started again as after a kill.
+
+    `keep_percent` of the unsynced bytes remain; None: drawn, for each node apart.
+    """
+
+    keep_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+
+
+class PowerCutKind(ProcessKind[PowerCut]):
+    """The kind "power-cut"."""
+
+    struct = PowerCut
+    letter = "X"
+    colour = "var(--bad)"
+    ends_process = True
+    drawing = Drawing(
+        targets=(
+            ("leader:p", 4),
+            ("leader", 2),
+            ("follower:p", 2),
+            ("follower", 1),
+            ("lagging", 1),
+            ("isr:p", 1.5),
+            ("any", 2),
+            ("minority", 1),
+            ("majority", 0.7),
+            ("all", 0.7),
+        ),
+        # What it may cost depends on how the brokers flush.
+        aliases=(),
+    )
+
+    def act(self, fault: PowerCut, site: Site, node: str) -> str:
+        """SIGKILL, then cut the journal of unsynced writes."""
+        percent = fault.keep_percent
+        keep = site.rng.random if percent is None else lambda: percent / 100
+        before, after = site.processes.power_cut(site.number, node, keep)
+        return f"{node} kept {after} of {before} unsynced bytes"
+
+    def as_plainer_kind(self, fault: PowerCut) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=fault.on, at_ms=fault.at_ms, after=fault.after, for_ms=fault.for_ms)
+
+    def plainer(self, fault: PowerCut) -> Iterator[PowerCut]:
+        """All of the unsynced bytes are lost, or none."""
+        for keep in (0, 100):
+            if fault.keep_percent not in (0, keep):
+                yield msgspec.structs.replace(fault, keep_percent=keep)
+
+    def words(self, fault: PowerCut) -> str:
+        """As a sentence."""
+        kept = "a drawn part" if fault.keep_percent is None else f"{fault.keep_percent} %"
+        return f"Cut the power of {target(fault.on)}: {kept} of the unsynced bytes remain"
+
+
+def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
+    """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
+
+    Under flush=sync none is unsynced. Else `copies` brokers must lose their power; without that
+    min_isr, the lowest that is ever set, because so many have the write. A role counts as another
+    broker each time.
+    """
+    cluster = schedule.cluster
+    if cluster.flush == "sync":
+        return False
+    min_isr = min(
+        [cluster.min_isr, *(f.min_isr for f in schedule.faults if isinstance(f, SetMinIsr))]
+    )
+    named: set[str] = set()
+    others = 0
+    for fault in schedule.faults:
+        if isinstance(fault, PowerCut):
+            size = _size(fault.on, cluster)
+            if size is None:
+                named.update(name for name in fault.on.split(",") if name[0] == "n")
+            else:
+                others += size
+    return len(named) + others >= (min_isr if copies is None else copies)
+
+
+def _size(role: str, cluster: Cluster) -> int | None:
+    """How many brokers a role may stand for; None for names."""
+    role = role.partition(":")[0]
+    if role in _ONE:
+        return 1
+    match role:
+        case "minority":
+            return (cluster.brokers - 1) // 2
+        case "majority":
+            return cluster.brokers // 2 + 1
+        case "isr":
+            return cluster.replication_factor
+        case "all" | "rest":
+            return cluster.brokers
+        case "voters" | "clients":
+            return 0
+    return None

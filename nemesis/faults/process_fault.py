@@ -1,0 +1,71 @@
+"""What faults on processes have in common: they act node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar, NamedTuple, TypeVar
+
+from nemesis.faults.kind import FaultKind, Healed, Injected, Site
+from nemesis.formats.fault import Fault
+from nemesis.processes import Refused
+from node.formats.errors import FloodmarkError
+
+
+class ProcessFault(Fault, frozen=True, kw_only=True):
+    """A fault on the processes of the nodes `on`."""
+
+    on: str
+
+
+F = TypeVar("F", bound=ProcessFault)
+
+
+class Done(NamedTuple):
+    """The nodes that were acted on, for each of the others why not, and what there is to note."""
+
+    nodes: tuple[str, ...]
+    refused: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class ProcessKind(FaultKind[F]):
+    """A kind of fault on processes. Without an `undo` of its own it starts what it brought down."""
+
+    on_processes: ClassVar[bool] = True
+
+    def act(self, fault: F, site: Site, node: str) -> str | None:
+        """Do it to one node; returns what there is to note. Raises FloodmarkError."""
+        raise NotImplementedError
+
+    def undo(self, site: Site, node: str) -> None:
+        """Undo it for one node. Raises FloodmarkError."""
+        site.processes.start_again(site.number, node)
+
+    def inject(self, fault: F, site: Site) -> Injected:
+        """Act on each node. Raises FloodmarkError when that was possible with none."""
+        done = each(site.nodes, lambda node: self.act(fault, site, node))
+        if not done.nodes:
+            raise Refused("; ".join(done.refused))
+        return Injected(nodes=done.nodes, detail="; ".join((*done.notes, *done.refused)))
+
+    def heal(self, fault: F, injected: Injected, site: Site) -> Healed:
+        """Undo it for each node as far as it still lasts."""
+        done = each(injected.nodes, lambda node: self.undo(site, node))
+        return Healed(nodes=done.nodes, detail="; ".join(done.refused))
+
+
+def each(nodes: Iterable[str], act: Callable[[str], str | None]) -> Done:
+    """Act on every node; an error of one does not keep the others from it."""
+    done, refused, notes = [], [], []
+    for node in nodes:
+        try:
+            if node[0] == "c":
+                raise Refused(f"{node} is a client: only its links can fail")
+            note = act(node)
+        except FloodmarkError as error:
+            refused.append(str(error))
+        else:
+            done.append(node)
+            if note:
+                notes.append(note)
+    return Done(tuple(done), tuple(refused), tuple(notes))

@@ -1,0 +1,62 @@
+"""Parts of the sentences in which faults are told: targets, lists, numbers, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from node.formats.trace import GIVEN
+
+_ROLES: Final = {
+    "leader": "the leader",
+    "follower": "a follower",
+    "lagging": "a lagging follower",
+    "isr": "the in-sync replicas",
+    "controller": "the controller",
+    "any": "any broker",
+    "minority": "a minority",
+    "majority": "a majority",
+    "all": "all brokers",
+    "voters": "the voters",
+    "clients": "the clients",
+    "rest": "the rest",
+}
+_ORDINALS: Final = {1: "first", 2: "second", 3: "third"}
+
+
+def listing(items: Iterable[str], limit: int = 12) -> str:
+    """`n1, n2 and n3`, or the first few and `17 more`."""
+    names = list(items)
+    if len(names) > limit:
+        return ", ".join(names[: limit - 1]) + f" and {len(names) - limit + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def target(text: str) -> str:
+    """A schedule's target as a person says it: `leader:log-0` is `the leader of log-0`."""
+    role, _, partition = text.partition(":")
+    if role in _ROLES:
+        return _ROLES[role] + (f" of {partition}" if partition else "")
+    return listing(text.split(","))
+
+
+def nth(number: int) -> str:
+    """`first`, `second`, `third`, `4th`."""
+    return _ORDINALS.get(number, f"{number}th")
+
+
+def wanted(value: object) -> str:
+    """The condition of a match on one field: `50`, `at least 50`, `not given`."""
+    if isinstance(value, dict) and GIVEN in value:
+        return "given" if value[GIVEN] else "not given"
+    if isinstance(value, dict):
+        return " and ".join(f"{str(bound).replace('_', ' ')} {n}" for bound, n in value.items())
+    return str(value)
+
+
+def conditions(match: Mapping[str, object]) -> str:
+    """The conditions of a match: `role = leader, hw at least 50`."""
+    return ", ".join(
+        f"{name} {wanted(value)}" if isinstance(value, dict) else f"{name} = {value}"
+        for name, value in match.items()
+    )

@@ -1,0 +1,129 @@
+"""A fault of a schedule, as data: what all kinds have in common, and how a file becomes faults.
+
+The kinds themselves are modules of `nemesis.faults`. Each registers its struct here when the
+package `nemesis` is imported, so that whoever can import this module can read every fault.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from nemesis.formats.cluster_spec import After, Cluster, Milliseconds, Strict, Workload, in_words
+from node.formats import trace
+
+Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+NOT_UNDONE: Final = "nothing undoes it, so it takes no for_ms"
+
+# Roles name nodes by what they do at the moment of injection; ":partition" narrows some of them.
+ROLES: Final = (
+    "leader",
+    "follower",
+    "lagging",
+    "isr",
+    "controller",
+    "any",
+    "minority",
+    "majority",
+    "all",
+    "voters",
+    "clients",
+    "rest",
+)
+ROLES_OF_A_PARTITION: Final = ("leader", "follower", "lagging", "isr")
+_NODE: Final = re.compile(r"[nvc][1-9]\d*")
+
+
+class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
+    """Base of all faults: exactly one of `at_ms` and `after` says when it is injected.
+
+    `for_ms` is how long it lasts; None: to the final heal. A fault with a `name` can be undone by
+    a `release`. A kind that has targets calls them `on` and `to`.
+    """
+
+    name: str = ""
+    at_ms: Milliseconds | None = None
+    after: After | None = None
+    for_ms: Milliseconds | None = None
+
+    @property
+    def what(self) -> str:
+        """The kind of this fault, as the schedule file spells it."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def undoes(self) -> str:
+        """The name of the fault that this one undoes; "" for all kinds that undo none."""
+        return ""
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """Why no run of this cluster and workload could carry the fault out, one sentence each.
+
+        Kinds add their own to these, which concern every fault.
+        """
+        if (self.at_ms is None) == (self.after is None):
+            yield "needs exactly one of at_ms and after"
+        if self.after is not None:
+            yield from (f"after: {wrong}" for wrong in self.after.problems())
+        clients = workload.clients + workload.consumers + len(workload.operators())
+        for field in ("on", "to"):
+            target = getattr(self, field, None)
+            if target is not None and (wrong := _wrong_target(target, cluster, clients)):
+                yield f"{field}: {wrong}"
+        for kind in getattr(self, "kinds", ()):
+            if kind not in trace.MESSAGE_KINDS:
+                yield f"no message of kind '{kind}' (known: {', '.join(trace.MESSAGE_KINDS)})"
+
+
+STRUCTS: Final[dict[str, type[Fault]]] = {}
+"""The registered faults by their names in the file, in the order of registration."""
+
+
+def register(struct: type[Fault]) -> None:
+    """From now on schedules may have faults of this type."""
+    STRUCTS[str(struct.__struct_config__.tag)] = struct
+
+
+def decode_all(faults: Any) -> tuple[Fault, ...]:
+    """The faults of a decoded file. Raises ValidationError with the first thing that is wrong."""
+    if not isinstance(faults, list | tuple):
+        raise msgspec.ValidationError("faults: must be a list")
+    made = []
+    for index, fields in enumerate(faults):
+        if isinstance(fields, Fault):
+            made.append(fields)
+            continue
+        what = fields.get("what") if isinstance(fields, dict) else None
+        if what not in STRUCTS:
+            known = ", ".join(STRUCTS)
+            raise msgspec.ValidationError(f"fault {index}: unknown fault {what!r} (known: {known})")
+        try:
+            made.append(msgspec.convert(fields, STRUCTS[what]))
+        except msgspec.ValidationError as error:
+            text = in_words(error)
+            raise msgspec.ValidationError(f"fault {index} ({what}): {text}") from None
+    return tuple(made)
+
+
+def _wrong_target(text: str, cluster: Cluster, clients: int) -> str | None:
+    """What is wrong with a target, None if nothing: a node, a comma list of nodes, or a role."""
+    role, _, partition = text.partition(":")
+    if role in ROLES:
+        if partition and role not in ROLES_OF_A_PARTITION:
+            return f"role '{role}' takes no partition"
+        if partition and partition not in cluster.partition_names():
+            return f"no partition '{partition}' (there are {', '.join(cluster.partition_names())})"
+        return None
+    nodes = {*cluster.broker_names(), *cluster.voter_names()}
+    for name in text.split(","):
+        if _NODE.fullmatch(name) is None:
+            return f"'{name}' is neither a node nor a role ({', '.join(ROLES)})"
+        if name[0] != "c" and name not in nodes:
+            return f"no node '{name}' in this cluster"
+        if name[0] == "c" and int(name[1:]) > clients:
+            return f"no client '{name}' in this workload"
+    return None

@@ -1,0 +1,126 @@
+"""The processes of a world as faults act on them, with the memory that lets faults overlap.
+
+The memory is which fault brought a node down, or paused it, last: a heal undoes only what its own
+fault did. When a killed node was restarted and then killed again by another fault, the heal of the
+first leaves it to that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nemesis.view import ClusterView
+from nemesis.world import World
+from node.formats.errors import FloodmarkError
+
+
+class Refused(FloodmarkError):
+    """This node cannot be acted on as it is."""
+
+
+class Processes:
+    """Kills, starts, pauses and resumes the nodes of one world, and keeps the view informed.
+
+    `fault` is the number of the fault that acts. Each method raises FloodmarkError when its node
+    cannot be acted on as it is.
+    """
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self._world = world
+        self._view = view
+        self._downed_by: dict[str, int] = {}
+        self._paused_by: dict[str, int] = {}
+
+    def kill(self, fault: int, node: str) -> None:
+        """End its process without warning."""
+        self._require_up(node)
+        self._world.kill(node)
+        self._down(fault, node)
+
+    def power_cut(self, fault: int, node: str, keep: Callable[[], float]) -> tuple[int, int]:
+        """Kill it and keep the share `keep()` of its unsynced bytes; how many before and after."""
+        self._require_up(node)
+        before, after = self._world.power_cut(node, keep())
+        self._down(fault, node)
+        return before, after
+
+    def stop(self, fault: int, node: str) -> None:
+        """End its process cleanly."""
+        self._require_up(node)
+        self._end_cleanly(node)
+        self._down(fault, node)
+
+    def restart(self, node: str) -> None:
+        """Start a new process; one that runs is ended cleanly first."""
+        if self._world.is_up(node):
+            self._end_cleanly(node)
+        self._start(node)
+
+    def pause(self, fault: int, node: str) -> None:
+        """Suspend its process."""
+        if not self._world.is_up(node):
+            raise Refused(f"{node} is down")
+        if self._world.is_paused(node):
+            raise Refused(f"{node} is paused already")
+        self._world.pause(node)
+        self._paused_by[node] = fault
+
+    def resume(self, node: str) -> None:
+        """Let its suspended process go on."""
+        if not self._world.is_up(node) or not self._world.is_paused(node):
+            raise Refused(f"{node} is not paused")
+        self._world.resume(node)
+        self._paused_by.pop(node, None)
+
+    def start_again(self, fault: int, node: str) -> None:
+        """Start it if it is down because of this fault."""
+        by = self._downed_by.get(node)
+        if by is not None and by != fault:
+            raise Refused(f"{node} is left to fault {by}, which brought it down again")
+        if self._world.is_up(node):
+            raise Refused(f"{node} is up again already")
+        self._start(node)
+
+    def resume_again(self, fault: int, node: str) -> None:
+        """Resume it if it is paused because of this fault."""
+        if not self._world.is_up(node):
+            raise Refused(f"{node} is down")
+        by = self._paused_by.get(node)
+        if by is not None and by != fault:
+            raise Refused(f"{node} is left to fault {by}, which paused it again")
+        if not self._world.is_paused(node):
+            raise Refused(f"{node} runs again already")
+        self.resume(node)
+
+    def needs_repair(self, node: str) -> bool:
+        """Whether it is down or paused."""
+        return not self._world.is_up(node) or self._world.is_paused(node)
+
+    def repair(self, node: str) -> None:
+        """Start or resume it, whichever fault it suffers from."""
+        if self._world.is_up(node):
+            self._world.resume(node)
+            self._paused_by.pop(node, None)
+        else:
+            self._start(node)
+
+    def _require_up(self, node: str) -> None:
+        if not self._world.is_up(node):
+            raise Refused(f"{node} is down already")
+
+    def _down(self, fault: int, node: str) -> None:
+        self._view.lost(node)
+        self._paused_by.pop(node, None)
+        self._downed_by[node] = fault
+
+    def _end_cleanly(self, node: str) -> None:
+        if self._world.is_paused(node):
+            # A suspended process would not hear the request to end.
+            self._world.resume(node)
+        self._world.stop(node)
+        self._view.lost(node)
+
+    def _start(self, node: str) -> None:
+        self._world.start(node)
+        self._downed_by.pop(node, None)
+        self._paused_by.pop(node, None)
