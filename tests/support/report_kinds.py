@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from checker.engine.local import check_run
 from checker.ingest.external_history import run_folder_of
+from nemesis.faults import Isolate
 from nemesis.formats import schedule as s
 from tests.support import report_fixtures as made
 
@@ -188,7 +189,7 @@ def baseline(verdict: str) -> dict[str, Any]:
 
 def _finding(into: Path) -> None:
     into.mkdir()
-    least = s.Schedule(name="least", faults=(s.Isolate(on="n2", at_ms=13000, for_ms=4000),))
+    least = s.Schedule(name="least", faults=(Isolate(on="n2", at_ms=13000, for_ms=4000),))
     drawn = s.Schedule(name="drawn", faults=made.FAULTS)
     (into / "schedule.json").write_bytes(least.to_json())
     (into / "drawn.json").write_bytes(drawn.to_json())
