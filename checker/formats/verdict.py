@@ -1,4 +1,4 @@
-"""Verdicts and anomalies (a leaf: types only)."""
+"""Verdicts and anomalies of runs: `results.json`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+
+from node.formats.bounds import Number, Offset, OptionalTime, Tally, Value
 
 
 class Verdict(StrEnum):
@@ -36,14 +38,14 @@ class Witness(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One fact an anomaly rests on: an operation, a trace event, or a place in a replica's log."""
 
     what: str
-    op: int = -1
-    process: int = -1
+    op: Number = -1
+    process: Number = -1
     client: str = ""
     node: str = ""
-    t_us: int = -1
-    offset: int = -1
-    value: int = -1
-    epoch: int = -1
+    t_us: OptionalTime = -1
+    offset: Offset = -1
+    value: Value = -1
+    epoch: Number = -1
     hash: str = ""
 
 
@@ -61,12 +63,12 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     run: str = ""
     jepsen: str = ""
     partition: str = ""
-    count: int = 1
+    count: Tally = 1
     verdict: Verdict = Verdict.INVALID
     allowed: str = ""
     message: str = ""
-    offset: int = -1
-    t_us: int = -1
+    offset: Offset = -1
+    t_us: OptionalTime = -1
     witnesses: tuple[Witness, ...] = ()
 
 
@@ -75,7 +77,7 @@ class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
     property: str
     verdict: Verdict
-    examined: int = 0
+    examined: Tally = 0
     reason: str = ""
 
 
@@ -89,4 +91,4 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     anomalies: tuple[Anomaly, ...] = ()
     measures: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
-    format: int = 1
+    format: Number = 1

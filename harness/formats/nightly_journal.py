@@ -14,6 +14,7 @@ import msgspec
 
 from harness.formats.nightly_run import FOLDER, Bucket
 from nemesis.formats.schedule import Expectation, Schedule
+from node.formats.bounds import Number, Seconds, Tally
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
 
@@ -25,17 +26,17 @@ class Row(msgspec.Struct, kw_only=True, tag_field="what"):
     night had worked when it was done."""
 
     key: str = ""
-    seconds: float = 0.0
-    night_s: float = 0.0
+    seconds: Seconds = 0.0
+    night_s: Seconds = 0.0
 
 
 class Began(Row, tag="began"):
     """The first line of each session of a night: what was asked for, and where."""
 
-    number: int
+    number: Tally
     seed: int
-    budget_s: float
-    cores: int
+    budget_s: Seconds
+    cores: Tally
     started: str
     machine: str
     real: bool = True
@@ -48,12 +49,12 @@ class Searched(Row, tag="search"):
     protocol: str
     engine: str
     seed: int
-    schedules: int = 0
-    virtual_us: int = 0
-    events: int = 0
-    failures: int = 0
-    buckets: dict[str, int] = {}
-    strikes: dict[str, int] = {}
+    schedules: Tally = 0
+    virtual_us: Tally = 0
+    events: Tally = 0
+    failures: Tally = 0
+    buckets: dict[str, Tally] = {}
+    strikes: dict[str, Tally] = {}
     kept: list[Bucket] = []
     problems: list[str] = []
 
@@ -66,8 +67,8 @@ class Hunted(Row, tag="museum"):
     protocol: str
     breaks: str
     found: bool
-    schedules: int
-    core_s: float
+    schedules: Tally
+    core_s: Seconds
 
 
 class Twice(Row, tag="twice"):
@@ -75,7 +76,7 @@ class Twice(Row, tag="twice"):
 
     protocol: str
     seed: int
-    runs: int = 0
+    runs: Tally = 0
     differing: list[Schedule] = []
 
 
@@ -90,7 +91,7 @@ class Replayed(Row, tag="replay"):
     verdict: str
     sentence: str
     bugs: tuple[str, ...] = ()
-    faults: int = -1
+    faults: Number = -1
     found: str = ""
 
 
@@ -117,9 +118,9 @@ class Judged(Row, tag="judged"):
     verdict: str
     sentence: str
     broken: dict[str, str] = {}
-    faults: int = 0
+    faults: Tally = 0
     kept: str = ""
-    strikes: dict[str, int] = {}
+    strikes: dict[str, Tally] = {}
 
 
 class Lost(Row, tag="lost"):

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from node.formats.bounds import Number, Seconds, Tally
+
 FORMAT_VERSION: Final = 1
 FOLDER: Final = "nights"
 _DIGITS: Final = 12
@@ -37,9 +39,9 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     property: str
     name: str
     expected: bool
-    count: int
+    count: Tally
     sentence: str = ""
-    faults: int = -1
+    faults: Number = -1
     schedule: str = ""
     replay: str = ""
     page: str = ""
@@ -50,9 +52,9 @@ class Cell(msgspec.Struct, kw_only=True):
 
     protocol: str
     world: str
-    runs: int = 0
-    verdicts: dict[str, int] = {}
-    broken: dict[str, int] = {}
+    runs: Tally = 0
+    verdicts: dict[str, Tally] = {}
+    broken: dict[str, Tally] = {}
 
 
 class Storms(msgspec.Struct, kw_only=True):
@@ -60,7 +62,7 @@ class Storms(msgspec.Struct, kw_only=True):
 
     protocol: str
     kinds: str
-    runs: int = 0
+    runs: Tally = 0
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +73,8 @@ class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     breaks: str
     found: bool
-    schedules: int
-    seconds: float
+    schedules: Tally
+    seconds: Seconds
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,7 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     result: str = ""
     bug: str = ""
     sentence: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class Unmet(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,17 +102,17 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 class Totals(msgspec.Struct, kw_only=True):
     """How much was done."""
 
-    schedules: int = 0
-    search_seconds: float = 0.0
-    virtual_seconds: float = 0.0
-    events: int = 0
-    failures: int = 0
-    real_runs: int = 0
-    storms: int = 0
-    replays: int = 0
-    replays_met: int = 0
-    twice: int = 0
-    cut_off: int = 0
+    schedules: Tally = 0
+    search_seconds: Seconds = 0.0
+    virtual_seconds: Seconds = 0.0
+    events: Tally = 0
+    failures: Tally = 0
+    real_runs: Tally = 0
+    storms: Tally = 0
+    replays: Tally = 0
+    replays_met: Tally = 0
+    twice: Tally = 0
+    cut_off: Tally = 0
 
     @property
     def schedules_per_s(self) -> float:
@@ -129,18 +131,18 @@ class Night(msgspec.Struct, kw_only=True):
     is no canary.
     """
 
-    number: int
+    number: Tally
     seed: int
     state: str
     started: str
-    budget_s: float
-    used_s: float
-    cores: int
+    budget_s: Seconds
+    used_s: Seconds
+    cores: Tally
     machine: str = ""
     real: bool = True
-    format: int = FORMAT_VERSION
-    shares: dict[str, int] = {}
-    spent: dict[str, float] = {}
+    format: Number = FORMAT_VERSION
+    shares: dict[str, Tally] = {}
+    spent: dict[str, Seconds] = {}
     totals: Totals = msgspec.field(default_factory=Totals)
     cells: list[Cell] = []
     storms: list[Storms] = []
@@ -149,7 +151,7 @@ class Night(msgspec.Struct, kw_only=True):
     canary: Canary = Canary()
     unmet: list[Unmet] = []
     differing: list[str] = []
-    coverage: dict[str, int] = {}
+    coverage: dict[str, Tally] = {}
     expected: dict[str, dict[str, str]] = {}
     kinds: tuple[str, ...] = ()
     red: list[str] = []

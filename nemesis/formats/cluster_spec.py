@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from node.formats import trace
+from node.formats.timings import Timings as Timings
 
 COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
@@ -37,22 +38,6 @@ def in_words(error: msgspec.ValidationError) -> str:
     text, _, path = str(error).partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")
     return f"{path}: {text[0].lower()}{text[1:]}" if path else text
-
-
-class Timings(Strict, frozen=True, kw_only=True):
-    """Every timeout of the cluster. Kafka's own defaults would make a 30 s storm pointless."""
-
-    heartbeat_ms: int = 200
-    session_ms: int = 1500
-    lag_ms: int = 1000
-    fetch_wait_ms: int = 100
-    fetch_timeout_ms: int = 500
-    retry_ms: int = 50
-    election_min_ms: int = 300
-    election_max_ms: int = 600
-    hw_checkpoint_ms: int = 500
-    idle_wait_ms: int = 300
-    leader_timeout_ms: int = 1500
 
 
 class Cluster(Strict, frozen=True, kw_only=True):

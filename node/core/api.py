@@ -16,6 +16,7 @@ from enum import Enum
 import msgspec
 
 from node.core.messages import AnyMessage
+from node.formats.timings import Timings
 from node.formats.trace import TraceEvent
 
 
@@ -64,22 +65,6 @@ class Effects(msgspec.Struct):
     stopped: bool = False
 
 
-class CoreTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Timeouts in milliseconds, as in the schedule's `Timings`; scaled to us inside the core."""
-
-    heartbeat_ms: int = 200
-    session_ms: int = 1500
-    lag_ms: int = 1000
-    fetch_wait_ms: int = 100
-    fetch_timeout_ms: int = 500
-    retry_ms: int = 50
-    election_min_ms: int = 300
-    election_max_ms: int = 600
-    hw_checkpoint_ms: int = 500
-    idle_wait_ms: int = 300
-    leader_timeout_ms: int = 1500
-
-
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One node: a broker (carries data partitions), a voter of the metadata partition, or both.
 
@@ -94,4 +79,4 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     bugs: tuple[str, ...] = ()
     flush_interval_ms: int = 0
     unclean_election: bool = False
-    timings: CoreTimings = CoreTimings()
+    timings: Timings = Timings()

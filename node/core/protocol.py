@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
+from checker.formats import anomalies
 from node.formats.errors import UsageError
 
 
@@ -70,14 +71,7 @@ class BelowMinIsr(Enum):
 
 Expected = Literal["holds", "violable"]
 
-PROPERTIES: Final = (
-    "no-lost-acknowledged-write",
-    "committed-prefix-agreement",
-    "offsets-and-order",
-    "reads-below-hw",
-    "log-and-metadata",
-    "liveness",
-)
+PROPERTIES: Final = tuple(name for name in anomalies.PROPERTIES if name != anomalies.EXERCISE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from node.formats import trace
+from node.formats.bounds import Number, Offset, Time
 
 EXIT: Final = "exit"
 """Event name for the end of a process, which no trace records: readers make it of exits.jsonl."""
@@ -25,33 +26,33 @@ class Event(msgspec.Struct, frozen=True):
     """
 
     event: str
-    t_us: int = 0
+    t_us: Time = 0
     node: str = ""
-    incarnation: int = 0
+    incarnation: Number = 0
     partition: str = ""
     clean: bool = True
-    broker_epoch: int = -1
+    broker_epoch: Number = -1
     role: str = ""
     leader: str | None = None
-    leader_epoch: int = -1
-    partition_epoch: int = -1
+    leader_epoch: Number = -1
+    partition_epoch: Number = -1
     isr: tuple[str, ...] = ()
     maximal_isr: tuple[str, ...] = ()
     elr: tuple[str, ...] = ()
     unclean: bool = False
     witnesses: tuple[str, ...] = ()
-    base_offset: int = -1
-    from_leo: int = -1
-    leo: int = -1
-    hw: int = -1
+    base_offset: Offset = -1
+    from_leo: Offset = -1
+    leo: Offset = -1
+    hw: Offset = -1
     reason: str = ""
-    acks: int | None = None
+    acks: Number | None = None
     client: str = ""
     follower: str = ""
-    epoch: int = -1
-    end_offset: int = -1
+    epoch: Number = -1
+    end_offset: Offset = -1
     candidate: str = ""
-    term: int = -1
+    term: Number = -1
     pre: bool = False
     kind: str = ""
     source: str = ""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from node.core import batch as batches
 from node.core import bugs, follower, isr_change, leader, partitions, protocol
-from node.core.api import CoreTimings, NodeConfig
+from node.core.api import NodeConfig
 from node.core.context import Context
 from node.core.image import BrokerRecord, PartitionRecord
 from node.core.log import Log
@@ -29,6 +29,7 @@ from node.core.messages import (
     ProduceResponse,
 )
 from node.core.replica import Replica
+from node.formats.timings import Timings
 from node.formats.wire import split_fetch_body
 from tests.support.cores_world import MemoryStorage
 
@@ -92,10 +93,10 @@ class Bench:
         log: str = "",
         *,
         switched: Iterable[str] = (),
-        timings: CoreTimings | None = None,
+        timings: Timings | None = None,
     ) -> None:
         config = NodeConfig(
-            node=node, voters=("v1",), brokers=BROKERS, timings=timings or CoreTimings()
+            node=node, voters=("v1",), brokers=BROKERS, timings=timings or Timings()
         )
         self.ctx = Context(config, MemoryStorage(), bugs.parse(switched), random.Random(0), 0)
         self.ctx.broker_epoch = broker_epoch(node)

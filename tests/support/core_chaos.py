@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from node.core import batch as batches
-from node.core.api import CoreTimings, Deliver, Effects, NodeConfig, Shutdown, Tick
+from node.core.api import Deliver, Effects, NodeConfig, Shutdown, Tick
 from node.core.broker import Broker
 from node.core.image import decode_records
 from node.core.messages import AnyMessage
 from node.core.storage import StoredBatch
+from node.formats.timings import Timings
 from node.formats.trace import METADATA_PARTITION
 from tests.support.core_watcher import Watcher
 from tests.support.cores_world import MemoryStorage, World
@@ -98,7 +99,7 @@ class ChaosWorld(World):
         brokers: int = 3,
         voters: int = 1,
         latency_us: tuple[int, int] = (100, 2000),
-        timings: CoreTimings | None = None,
+        timings: Timings | None = None,
         weather: Weather | None = None,
         flush_interval_ms: int = 0,
         watch: bool = True,
@@ -107,7 +108,7 @@ class ChaosWorld(World):
         unclean_election: bool = False,
     ) -> None:
         self.unclean_election = unclean_election
-        self.timings = timings or CoreTimings()
+        self.timings = timings or Timings()
         self.weather = weather or Weather()
         self.flush_interval_ms = flush_interval_ms
         self.paused: dict[str, list[Any]] = {}

@@ -6,12 +6,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from node.core.api import CoreTimings
 from node.core.messages import AdminRequest, ElectLeader, ReassignReplicas, SetMinIsr
+from node.formats.timings import Timings
 from tests.support.core_chaos import ChaosWorld, Weather
 
 PARTITIONS = ("log-0", "log-1")
-SHORT = CoreTimings(
+SHORT = Timings(
     heartbeat_ms=20,
     session_ms=120,
     lag_ms=60,
@@ -34,7 +34,7 @@ class Climate:
     min_isr: int = 2
     weather: Weather = field(default_factory=Weather)
     latency_us: tuple[int, int] = (100, 2000)
-    timings: CoreTimings = field(default_factory=CoreTimings)
+    timings: Timings = field(default_factory=Timings)
     flush_interval_ms: int = 0
     protocol: str = "kafka"
     commands: tuple[str, ...] = ()

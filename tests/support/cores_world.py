@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from node.core import batch as batches
-from node.core.api import CoreTimings, Deliver, NodeConfig, Tick
+from node.core.api import Deliver, NodeConfig, Tick
 from node.core.broker import Broker
 from node.core.messages import (
     AdminResponse,
@@ -22,6 +22,7 @@ from node.core.messages import (
     ProduceResponse,
 )
 from node.core.storage import StoredBatch
+from node.formats.timings import Timings
 
 
 class MemoryStorage:
@@ -104,7 +105,7 @@ class World:
             incarnation=self.incarnations[name],
             bugs=self.bugs,
             protocol=self.protocol,
-            timings=CoreTimings(),
+            timings=Timings(),
         )
         jitter = random.Random(f"{name}/{self.incarnations[name]}/{self.rng.random()}")
         self.nodes[name] = Broker(config, self.disks[name], jitter, self.now_us)

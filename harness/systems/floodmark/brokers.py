@@ -9,7 +9,7 @@ from harness.formats.run_info import Promise
 from nemesis.faults import ElectUnclean, Upgrade
 from nemesis.faults.power_cut import outnumber_copies
 from nemesis.formats.schedule import Cluster, Schedule
-from node.core.api import CoreTimings, NodeConfig
+from node.core.api import NodeConfig
 from node.core.messages import CreateTopic
 from node.core.protocol import Detection, LeaderBy, Restart, are_compatible, protocol
 from node.formats.errors import UsageError
@@ -24,7 +24,6 @@ def node_config(
 ) -> NodeConfig:
     """What the core of one node is told; `upgraded` has nodes whose protocol is not the
     cluster's."""
-    timings = {name: getattr(cluster.timings, name) for name in CoreTimings.__struct_fields__}
     return NodeConfig(
         node=node,
         voters=cluster.voter_names(),
@@ -34,7 +33,7 @@ def node_config(
         protocol=(upgraded or {}).get(node, cluster.protocol),
         flush_interval_ms=0 if cluster.flush == "sync" else cluster.flush_interval_ms,
         unclean_election=cluster.unclean_election,
-        timings=CoreTimings(**timings),
+        timings=cluster.timings,
     )
 
 

@@ -1,0 +1,23 @@
+"""The timeouts of a cluster, in a schedule and in the configuration of each node."""
+
+from __future__ import annotations
+
+import msgspec
+
+from node.formats.bounds import Milliseconds
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every timeout of the cluster. Kafka's own defaults would make a 30 s storm pointless."""
+
+    heartbeat_ms: Milliseconds = 200
+    session_ms: Milliseconds = 1500
+    lag_ms: Milliseconds = 1000
+    fetch_wait_ms: Milliseconds = 100
+    fetch_timeout_ms: Milliseconds = 500
+    retry_ms: Milliseconds = 50
+    election_min_ms: Milliseconds = 300
+    election_max_ms: Milliseconds = 600
+    hw_checkpoint_ms: Milliseconds = 500
+    idle_wait_ms: Milliseconds = 300
+    leader_timeout_ms: Milliseconds = 1500
