@@ -135,7 +135,7 @@ def _label(x: float, y: float, text: str, anchor: str) -> Markup:
     ground = (
         f'<rect class="ground" x="{left:.0f}" y="{y - 10:.0f}" width="{wide:.0f}" height="13"/>'
     )
-    return Markup(ground) + _text(x, y, shown, "said", anchor)
+    return Markup(ground) + _text(x, y, shown, "label", anchor)
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str) -> Markup:

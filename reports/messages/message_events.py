@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from node.formats import trace
-from node.formats.event_text import EXIT, Event, action, message
+from node.formats import event_text, trace
+from node.formats.event_text import Event, action, message
 
 Tone = Literal["data", "client", "control", "own", "bad", "fault", "lost"]
 
@@ -43,139 +42,74 @@ class Known:
     controller: str = ""
     follows: dict[str, str] = field(default_factory=dict)
     passed: dict[str, bool] = field(default_factory=dict)
-    decided: int = -2
+    partition_epoch: int = -2
     refused: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def concerns(self, base: int, end: int) -> bool:
-        """Whether offsets base .. end-1 overlap those of the diagram."""
-        return base < self.high and end > self.low
+    def row(self, e: Event, citation: str) -> Row | None:
+        """The row of an event; None where the event does not concern the offsets."""
 
-    def source(self, node: str) -> str:
+        def remark(tone: Tone = "own", **more: Any) -> Row:
+            return Row(e.t_us, e.node, "", action(e), tone, citation, **more)
+
+        def arrow(sender: str, receiver: str, tone: Tone) -> Row:
+            return Row(e.t_us, sender, receiver, message(e), tone, citation)
+
+        match e.event:
+            case trace.APPEND if self._overlaps(e):
+                if e.role != "leader":
+                    return arrow(self._source(e.node), e.node, "data")
+                self.leader = e.node
+                return remark(appends=True)
+            case trace.ACK if self._overlaps(e):
+                return arrow(e.node, e.client, "client")
+            case trace.HW if self._passes(e) != self.passed.get(e.node, False):
+                self.passed[e.node] = self._passes(e)
+                if e.role != "leader":
+                    return arrow(self._source(e.node), e.node, "data")
+                return remark()
+            case trace.ROLE:
+                self.passed[e.node] = self._passes(e)
+                self.follows[e.node] = e.leader or ""
+                if e.role == "leader":
+                    self.leader = e.node
+                return remark()
+            case trace.TRUNCATED if e.leo < e.from_leo:
+                if e.hw < self.high:
+                    self.passed[e.node] = False
+                breaks = e.leo <= self.low < e.from_leo
+                return remark("bad" if breaks else "own", breaks=breaks)
+            case trace.DIVERGING:
+                return arrow(e.node, e.follower, "data")
+            # Every voter records a commit; the first record is drawn.
+            case trace.PARTITION if e.partition_epoch > self.partition_epoch:
+                self.partition_epoch = e.partition_epoch
+                return remark("control")
+            case trace.PROPOSED | trace.REPORTED:
+                return arrow(e.node, self.controller, "control")
+            case trace.VOTE if e.candidate != e.node:
+                return arrow(e.node, e.candidate, "control")
+            case trace.CONTROLLER if e.state == "active":
+                self.controller = e.node
+            # A client retries; the first refusal is drawn.
+            case trace.REFUSED if (e.node, e.source, e.reason) not in self.refused:
+                self.refused.add((e.node, e.source, e.reason))
+                return arrow(e.source, e.node, "own")
+            case trace.STARTED if e.incarnation > 1:
+                return remark(up=e.node)
+            case event_text.EXIT:
+                self.passed.pop(e.node, None)
+                return remark("bad", down=e.node)
+            case trace.BREAK:
+                return remark("fault")
+        return None
+
+    def _overlaps(self, e: Event) -> bool:
+        return e.base_offset < self.high and e.leo > self.low
+
+    def _passes(self, e: Event) -> bool:
+        return e.hw >= self.high > self.low
+
+    def _source(self, node: str) -> str:
         """The node that a follower fetches from, "" where it is not known."""
         found = self.follows.get(node) or self.leader
         return "" if found == node else found
-
-
-def rows(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    """The rows of an event; none where it does not concern the place."""
-    draw = _DRAW.get(e.event)
-    if draw is not None:
-        yield from draw(known, e, citation)
-
-
-def _remark(e: Event, citation: str, tone: Tone = "own", **more: Any) -> Row:
-    return Row(e.t_us, e.node, "", action(e), tone, citation, **more)
-
-
-def _arrow(e: Event, citation: str, sender: str, receiver: str, tone: Tone) -> Row:
-    return Row(e.t_us, sender, receiver, message(e), tone, citation)
-
-
-def _append(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if not known.concerns(e.base_offset, e.leo):
-        return
-    if e.role == "leader":
-        known.leader = e.node
-        yield _remark(e, citation, appends=True)
-    else:
-        yield _arrow(e, citation, known.source(e.node), e.node, "data")
-
-
-def _ack(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if known.concerns(e.base_offset, e.leo):
-        yield _arrow(e, citation, e.node, e.client, "client")
-
-
-def _hw(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    passed = e.hw >= known.high > known.low
-    if passed == known.passed.get(e.node, False):
-        return
-    known.passed[e.node] = passed
-    if e.role == "leader":
-        yield _remark(e, citation)
-    else:
-        yield _arrow(e, citation, known.source(e.node), e.node, "data")
-
-
-def _role(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    known.passed[e.node] = e.hw >= known.high > known.low
-    known.follows[e.node] = e.leader or ""
-    if e.role == "leader":
-        known.leader = e.node
-    yield _remark(e, citation)
-
-
-def _truncated(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if e.leo >= e.from_leo:
-        return
-    if e.hw < known.high:
-        known.passed[e.node] = False
-    breaks = e.leo <= known.low < e.from_leo
-    yield _remark(e, citation, "bad" if breaks else "own", breaks=breaks)
-
-
-def _diverging(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    yield _arrow(e, citation, e.node, e.follower, "data")
-
-
-def _partition(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    # Every voter records a commit; the first record is drawn.
-    if e.partition_epoch > known.decided:
-        known.decided = e.partition_epoch
-        yield _remark(e, citation, "control")
-
-
-def _to_controller(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    yield _arrow(e, citation, e.node, known.controller, "control")
-
-
-def _vote(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if e.candidate != e.node:
-        yield _arrow(e, citation, e.node, e.candidate, "control")
-
-
-def _controller(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if e.state == "active":
-        known.controller = e.node
-    yield from ()
-
-
-def _refused(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    # A client retries: the first refusal is drawn.
-    refusal = (e.node, e.source, e.reason)
-    if refusal not in known.refused:
-        known.refused.add(refusal)
-        yield _arrow(e, citation, e.source, e.node, "own")
-
-
-def _started(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    if e.incarnation > 1:
-        yield _remark(e, citation, up=e.node)
-
-
-def _exit(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    known.passed.pop(e.node, None)
-    yield _remark(e, citation, "bad", down=e.node)
-
-
-def _break(known: Known, e: Event, citation: str) -> Iterator[Row]:
-    yield _remark(e, citation, "fault")
-
-
-_DRAW: Final[dict[str, Callable[[Known, Event, str], Iterator[Row]]]] = {
-    trace.APPEND: _append,
-    trace.ACK: _ack,
-    trace.HW: _hw,
-    trace.ROLE: _role,
-    trace.TRUNCATED: _truncated,
-    trace.DIVERGING: _diverging,
-    trace.PARTITION: _partition,
-    trace.PROPOSED: _to_controller,
-    trace.REPORTED: _to_controller,
-    trace.VOTE: _vote,
-    trace.CONTROLLER: _controller,
-    trace.REFUSED: _refused,
-    trace.STARTED: _started,
-    trace.BREAK: _break,
-    EXIT: _exit,
-}

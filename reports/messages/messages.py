@@ -18,7 +18,7 @@ from nemesis.formats.message_log import MessageLine
 from node.formats import trace
 from node.formats.event_text import EXIT, Event
 from reports import wording
-from reports.messages.message_events import Known, Row, Tone, rows
+from reports.messages.message_events import Known, Row, Tone
 from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 
@@ -145,7 +145,9 @@ def _recorded(folder: RunFolder, place: _Place) -> list[Row]:
     for e, citation in sorted(
         _events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)
     ):
-        found += rows(known, e, citation)
+        row = known.row(e, citation)
+        if row is not None:
+            found.append(row)
     return _addressed(sorted(found, key=lambda row: row.t_us))
 
 
@@ -176,15 +178,15 @@ def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:
 
 def _operations(folder: RunFolder, place: _Place) -> Iterator[Row]:
     """What clients wrote to and read at the place: acknowledgements come from the traces."""
-    for focus in folder.foci:
-        if focus.partition != place.partition or not focus.low <= place.low < focus.high:
+    for window in folder.windows:
+        if window.partition != place.partition or not window.low <= place.low < window.high:
             continue
-        for seen in focus.acked.get(place.low, ()):
+        for seen in window.acked.get(place.low, ()):
             invoked = folder.operations.invoked(seen.op)
             if invoked >= 0:
                 text = f"produce: value {show_value(seen.value)}"
                 yield Row(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
-        for seen in [*focus.read.get(place.low, ()), *focus.final.get(place.low, ())]:
+        for seen in [*window.read.get(place.low, ()), *window.final.get(place.low, ())]:
             text = f"read: value {show_value(seen.value)} at offset {place.low}"
             yield Row(
                 seen.t_us,
@@ -226,8 +228,8 @@ def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
             ]
             text = f"{m.kind}: {', '.join(facts) or m.fate}"
             tone: Tone = "lost" if m.fate == "dropped" else "fault"
-            said = text if m.fate == "dropped" else f"{text} ({m.fate})"
-            yield Row(m.t_us, m.sender, m.receiver, said, tone, f"{message_log.FILE}:{number}")
+            label = text if m.fate == "dropped" else f"{text} ({m.fate})"
+            yield Row(m.t_us, m.sender, m.receiver, label, tone, f"{message_log.FILE}:{number}")
 
 
 def _evenly(found: list[Row]) -> list[Row]:

@@ -21,7 +21,7 @@ MOST_CUTS: Final = 2_000
 
 
 @dataclass(frozen=True)
-class Reign:
+class RoleSpan:
     """A replica held `role` in `epoch` from `start_us` to `end_us` (its own belief)."""
 
     node: str
@@ -69,7 +69,7 @@ class PartitionTimeline:
     """Everything the leader strip shows of one partition."""
 
     name: str
-    reigns: list[Reign] = field(default_factory=list)
+    roles: list[RoleSpan] = field(default_factory=list)
     in_sync: list[InSync] = field(default_factory=list)
     cuts: list[LogCut] = field(default_factory=list)
     more_cuts: int = 0
@@ -78,7 +78,7 @@ class PartitionTimeline:
     @property
     def leader_changes(self) -> int:
         """How many times leadership was taken after the first time."""
-        return max(0, sum(reign.role == "leader" for reign in self.reigns) - 1)
+        return max(0, sum(span.role == "leader" for span in self.roles) - 1)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ClusterTimeline:
 
     partitions: dict[str, PartitionTimeline]
     processes: tuple[Up, ...]
-    controllers: tuple[Reign, ...]
+    controllers: tuple[RoleSpan, ...]
     last_us: int
 
     def starts(self) -> dict[str, list[int]]:
@@ -168,7 +168,7 @@ class _Reader:
         ups = self._processes(exits, last_us)
         deaths = {(up.node, up.incarnation): up.end_us for up in ups}
         for (partition, node), events in self.roles.items():
-            self.of(partition).reigns.extend(_reigns(node, events, deaths, last_us))
+            self.of(partition).roles.extend(_roles(node, events, deaths, last_us))
         for partition in self.committed.keys() | self.led.keys():
             events = self.committed.get(partition) or self.led[partition]
             self.of(partition).in_sync.extend(_in_sync(events, last_us))
@@ -176,7 +176,7 @@ class _Reader:
             self.of(partition).hw.extend(series.points)
         for timeline in self.partitions.values():
             timeline.hw.sort()
-            timeline.reigns.sort(key=lambda reign: reign.start_us)
+            timeline.roles.sort(key=lambda span: span.start_us)
         known = {k: v for k, v in self.partitions.items() if k != trace.METADATA_PARTITION}
         controllers = tuple(_controllers(self.controller, deaths, last_us))
         return ClusterTimeline(dict(sorted(known.items())), ups, controllers, last_us)
@@ -197,16 +197,16 @@ class _Reader:
         return tuple(made)
 
 
-def _reigns(
+def _roles(
     node: str, events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
-) -> Iterator[Reign]:
+) -> Iterator[RoleSpan]:
     """Turn one replica's role events into intervals; a dead process holds no role."""
     events.sort(key=lambda e: e.t_us)
     for i, e in enumerate(events):
         end = events[i + 1].t_us if i + 1 < len(events) else last_us
         end = min(end, deaths.get((node, e.incarnation), last_us))
         if end >= e.t_us:
-            yield Reign(node, e.role, e.leader_epoch, e.t_us, end)
+            yield RoleSpan(node, e.role, e.leader_epoch, e.t_us, end)
 
 
 def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
@@ -224,7 +224,7 @@ def _in_sync(events: list[Event], last_us: int) -> Iterator[InSync]:
 
 def _controllers(
     events: list[Event], deaths: dict[tuple[str, int], int], last_us: int
-) -> Iterator[Reign]:
+) -> Iterator[RoleSpan]:
     """Who was the active controller, by each voter's own belief."""
     by_node: dict[str, list[Event]] = {}
     for e in sorted(events, key=lambda e: e.t_us):
@@ -235,7 +235,7 @@ def _controllers(
                 continue
             end = own[i + 1].t_us if i + 1 < len(own) else last_us
             end = min(end, deaths.get((node, e.incarnation), last_us))
-            yield Reign(node, "controller", e.term, e.t_us, max(end, e.t_us))
+            yield RoleSpan(node, "controller", e.term, e.t_us, max(end, e.t_us))
 
 
 def read(run_dir: Path, exits: list[Exit], last_us: int, notes: Notes) -> ClusterTimeline:

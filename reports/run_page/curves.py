@@ -94,7 +94,7 @@ def panels(curves: Curves, notes: Notes, axis: svg.Axis, first: Iterable[str]) -
 
 
 def _unseen(curves: Curves, axis: svg.Axis) -> Panel:
-    title = "Acknowledged and not yet read by anybody"
+    title = "Acknowledged and not yet read"
     if curves.unseen is None:
         return Panel(title, (), note=_AGAIN)
     whole = [curve for curve in curves.unseen if curve.name == ""]

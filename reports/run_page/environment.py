@@ -39,19 +39,19 @@ def _facts(folder: RunFolder) -> list[tuple[str, str]]:
     """Versions, host, promise and what else the run recorded about itself."""
     info = folder.info
 
-    def said(values: dict[str, object]) -> str:
-        pairs = (f"{k} {_plain(v)}" for k, v in values.items())
-        return wording.clip(", ".join(pairs), 600)
+    def pairs(values: dict[str, object]) -> str:
+        texts = (f"{k} {_plain(v)}" for k, v in values.items())
+        return wording.clip(", ".join(texts), 600)
 
     made = [
-        ("versions", said(info.versions)),
-        ("host", said(info.host)),
-        ("promise", said(msgspec.structs.asdict(info.promise))),
+        ("versions", pairs(info.versions)),
+        ("host", pairs(info.host)),
+        ("promise", pairs(msgspec.structs.asdict(info.promise))),
         ("world", info.world),
         ("capabilities", wording.listing(info.capabilities)),
         ("state", info.state),
         ("command", wording.clip(" ".join(info.command), 600)),
-        ("measures", said(folder.result.measures) if folder.result else ""),
+        ("measures", pairs(folder.result.measures) if folder.result else ""),
     ]
     return [(name, value) for name, value in made if value]
 

@@ -105,7 +105,7 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
         body += [_bar(fault, axis, level) for fault in lane]
     for up in ups:
         if up.exit and not up.exit.expected and axis.covers(up.end_us):
-            title = f"{node} ended by itself at {axis.label(up.end_us)}, code {up.exit.code}"
+            title = f"{node} exited by itself at {axis.label(up.end_us)}, code {up.exit.code}"
             body.append(
                 Markup(
                     f'<i class="crash" style="{axis.place(up.end_us)}" title="{escape(title)}">'

@@ -59,7 +59,7 @@ def sentence(folder: RunFolder) -> str:
         case "interrupted":
             return f"No verdict yet: the run was interrupted; it left {what}{last}."
         case "finished":
-            return f"No verdict yet: the run finished with {what}, and nobody has judged it."
+            return f"No verdict yet: the run finished with {what} and was not judged."
     return f"No verdict: the folder does not say how far the run came; it holds {what}{last}."
 
 
@@ -67,10 +67,10 @@ def cause(folder: RunFolder) -> str:
     """The steps of the timeline that broke something, else those that cut the record away; "" where
     there is no such step."""
     broke = [s for s in folder.steps if s.breaks]
-    # Of what was only read nobody promised more; where it went is told all the same.
+    # A record that was only read may go; where it went is worth a sentence all the same.
     broke = broke or [s for s in folder.steps if s.kind == "truncated"]
-    said = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
-    return "; then ".join(said) + "." if said else ""
+    steps = [f"{s.text.rstrip('.')} ({folder.seconds(s.t_us):.3f} s)" for s in broke[:3]]
+    return "; then ".join(steps) + "." if steps else ""
 
 
 def _bare(verdict: Verdict) -> str:
@@ -114,7 +114,9 @@ def _crashes(folder: RunFolder) -> list[Badge]:
         return []
     names = wording.listing(sorted({x.node for x in crashed}))
     return [
-        Badge("Processes", f"{len(crashed)} ended unasked", f"Nobody asked {names} to end.", "bad")
+        Badge(
+            "Processes", f"{len(crashed)} crashed", f"No fault and no request ended {names}.", "bad"
+        )
     ]
 
 
@@ -236,7 +238,7 @@ def _again(folder: RunFolder) -> list[Badge]:
             Badge(
                 "Deterministic",
                 "yes",
-                "Run again, it left the same operations, faults and traces, byte for byte.",
+                "A second run gave the same operations, faults and traces, byte for byte.",
                 "good",
             )
         ]
@@ -244,7 +246,7 @@ def _again(folder: RunFolder) -> list[Badge]:
         Badge(
             "Deterministic",
             "no",
-            "Run again, it left other operations, faults or traces: "
+            "A second run gave other operations, faults or traces: "
             "other code, or a bug of the simulator.",
             "bad",
         )

@@ -12,7 +12,7 @@ from reports import wording
 from reports.charts import svg
 from reports.charts.charts import Gap, gaps
 from reports.charts.svg import Panel, Row
-from reports.run_page.cluster import PartitionTimeline, Reign
+from reports.run_page.cluster import PartitionTimeline, RoleSpan
 from reports.run_page.model import RunFolder
 from reports.theme import EPOCH_COLOURS
 
@@ -48,7 +48,7 @@ def panels(folder: RunFolder, axis: svg.Axis) -> list[Panel]:
     return made
 
 
-def _controllers(axis: svg.Axis, controllers: tuple[Reign, ...]) -> Panel:
+def _controllers(axis: svg.Axis, controllers: tuple[RoleSpan, ...]) -> Panel:
     body = Markup("").join(
         _box(axis, r, f"{r.node} t{r.epoch}", f"{r.node} is controller in term {r.epoch}")
         for r in controllers[:MOST_BOXES]
@@ -61,7 +61,7 @@ def _partition(
     folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None
 ) -> Panel:
     nodes = folder.info.partitions.get(timeline.name, ()) or tuple(
-        sorted({reign.node for reign in timeline.reigns})
+        sorted({span.node for span in timeline.roles})
     )
     rows = [_replica(folder, axis, timeline, node) for node in nodes[:9]]
     rows.append(_hw(axis, timeline, gap))
@@ -83,7 +83,7 @@ def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, nod
     )
     leads = [
         r
-        for r in timeline.reigns
+        for r in timeline.roles
         if r.node == node and r.role == "leader" and axis.covers(r.start_us, r.end_us)
     ]
     if len(leads) > MOST_BOXES:
@@ -112,10 +112,10 @@ def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, nod
     return Row(node, body, REPLICA_HEIGHT, "replica")
 
 
-def _box(axis: svg.Axis, reign: Reign, text: str, title: str) -> Markup:
-    colour = max(0, reign.epoch) % EPOCH_COLOURS
+def _box(axis: svg.Axis, span: RoleSpan, text: str, title: str) -> Markup:
+    colour = max(0, span.epoch) % EPOCH_COLOURS
     return Markup(
-        f'<span class="lead ep{colour}" style="{axis.place(reign.start_us, reign.end_us)}" '
+        f'<span class="lead ep{colour}" style="{axis.place(span.start_us, span.end_us)}" '
         f'title="{escape(title)}">{escape(text)}</span>'
     )
 

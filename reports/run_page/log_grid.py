@@ -15,7 +15,7 @@ from checker.formats.verdict import Verdict
 from harness.formats.history import show_value
 from reports import wording
 from reports.run_page.model import RunFolder
-from reports.run_page.operations import Focus, Seen
+from reports.run_page.operations import LogWindow, Seen
 from reports.run_page.replicas import Head, Held
 from reports.theme import EPOCH_COLOURS
 
@@ -73,26 +73,26 @@ class Grid:
 
 def grids(folder: RunFolder) -> list[Grid]:
     """A grid for each window that was chosen; none when there is no log and no history."""
-    return [made for focus in folder.foci if (made := _grid(folder, focus)) is not None]
+    return [made for window in folder.windows if (made := _grid(folder, window)) is not None]
 
 
-def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
-    heads = {head.node: head for head in folder.replicas.of(focus.partition)}
-    nodes = folder.info.partitions.get(focus.partition, ()) or tuple(heads)
-    held = {node: folder.held.get((focus.partition, node), {}) for node in nodes}
-    known = {o for cells in held.values() for o in cells} | focus.acked.keys()
-    known |= focus.read.keys() | focus.final.keys()
+def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
+    heads = {head.node: head for head in folder.replicas.of(window.partition)}
+    nodes = folder.info.partitions.get(window.partition, ()) or tuple(heads)
+    held = {node: folder.held.get((window.partition, node), {}) for node in nodes}
+    known = {o for cells in held.values() for o in cells} | window.acked.keys()
+    known |= window.read.keys() | window.final.keys()
     if not known:
         return None
-    offsets = tuple(range(max(focus.low, min(known)), min(focus.high, max(known) + 1)))
-    prefix = _common_prefix(focus, held)
-    wanted = {o: _reference(focus, held, o) for o in offsets}
+    offsets = tuple(range(max(window.low, min(known)), min(window.high, max(known) + 1)))
+    prefix = _common_prefix(window, held)
+    wanted = {o: _reference(window, held, o) for o in offsets}
     lines = [
         _clients(
             "acked",
             "acked",
             "acknowledged to a producer",
-            focus.acked,
+            window.acked,
             offsets,
             prefix,
             {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
@@ -104,14 +104,16 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
     for node in nodes:
         usual = {o: counts.most_common(1)[0][0] if counts else -1 for o, counts in epochs.items()}
         lines.append(
-            _replica(node, heads.get(node), held[node], offsets, wanted, usual, prefix, focus.acked)
+            _replica(
+                node, heads.get(node), held[node], offsets, wanted, usual, prefix, window.acked
+            )
         )
     lines.append(
         _clients(
             "read",
             "read",
             "read by a consumer during the storm",
-            focus.read,
+            window.read,
             offsets,
             prefix,
             None,
@@ -123,7 +125,7 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
             "final",
             "read",
             "read by a fresh consumer after the last heal",
-            focus.final,
+            window.final,
             offsets,
             prefix,
             None,
@@ -134,13 +136,13 @@ def _grid(folder: RunFolder, focus: Focus) -> Grid | None:
     marked = frozenset(
         a.offset
         for a in folder.anomalies
-        if a.partition == focus.partition and a.verdict is Verdict.INVALID
+        if a.partition == window.partition and a.verdict is Verdict.INVALID
     )
     broken = [o for o in offsets if any("bad" in x.cells[o - offsets[0]].classes for x in lines)]
     return Grid(
-        partition=focus.partition,
-        window_low=focus.low,
-        title=f"{focus.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
+        partition=window.partition,
+        window_low=window.low,
+        title=f"{window.partition}, offsets {offsets[0]:,}–{offsets[-1]:,}",
         summary=_summary(offsets, broken),
         offsets=offsets,
         marked=marked,
@@ -160,9 +162,9 @@ def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
     return f"The outlined cells disagree {where}{f', the last {broken[-1]:,}'}{more}."
 
 
-def _reference(focus: Focus, held: dict[str, dict[int, Held]], offset: int) -> int | None:
+def _reference(window: LogWindow, held: dict[str, dict[int, Held]], offset: int) -> int | None:
     """The value that ought to be there: the acknowledged one, else that of most replicas."""
-    acked = focus.acked.get(offset, [])
+    acked = window.acked.get(offset, [])
     if len(acked) == 1:
         return acked[0].value
     values = [c.value for cells in held.values() if (c := cells.get(offset)) is not None]
@@ -170,10 +172,10 @@ def _reference(focus: Focus, held: dict[str, dict[int, Held]], offset: int) -> i
     return known.most_common(1)[0][0] if known else None
 
 
-def _common_prefix(focus: Focus, held: dict[str, dict[int, Held]]) -> str:
+def _common_prefix(window: LogWindow, held: dict[str, dict[int, Held]]) -> str:
     """Leading digits that all values of the window share, when values are too long to show."""
     stored = [c.value for cells in held.values() for c in cells.values() if c.value is not None]
-    for seen in (focus.acked, focus.read, focus.final):
+    for seen in (window.acked, window.read, window.final):
         stored += [s.value for cell in seen.values() for s in cell if s.value >= 0]
     values = [str(value) for value in stored if len(show_value(value)) > LONGEST_VALUE]
     if not values or len(set(map(len, values))) > 1:

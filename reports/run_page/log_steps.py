@@ -21,7 +21,7 @@ from node.formats.event_text import EXIT, Event, action
 from reports.run_page.files import Notes, json_lines
 from reports.run_page.log_grid import Grid, grids
 from reports.run_page.model import RunFolder
-from reports.run_page.operations import Focus
+from reports.run_page.operations import LogWindow
 
 MOST_STEPS: Final = 3_000
 _WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "role"}
@@ -29,8 +29,11 @@ _WHAT: Final = {trace.APPEND: "append", trace.TRUNCATED: "cut", trace.ROLE: "rol
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """One change. `what`: append a..b of `epoch`, cut to a, hw a, role (lead 1 or not 0) in `epoch`
-    with high watermark a, up, down, ack a..b; `node` is an index. `said` is the step in words."""
+    """One change, in English in `words`; `node` is an index.
+
+    `what`: append a..b of `epoch`, cut to a, hw a, role (b: 1 leader, 0 not) in `epoch` with high
+    watermark a, up, down, ack a..b.
+    """
 
     at_s: float
     node: int
@@ -38,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     a: int
     b: int
     epoch: int
-    said: str
+    words: str
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -81,35 +84,40 @@ def replays(folder: RunFolder) -> dict[str, Replay]:
     if folder.verdict is not Verdict.INVALID:
         return {}
     return {
-        f"{focus.partition}/{focus.low}": made
-        for focus in folder.foci
-        if (made := _replay(folder, focus)) is not None
+        f"{window.partition}/{window.low}": made
+        for window in folder.windows
+        if (made := _replay(folder, window)) is not None
     }
 
 
-def _replay(folder: RunFolder, focus: Focus) -> Replay | None:
-    nodes = folder.info.partitions.get(focus.partition, ())
-    events = sorted(_events(folder, focus, nodes), key=lambda e: (e.t_us, e.node))
-    steps = list(_steps(folder, focus, nodes, events))
+def _replay(folder: RunFolder, window: LogWindow) -> Replay | None:
+    nodes = folder.info.partitions.get(window.partition, ())
+    events = sorted(_events(folder, window, nodes), key=lambda e: (e.t_us, e.node))
+    steps = list(_steps(folder, window, nodes, events))
     if not steps or not any(step.what == "append" for step in steps):
         return None
     if len(steps) > MOST_STEPS:
         left_out = len(steps) - MOST_STEPS
-        folder.notes.add(f"{focus.partition}: the first {left_out:,} steps of its log's replay.")
+        folder.notes.add(f"{window.partition}: the first {left_out:,} steps of its log's replay.")
         steps = steps[left_out:]
     return Replay(
-        focus.partition, focus.low, focus.high, nodes, tuple(steps), _broke(folder, focus, steps)
+        window.partition,
+        window.low,
+        window.high,
+        nodes,
+        tuple(steps),
+        _broke(folder, window, steps),
     )
 
 
-def _events(folder: RunFolder, focus: Focus, nodes: Sequence[str]) -> Iterator[Event]:
+def _events(folder: RunFolder, window: LogWindow, nodes: Sequence[str]) -> Iterator[Event]:
     """Events of the window's replicas, those about other partitions left out while reading."""
     # What cannot be read of a trace is noted by the cluster's timeline already.
     unread = Notes()
     for node in nodes:
         file: Path = folder.path / "trace" / f"{node}.jsonl"
         for e in json_lines(file, Event, unread):
-            if e.partition == focus.partition or e.event in (trace.STARTED, trace.STOPPED):
+            if e.partition == window.partition or e.event in (trace.STARTED, trace.STOPPED):
                 yield e
     for ended in folder.exits:
         if ended.node in nodes:
@@ -117,31 +125,31 @@ def _events(folder: RunFolder, focus: Focus, nodes: Sequence[str]) -> Iterator[E
 
 
 def _steps(
-    folder: RunFolder, focus: Focus, nodes: Sequence[str], events: Sequence[Event]
+    folder: RunFolder, window: LogWindow, nodes: Sequence[str], events: Sequence[Event]
 ) -> Iterator[Step]:
     seen = {node: _Seen() for node in nodes}
     for e in events:
-        made = _step(focus, e, seen.get(e.node) or _Seen())
+        made = _step(window, e, seen.get(e.node) or _Seen())
         if made is not None:
-            what, a, b, said = made
+            what, a, b, words = made
             at_s = round(folder.seconds(e.t_us), 6)
-            yield Step(at_s, nodes.index(e.node), what, a, b, e.leader_epoch, said)
+            yield Step(at_s, nodes.index(e.node), what, a, b, e.leader_epoch, words)
 
 
-def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | None:
+def _step(window: LogWindow, e: Event, seen: _Seen) -> tuple[str, int, int, str] | None:
     """What an event changes in the window: (what, a, b, in words), None if nothing."""
-    inside = e.base_offset < focus.high and e.leo > focus.low
+    inside = e.base_offset < window.high and e.leo > window.low
     words = f"{e.node} {action(e)}"
     if e.event == trace.APPEND and inside:
         return "append", e.base_offset, e.leo, words
     if e.event == trace.ACK and inside:
         return "ack", e.base_offset, e.leo, words
-    if e.event == trace.TRUNCATED and e.leo < min(e.from_leo, focus.high):
+    if e.event == trace.TRUNCATED and e.leo < min(e.from_leo, window.high):
         seen.hw = min(seen.hw, e.leo)
         return "cut", e.leo, e.hw, words
     if e.event == trace.HW:
         before, seen.hw = seen.hw, e.hw
-        low, high = focus.low, focus.high
+        low, high = window.low, window.high
         if max(low, min(high, before)) == max(low, min(high, e.hw)) and before >= 0:
             return None
         return "hw", e.hw, e.leo, words
@@ -153,20 +161,20 @@ def _step(focus: Focus, e: Event, seen: _Seen) -> tuple[str, int, int, str] | No
     return ("down", -1, -1, words) if e.event == EXIT else None
 
 
-def _broke(folder: RunFolder, focus: Focus, steps: Sequence[Step]) -> int:
+def _broke(folder: RunFolder, window: LogWindow, steps: Sequence[Step]) -> int:
     """The step at which the timeline says that something broke, else the time of the finding."""
     timeline = folder.timeline
     when_us, wanted, whose = -1, "", -1
-    if timeline is not None and timeline.partition == focus.partition:
+    if timeline is not None and timeline.partition == window.partition:
         first = next((s for s in timeline.sentences if s.breaks), None)
         if first is not None:
             when_us, wanted = first.t_us, _WHAT.get(first.kind, "")
-            nodes = folder.info.partitions.get(focus.partition, ())
+            nodes = folder.info.partitions.get(window.partition, ())
             whose = nodes.index(first.node) if first.node in nodes else -1
     if when_us < 0:
         # The finding that this window was chosen for; another of the partition may be earlier.
-        here = [a for a in folder.anomalies if a.partition == focus.partition and a.t_us >= 0]
-        inside = [a for a in here if focus.low <= a.offset < focus.high]
+        here = [a for a in folder.anomalies if a.partition == window.partition and a.t_us >= 0]
+        inside = [a for a in here if window.low <= a.offset < window.high]
         when_us = next((a.t_us for a in inside or here), -1)
     if when_us < 0:
         return -1

@@ -27,7 +27,7 @@ from reports.run_page.cluster import ClusterTimeline
 from reports.run_page.curves import Curves
 from reports.run_page.faults import Executed
 from reports.run_page.files import Notes, json_file, json_lines
-from reports.run_page.operations import Focus, Operations
+from reports.run_page.operations import LogWindow, Operations
 from reports.run_page.provenance import Provenance, read_baseline, read_provenance
 from reports.run_page.replicas import Held, Replicas
 from reports.theme import ReportError
@@ -87,7 +87,7 @@ class RunFolder:
     exits: tuple[Exit, ...]
     cluster: ClusterTimeline
     replicas: Replicas
-    foci: tuple[Focus, ...]
+    windows: tuple[LogWindow, ...]
     held: dict[tuple[str, str], dict[int, Held]]
     files: tuple[RawFile, ...]
     notes: Notes = field(compare=False)
@@ -175,7 +175,7 @@ def read(run_dir: Path) -> RunFolder:
         timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
     schedule = _schedule(run_dir, notes)
     heads = replicas.read_heads(run_dir, notes)
-    foci = _foci(result, info, heads)
+    windows = _windows(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
     lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
     in_tables = _in_tables(run_dir)
@@ -186,8 +186,7 @@ def read(run_dir: Path) -> RunFolder:
         )
         ops = operations.none()
     else:
-        ops = operations.read(run_dir / "history.jsonl", foci, notes, lines_of)
-    windows = [(f.partition, f.low, f.high) for f in foci]
+        ops = operations.read(run_dir / "history.jsonl", windows, notes, lines_of)
     exits = list(json_lines(run_dir / "exits.jsonl", Exit, notes))
     lines = list(json_lines(run_dir / "faults.jsonl", FaultLine, notes))
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
@@ -205,8 +204,8 @@ def read(run_dir: Path) -> RunFolder:
         exits=tuple(exits),
         cluster=traced,
         replicas=heads,
-        foci=tuple(foci),
-        held=replicas.read_windows(run_dir, windows, notes),
+        windows=tuple(windows),
+        held=replicas.read_windows(run_dir, [(w.partition, w.low, w.high) for w in windows], notes),
         files=_files(run_dir),
         notes=notes,
         lines_of=lines_of,
@@ -257,10 +256,10 @@ def _zero(info: RunInfo, ops: Operations, lines: list[FaultLine], seen: ClusterT
     return info.phases.start_us or min(first, default=0)
 
 
-def _foci(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[Focus]:
+def _windows(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[LogWindow]:
     """The windows of logs to show as grids: around the anomalies, else at a log's end."""
     found = _ranked(result)
-    made: list[Focus] = []
+    made: list[LogWindow] = []
     for anomaly in found:
         offsets = [anomaly.offset, *(w.offset for w in anomaly.witnesses)]
         known = [offset for offset in offsets if offset >= 0]
@@ -270,7 +269,7 @@ def _foci(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[Focu
         if any(f.partition == anomaly.partition and f.low <= at < f.high for f in made):
             continue
         low = max(0, at - GRID_BEFORE)
-        made.append(Focus(anomaly.partition, low, low + GRID_COLUMNS))
+        made.append(LogWindow(anomaly.partition, low, low + GRID_COLUMNS))
     if made:
         return made
     named = next((a.partition for a in found if a.partition), "")
@@ -281,7 +280,7 @@ def _foci(result: RunResult | None, info: RunInfo, heads: Replicas) -> list[Focu
     end = max((head.leo for head in heads.of(chosen)), default=-1)
     if end <= 0:
         return []
-    return [Focus(chosen, max(0, end - GRID_COLUMNS // 2), end)]
+    return [LogWindow(chosen, max(0, end - GRID_COLUMNS // 2), end)]
 
 
 def _files(run_dir: Path) -> tuple[RawFile, ...]:

@@ -58,7 +58,7 @@ class Seen:
 
 
 @dataclass
-class Focus:
+class LogWindow:
     """A window of one partition's offsets, [low, high), and what clients saw in it.
 
     `acked`, `read` (during the storm) and `final` map an offset to the distinct values seen there.
@@ -222,18 +222,18 @@ def none() -> Operations:
 
 def read(
     path: Path,
-    foci: Iterable[Focus],
+    windows: Iterable[LogWindow],
     notes: Notes,
     lines_of: dict[int, tuple[int, int]] | None = None,
 ) -> Operations:
-    """Read `history.jsonl`, filling `foci` on the way. Bad and half lines are noted, not fatal.
+    """Read `history.jsonl`, filling `windows` on the way. Bad and half lines are noted, not fatal.
 
     Of the operations that are keys of `lines_of` the lines of begin and end are put there.
     """
     cited = {} if lines_of is None else lines_of
-    by_partition: dict[str, list[Focus]] = {}
-    for focus in foci:
-        by_partition.setdefault(focus.partition, []).append(focus)
+    by_partition: dict[str, list[LogWindow]] = {}
+    for window in windows:
+        by_partition.setdefault(window.partition, []).append(window)
     rows, open_ops = _Rows(), dict[int, Op]()
     for number, op in numbered_lines(path, Op, notes, wanted=True):
         if op.op in cited:
@@ -250,16 +250,16 @@ def read(
     return rows.finish()
 
 
-def _fill(foci: dict[str, list[Focus]], op: Op) -> None:
+def _fill(windows: dict[str, list[LogWindow]], op: Op) -> None:
     """Note in the grids' windows what a successful operation acknowledged or read."""
     for send in op.sends:
-        for focus in foci.get(send.partition, ()):
+        for window in windows.get(send.partition, ()):
             if send.offset >= 0:
                 seen = Seen(send.value, op.op, op.client, op.t_us)
-                focus.note(focus.acked, send.offset, send.count, seen)
+                window.note(window.acked, send.offset, send.count, seen)
     for part in op.reads:
-        for focus in foci.get(part.partition, ()):
-            into = focus.final if op.final else focus.read
+        for window in windows.get(part.partition, ()):
+            into = window.final if op.final else window.read
             for run in part.records:
                 seen = Seen(run.value, op.op, op.client, op.t_us, run.epoch, part.node)
-                focus.note(into, run.offset, run.count, seen)
+                window.note(into, run.offset, run.count, seen)

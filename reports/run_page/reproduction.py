@@ -84,7 +84,7 @@ def _due(fault: Fault) -> tuple[bool, int]:
 def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
     order = sorted(range(len(given)), key=lambda i: _due(given[i]))[:MOST_FAULTS]
     lanes: dict[str, list[Cell]] = {}
-    said = []
+    sentences = []
     for column, index in enumerate(order):
         fault = given[index]
         what = fault.what
@@ -93,12 +93,12 @@ def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
             faults.letter(what), what, wording.clip(text, 300), fates.get(index, "kept"), column
         )
         lanes.setdefault(_target(fault), []).append(cell)
-        said.append((cell, wording.clip(text, 400)))
+        sentences.append((cell, wording.clip(text, 400)))
     shown = tuple((name, tuple(cells)) for name, cells in list(lanes.items())[:MOST_LANES])
-    return Plan(title, len(order), shown, tuple(said), len(given) - len(order))
+    return Plan(title, len(order), shown, tuple(sentences), len(given) - len(order))
 
 
 def _target(fault: Fault) -> str:
-    """The lane of a fault: whom it is meant for."""
+    """The lane of a fault: the target that it names."""
     on = getattr(fault, "on", "") or getattr(fault, "partition", "") or "cluster"
     return wording.clip(on, 24)

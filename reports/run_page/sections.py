@@ -46,9 +46,9 @@ SECTIONS: list[Section] = [
         reproduction.reproduction,
     ),
     Section("messages", "Messages", "run_page/messages.html.j2", diagram.diagram),
+    Section("log", "Log", "run_page/log.html.j2", log_steps.log),
     Section("properties", "Properties", "run_page/properties.html.j2", head.properties),
     Section("findings", "Findings", "run_page/findings.html.j2", findings.findings),
-    Section("log", "Log", "run_page/log.html.j2", log_steps.log),
     Section("time", "Time", "run_page/time.html.j2", time_view.views),
     Section("faults", "Faults", "run_page/faults.html.j2", fault_lanes.sentences),
     # Last, for it says what the others left out.

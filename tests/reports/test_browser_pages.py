@@ -88,13 +88,13 @@ def test_the_slider_goes_by_keys_and_buttons(invalid: Page) -> None:
     steps = int(invalid.run("document.querySelector('.replay input').max"))
     broke = at()
     assert 0 < broke < steps
-    assert "n3 becomes leader of epoch 2" in invalid.text(".replay .said")
+    assert "n3 becomes leader of epoch 2" in invalid.text(".replay .step")
     invalid.run("document.querySelector('.replay input').focus()")
     invalid.press("ArrowRight")
     assert at() == broke + 1
     invalid.press("Home")
     assert at() == 0
-    assert invalid.text(".replay .said").startswith(f"step 1 of {steps + 1},")
+    assert invalid.text(".replay .step").startswith(f"step 1 of {steps + 1},")
     invalid.press("End")
     assert at() == steps
     invalid.click(".replay [data-step=previous]")
@@ -103,10 +103,10 @@ def test_the_slider_goes_by_keys_and_buttons(invalid: Page) -> None:
     assert at() < event < steps
     invalid.click(".replay [data-step=broke]")
     assert at() == broke
-    assert invalid.run("document.querySelector('.replay .said').classList.contains('broke')")
+    assert invalid.run("document.querySelector('.replay .step').classList.contains('broke')")
     assert invalid.run("document.querySelectorAll('.replay tbody tr').length") == 4
     said = invalid.run("document.querySelector('.replay input').getAttribute('aria-valuetext')")
-    assert said == invalid.text(".replay .said")
+    assert said == invalid.text(".replay .step")
 
 
 def test_a_command_is_copied_whole(browser: Browser, invalid: Page) -> None:

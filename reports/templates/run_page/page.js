@@ -133,7 +133,7 @@
       Object.assign(this, JSON.parse(block.querySelector("script").textContent));
       this.table = block.querySelector("table");
       this.range = block.querySelector("input");
-      this.said = block.querySelector(".said");
+      this.text = block.querySelector(".step");
       this.range.max = this.steps.length - 1;
       block.hidden = false;
       const jump = block.querySelector("[data-step=broke]");
@@ -198,10 +198,10 @@
 
     show(at) {
       this.range.value = at;
-      const [when, number, what, , , , said] = this.steps[at];
-      this.said.textContent = `step ${at + 1} of ${this.steps.length}, ${when.toFixed(3)} s: ${said}`;
-      this.range.setAttribute("aria-valuetext", this.said.textContent);
-      this.said.classList.toggle("broke", at === this.broke);
+      const [when, number, what, , , , words] = this.steps[at];
+      this.text.textContent = `step ${at + 1} of ${this.steps.length}, ${when.toFixed(3)} s: ${words}`;
+      this.range.setAttribute("aria-valuetext", this.text.textContent);
+      this.text.classList.toggle("broke", at === this.broke);
       const [nodes, acked] = this.after(at);
       const made = (tag, parent, text = "", classes = "") => {
         const element = document.createElement(tag);

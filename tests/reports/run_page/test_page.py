@@ -183,10 +183,10 @@ class TestWhatItSays:
     def test_empty(self, pages: dict[str, Page]) -> None:
         text = pages["empty"].text
         assert "? unknown" in text
-        assert "the run finished with no operation, and nobody has judged it" in text
+        assert "the run finished with no operation and was not judged" in text
         assert "n2 could not be started: its port was taken" in text
         assert "The run recorded no operation, no fault and no trace" in text
-        assert "Nobody has judged this run" in text
+        assert "This run was not judged" in text
 
     def test_killed(self, pages: dict[str, Page]) -> None:
         text = pages["killed"].text
@@ -229,8 +229,8 @@ class TestWhatItSays:
         line = {"node": "n3", "incarnation": 1, "t_us": made.us(3), "code": 70, "by": "itself"}
         made.write_lines(folder / "exits.jsonl", [{**line, "expected": False}])
         shown = page(folder)
-        assert "1 ended unasked Nobody asked n3 to end." in shown.text
-        assert "n3 ended by itself at 3.000 s, code 70" in shown.source
+        assert "1 crashed Unexplained exits of n3." in shown.text
+        assert "n3 exited by itself at 3.000 s, code 70" in shown.source
 
 
 class TestDamage:

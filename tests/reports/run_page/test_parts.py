@@ -152,7 +152,7 @@ class TestWords:
         assert wording.folder_of("", "a/b") == "store/a/b"
 
 
-def line(fault: int, action: str, t_us: int, **fields: Any) -> FaultLine:
+def line(fault: int, action: Any, t_us: int, **fields: Any) -> FaultLine:
     return FaultLine(fault=fault, action=action, t_us=t_us, **({"what": ""} | fields))
 
 
@@ -216,7 +216,7 @@ class TestCluster:
                 {"node": "n1", "incarnation": 2, "event": "started", "t_us": 70},
             ],
         )
-        assert timeline.partitions["p"].reigns == [cluster.Reign("n1", "leader", 4, 10, 50)]
+        assert timeline.partitions["p"].roles == [cluster.RoleSpan("n1", "leader", 4, 10, 50)]
         assert [(up.start_us, up.end_us) for up in timeline.processes] == [(1, 50), (70, 100)]
         assert timeline.starts() == {"n1": [1, 70]}
 

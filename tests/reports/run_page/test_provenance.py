@@ -13,7 +13,7 @@ from nemesis.faults import Kill, Pause
 from node.formats.event_text import Event
 from reports.charts import plots, svg
 from reports.messages import messages
-from reports.messages.message_events import Known, Row, rows
+from reports.messages.message_events import Known, Row
 from reports.run_page import citations, curves, model, reproduction
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
@@ -37,7 +37,7 @@ def text(failed: Path) -> str:
 
 def drawn(*events: Event, low: int = 5) -> list[Row]:
     known = Known(low, low + 1)
-    return [row for e in events for row in rows(known, e, "")]
+    return [row for e in events if (row := known.row(e, "")) is not None]
 
 
 class TestMessageEvents:
@@ -247,7 +247,7 @@ class TestKinds:
         text = reports.build(kinds.crashed(tmp_path / "a" / "b")).read_text("utf-8")
         assert "n3 ended by itself with code 70" in text
         assert '<a href="output/n3.txt">' in text
-        assert '<span class="value">1 ended unasked</span>' in text
+        assert '<span class="value">1 crashed</span>' in text
 
     def test_a_history_of_jepsen(self, tmp_path: Path) -> None:
         text = reports.build(kinds.jepsen(tmp_path / "a")).read_text("utf-8")
