@@ -115,7 +115,7 @@ def _crashes(folder: RunFolder) -> list[Badge]:
     names = wording.listing(sorted({x.node for x in crashed}))
     return [
         Badge(
-            "Processes", f"{len(crashed)} crashed", f"No fault and no request ended {names}.", "bad"
+            "Processes", f"{len(crashed)} crashed", f"Unexplained exits of {names}.", "bad"
         )
     ]
 
