@@ -113,11 +113,7 @@ def _crashes(folder: RunFolder) -> list[Badge]:
     if not crashed:
         return []
     names = wording.listing(sorted({x.node for x in crashed}))
-    return [
-        Badge(
-            "Processes", f"{len(crashed)} crashed", f"Unexplained exits of {names}.", "bad"
-        )
-    ]
+    return [Badge("Processes", f"{len(crashed)} crashed", f"Unexplained exits of {names}.", "bad")]
 
 
 def _faults(folder: RunFolder) -> Badge:
