@@ -24,7 +24,8 @@ from harness.runs.judge import SparkSoon
 from harness.runs.options import RunRequest, to_schedule
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
-from harness.systems.floodmark.cluster import RealCluster
+from harness.systems import registry
+from harness.systems.interface import ClusterUnderTest
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError, UsageError
@@ -137,7 +138,7 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
     )
     schedules.check(schedule, source="options")
     folder = run_folder.create(store, f"{flush}-{clients}-{'hub' if hub else 'direct'}")
-    cluster = RealCluster(schedule, folder, with_hub=hub)
+    cluster = registry.find(registry.DEFAULT).launch(schedule, folder, links=hub)
     try:
         began_us = now_us()
         driver = cluster.clients()
@@ -159,7 +160,7 @@ def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Jud
     run = Run(
         schedule,
         RunSettings(name="judged", seed=1, store=store),
-        lambda schedule, folder: RealCluster(schedule, folder),
+        registry.find(registry.DEFAULT),
         progress=progress,
         interrupts=Interrupts(),
     )
@@ -209,14 +210,14 @@ def table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def let_pass(cluster: RealCluster, seconds: float, problem: Callable[[], str]) -> None:
+def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], str]) -> None:
     """Let time pass over a cluster that is left in peace. Raises FloodmarkError when a process
     ends, or with the sentence of `problem`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         cluster.poll()
-        if cluster.nodes.unexpected:
-            raise FloodmarkError(f"{cluster.nodes.unexpected[0].node} ended by itself")
+        if ended := cluster.ended():
+            raise FloodmarkError(f"{ended[0]} ended by itself")
         if sentence := problem():
             raise FloodmarkError(sentence)
         time.sleep(_LOOK_S)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,13 +23,16 @@ from harness.runs.clock import now_us
 from harness.runs.progress import Progress
 from harness.systems.floodmark.brokers import TOPIC
 from harness.systems.floodmark.clients import Clients
-from harness.systems.floodmark.cluster import RealCluster
+from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.messages import SetMinIsr
 from node.core.protocol import REGISTRY, Commit, Detection, protocol
 from node.formats import trace
 from node.formats.errors import FloodmarkError, UsageError
+
+if TYPE_CHECKING:
+    from harness.systems.floodmark.cluster import FloodmarkCluster
 
 PATIENCE_S: Final = 20.0
 WARM_UP_S: Final = 1.0
@@ -276,7 +279,7 @@ def _kill_controller(watch: _Watch, min_isr: int) -> tuple[float, float]:
 class _Watch:
     """Reads the traces of a cluster as they grow, and keeps its view up to date."""
 
-    def __init__(self, cluster: RealCluster, clients: Clients | None = None) -> None:
+    def __init__(self, cluster: FloodmarkCluster, clients: Clients | None = None) -> None:
         self.cluster = cluster
         self._clients = clients
 
@@ -301,8 +304,8 @@ class _Watch:
                     found = event
             if found is not None:
                 return found
-            if self.cluster.nodes.unexpected:
-                raise Stuck(f"{self.cluster.nodes.unexpected[0].node} ended by itself")
+            if ended := self.cluster.ended():
+                raise Stuck(f"{ended[0]} ended by itself")
             # Clients whose status nobody reads would have to wait for somebody who does.
             if self._clients is not None and (problem := self._clients.status.problem):
                 raise FloodmarkError(problem)
@@ -313,11 +316,11 @@ class _Watch:
 
 def _cluster(
     store: Path, name: str, cluster: Cluster, workload: Workload | None = None, *, hub: bool = False
-) -> RealCluster:
+) -> FloodmarkCluster:
     silent = Workload(clients=0, consumers=0)
     schedule = Schedule(cluster=cluster, workload=silent if workload is None else workload)
     schedules.check(schedule, source="options")
-    return RealCluster(schedule, run_folder.create(store, name), with_hub=hub)
+    return SYSTEM.launch(schedule, run_folder.create(store, name), links=hub)
 
 
 def _ms(since_us: int, event: Event) -> float:

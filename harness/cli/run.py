@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 
 def run(
+    system: Annotated[
+        str, typer.Option(help="What to test, see `floodmark systems`.")
+    ] = "floodmark",
     schedule: Annotated[
         Path | None, typer.Option(help="A file, a ready-made one's name, or a run folder: again.")
     ] = None,
@@ -60,9 +63,10 @@ def run(
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.runs.run_and_judge import run_and_judge
-    from harness.systems.floodmark.cluster import RealCluster
+    from harness.systems import registry
 
     request = RunRequest(
+        system=system,
         schedule=schedule,
         protocol=protocol,
         brokers=brokers,
@@ -88,17 +92,13 @@ def run(
         seed=wanted.workload.seed,
         store=store,
         command=("floodmark", *sys.argv[1:]),
+        links=request.hub,
     )
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        run = Run(
-            wanted,
-            settings,
-            lambda schedule, folder: RealCluster(schedule, folder, with_hub=request.hub),
-            progress=progress,
-            interrupts=interrupts,
-        )
+        target = registry.find(system)
+        run = Run(wanted, settings, target, progress=progress, interrupts=interrupts)
         folder = run.folder.path
-        progress.note(_headline(wanted, folder))
+        progress.note(_headline(wanted, folder, run.info.replay))
         spark = None if no_spark else SparkSoon(folder / "output" / "spark.txt")
         result = run_and_judge(run, progress, interrupts, spark=spark, source=schedule)
     if not json:
@@ -124,12 +124,12 @@ def _page(folder: Path, *, baseline: bool, quiet: bool) -> Path | None:
         return page_after(folder, progress.note, baseline_too=baseline)
 
 
-def _headline(schedule: Schedule, folder: Path) -> str:
+def _headline(schedule: Schedule, folder: Path, again: str) -> str:
     """What is run, and how to run it again, before anything can go wrong."""
     cluster = schedule.cluster
     bugs = f" with {', '.join(cluster.bugs)}" if cluster.bugs else ""
     return (
         f"{cluster.protocol}{bugs}: {cluster.brokers} brokers, {len(schedule.faults)} faults, "
         f"seed {schedule.workload.seed}, schedule {schedule.digest()}, in {folder}\n"
-        f"again: floodmark run --schedule {folder}"
+        f"again: {again}"
     )

@@ -53,6 +53,13 @@ class Phases(msgspec.Struct, kw_only=True):
     end_us: Time = 0
 
 
+class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """Which system was under test; `version` is "" where it could not be known."""
+
+    name: str = "floodmark"
+    version: str = ""
+
+
 class RunInfo(msgspec.Struct, kw_only=True):
     """What a run says about itself. Every field has a default: half a file can still be read.
 
@@ -70,6 +77,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     format: Number = FORMAT_VERSION
     command: list[str] = []
     bugs: tuple[str, ...] = ()
+    system: SystemVersion = SystemVersion()
     world: str = ""
     capabilities: tuple[str, ...] = ()
     promise: Promise = Promise()

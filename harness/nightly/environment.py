@@ -19,6 +19,7 @@ from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.judge import Keep, SparkSoon, judge
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
+from harness.systems import registry
 from nemesis.formats.schedule import Schedule
 
 
@@ -95,8 +96,6 @@ class RealHands:
 
     def run(self, schedule: Schedule, name: str, store: Path) -> Path:
         """A run as `floodmark run` makes it."""
-        from harness.systems.floodmark.cluster import RealCluster
-
         settings = RunSettings(
             name=name,
             seed=schedule.workload.seed,
@@ -106,7 +105,7 @@ class RealHands:
         run = Run(
             schedule,
             settings,
-            RealCluster,
+            registry.find(registry.DEFAULT),
             progress=_Quiet(name, self._progress.tell),
             interrupts=self._interrupts,
         )

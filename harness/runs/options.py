@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.systems.floodmark.brokers import check_upgrades
+from harness.systems import registry
+from harness.systems.interface import System
 from nemesis import ready_made
-from nemesis.draw import draw
-from nemesis.faults import kind_of
+from nemesis.draw import draw, expand
+from nemesis.faults import aliases, kind_of
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
-from node.core import bugs, idle, protocol
 from node.formats.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
@@ -33,6 +33,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     there, except for what was given besides. Without `hub` there can be no faults on links.
     """
 
+    system: str = registry.DEFAULT
     schedule: Path | None = None
     protocol: str | None = None
     brokers: int | None = None
@@ -62,7 +63,8 @@ def to_schedule(request: RunRequest) -> Schedule:
         source = str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    cluster = _cluster(request, base.cluster)
+    system = registry.find(request.system)
+    cluster = _cluster(request, base.cluster, system)
     seed = request.seed
     if seed is None and request.schedule is None:
         seed = random.SystemRandom().randrange(_SEEDS)
@@ -72,15 +74,22 @@ def to_schedule(request: RunRequest) -> Schedule:
         # What is expected of one protocol says nothing about another.
         made = msgspec.structs.replace(made, expectation=Expectation())
     schedules.check(made, source=source)
-    check_upgrades(made)
+    system.check(made)
     if request.schedule is None:
-        kinds = fault_kinds(request.faults or (DEFAULT_FAULTS if request.hub else WITHOUT_HUB))
+        kinds = _kinds(request, cluster, system)
         faults = draw(cluster, workload, kinds, workload.seed)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
     if not request.hub:
         _check_no_links(made)
     return made
+
+
+def _kinds(request: RunRequest, cluster: Cluster, system: System) -> tuple[str, ...]:
+    """The kinds of faults to draw from: of an alias, those that the system can take."""
+    given = fault_kinds(request.faults or (DEFAULT_FAULTS if request.hub else WITHOUT_HUB))
+    system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
+    return tuple(kind for kind in expand(given, cluster) if kind in system.faults)
 
 
 def load_schedule(path: Path) -> Schedule:
@@ -110,7 +119,7 @@ def _check_no_links(schedule: Schedule) -> None:
             )
 
 
-def _cluster(request: RunRequest, base: Cluster) -> Cluster:
+def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
     given: dict[str, Any] = {
         name: getattr(request, name)
         for name in ("brokers", "voters", "partitions", "replication_factor", "min_isr")
@@ -123,13 +132,9 @@ def _cluster(request: RunRequest, base: Cluster) -> Cluster:
         given.setdefault("min_isr", min(DEFAULT_MIN_ISR, factor))
     if request.flush is not None:
         given |= _flush(request.flush)
-    chosen = protocol.protocol(request.protocol or base.protocol)
-    timings = base.timings
-    idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
-    given["protocol"] = chosen.name
-    wanted = request.bugs or base.bugs
-    given["bugs"] = tuple(sorted({bugs.canonical(name) for name in wanted}))
-    return msgspec.structs.replace(base, **given)
+    given["protocol"] = request.protocol or base.protocol
+    given["bugs"] = request.bugs or base.bugs
+    return system.complete(msgspec.structs.replace(base, **given))
 
 
 def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload:

@@ -78,12 +78,11 @@ def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | No
 
 
 def _baseline(run: Path, tell: Tell) -> None:
-    """Make the baseline run of a failure, if it has a schedule and no control yet."""
+    """Make the baseline run of a failure, if it has a schedule and no baseline yet."""
     if (run / baseline.FILE).exists() or not (run / SCHEDULE).exists():
         return
-    tell(f"Running the schedule of {run} twice in the simulated world, for its baseline run ...")
     try:
-        make_baseline(run)
+        make_baseline(run, tell)
     except Exception as error:
         tell(f"The baseline run of {run} could not be made: {error}")
 

@@ -19,7 +19,7 @@ from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
 from harness.sim.run import SimResult, simulate
 from harness.sim.trace_text import trace_text
-from harness.systems.floodmark.brokers import check_upgrades
+from harness.systems import registry
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
 from node.core import protocol as protocols
@@ -91,7 +91,7 @@ def requested_schedule(request: ReplayRequest) -> Schedule:
         expectation = _expectation(request.expect)
         schedule = msgspec.structs.replace(schedule, expectation=expectation)
     schedules.check(schedule, source=str(request.file))
-    check_upgrades(schedule)
+    registry.find(registry.DEFAULT).check(schedule)
     return schedule
 
 
@@ -133,8 +133,6 @@ def _sentence(result: SimResult) -> str:
 
 def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> Outcome:
     """One run of real processes, judged in this process."""
-    from harness.systems.floodmark.cluster import RealCluster
-
     settings = RunSettings(
         name=default_name(schedule),
         seed=seed,
@@ -142,7 +140,8 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         command=("floodmark", "replay", str(request.file), "--world", "real"),
     )
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        run = Run(schedule, settings, RealCluster, progress=progress, interrupts=interrupts)
+        system = registry.find(registry.DEFAULT)
+        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
         result = run_and_judge(run, progress, interrupts, source=request.file)
     if request.trace:
         output(summarise(run.folder.path, result))

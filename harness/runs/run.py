@@ -17,32 +17,33 @@ from typing import Final
 import msgspec
 
 from harness.clients.factory import Crew
-from harness.formats.run_info import RunInfo
+from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress
 from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
-from harness.systems.interface import ClusterUnderTest
+from harness.systems.interface import ClusterUnderTest, System
 from nemesis.formats.fault_log import FaultLine
-from nemesis.formats.schedule import Schedule, Timings
+from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
 from node.formats.errors import FloodmarkError
 
 _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
-_SETTLE_MS: Final = 2000
-
-MakeCluster = Callable[[Schedule, RunDir], ClusterUnderTest]
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is about a run and not about what it does: its name, its seed, where it goes."""
+    """What is about a run and not about what it does: its name, its seed, where it goes.
+
+    Without `links` the run has no link hub, and its schedule must have no faults on links.
+    """
 
     name: str
     seed: int
     store: Path
     command: tuple[str, ...] = ()
+    links: bool = True
 
 
 class Run:
@@ -52,18 +53,19 @@ class Run:
         self,
         schedule: Schedule,
         settings: RunSettings,
-        make_cluster: MakeCluster,
+        system: System,
         *,
         progress: Progress,
         interrupts: Interrupts,
     ) -> None:
         """Make the run folder. Raises UsageError or StorageError when that cannot be done."""
         self._schedule = schedule
-        self._make_cluster = make_cluster
+        self._settings = settings
+        self._system = system
         self._progress = progress
         self._interrupts = interrupts
         self.folder = run_folder.create(settings.store, settings.name)
-        self.info = _info_of_a_process(schedule, settings, self.folder)
+        self.info = _info_of_a_process(schedule, settings, system, self.folder)
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
         self._faults = self.folder.appender("faults.jsonl")
@@ -77,7 +79,7 @@ class Run:
         """
         cluster: ClusterUnderTest | None = None
         try:
-            cluster = self._make_cluster(self._schedule, self.folder)
+            cluster = self._system.launch(self._schedule, self.folder, links=self._settings.links)
             self._start(cluster)
             on_storm()
             self._go_through(cluster)
@@ -127,6 +129,7 @@ class Run:
             cluster,
             clients,
             injector,
+            session_ms=self._system.limits(self._schedule.cluster).session_ms,
             progress=self._progress,
             interrupts=self._interrupts,
         )
@@ -173,13 +176,15 @@ class Run:
         self._try(lambda: self.folder.write_info(self.info))
 
 
-def recovery_limit_ms(timings: Timings) -> int:
-    """How long after the heal progress may take: three sessions, the lag, and two seconds."""
-    return 3 * timings.session_ms + timings.lag_ms + _SETTLE_MS
-
-
 def first_info(
-    schedule: Schedule, seed: int, *, world: str, now_us: int, name: str = "", run: str = ""
+    schedule: Schedule,
+    seed: int,
+    system: System,
+    *,
+    world: str,
+    now_us: int,
+    name: str = "",
+    run: str = "",
 ) -> RunInfo:
     """What can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
@@ -190,26 +195,35 @@ def first_info(
         seed=seed,
         schedule_digest=schedule.digest(),
         replay="",
+        system=SystemVersion(name=system.name, version=system.version()),
         world=world,
         state="running",
         protocol=cluster.protocol,
         bugs=cluster.bugs,
         brokers=cluster.broker_names(),
-        voters=cluster.voter_names(),
+        voters=system.voters(cluster),
         clients=crew.roles,
         epoch_us=0,
         monotonic_us=now_us,
-        recovery_limit_ms=recovery_limit_ms(cluster.timings),
+        recovery_limit_ms=system.limits(cluster).recovery_ms,
     )
 
 
-def _info_of_a_process(schedule: Schedule, settings: RunSettings, folder: RunDir) -> RunInfo:
+def _info_of_a_process(
+    schedule: Schedule, settings: RunSettings, system: System, folder: RunDir
+) -> RunInfo:
     """The same of a run of real processes, which has a host and a moment in history."""
     info = first_info(
-        schedule, settings.seed, world="real", now_us=now_us(), name=settings.name, run=folder.run
+        schedule,
+        settings.seed,
+        system,
+        world="real",
+        now_us=now_us(),
+        name=settings.name,
+        run=folder.run,
     )
     info.command = list(settings.command)
-    info.replay = f"floodmark run --schedule {folder.path}"
+    info.replay = system.replay_command(folder.path)
     info.epoch_us = time.time_ns() // 1000
     info.versions, info.host = _versions(), _host()
     return info

@@ -50,12 +50,15 @@ class Storm:
         clients: RunClients,
         injector: Injector,
         *,
+        session_ms: int,
         progress: Shows,
         interrupts: Interrupts,
         pace: Pace | None = None,
     ) -> None:
-        """All parts must be ready; nothing happens before `rage`. `pace` is how time passes:
-        real time unless told otherwise."""
+        """All parts must be ready; nothing happens before `rage`. `session_ms` is how long the
+        system lets a silent node count as alive; `pace` is how time passes (default: real time).
+        """
+        self._session_s = session_ms / 1000
         self._schedule = schedule
         self._info = info
         self._cluster = cluster
@@ -171,7 +174,7 @@ class Storm:
 
     def _patient_s(self, at_most_s: float) -> float:
         """How long to wait and see: two sessions, where those are short."""
-        return min(at_most_s, 2 * self._schedule.cluster.timings.session_ms / 1000)
+        return min(at_most_s, 2 * self._session_s)
 
     def _until(self, is_over: Callable[[], bool], limit_s: float, *, faults: bool = False) -> bool:
         """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""

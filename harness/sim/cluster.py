@@ -204,9 +204,9 @@ class SimCluster:
         """Partition -> its replicas, as the controller placed them."""
         return {p: self.view.replicas(p) for p in self._schedule.cluster.partition_names()}
 
-    def address_map(self) -> dict[str, str]:
-        """Empty: simulated nodes have no addresses."""
-        return {}
+    def ended(self) -> tuple[str, ...]:
+        """The nodes that ended by themselves."""
+        return tuple(exit.node for exit in self.exits if not exit.expected)
 
     # -- time
 

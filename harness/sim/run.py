@@ -30,6 +30,7 @@ from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
+from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
 from nemesis.formats.schedule import Schedule
@@ -199,7 +200,9 @@ class _SimRun:
         self.messages: list[MessageLine] = []
         self.coverage = Coverage()
         self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
-        self.info = first_info(schedule, seed, world="simulated", now_us=self.cluster.now_us())
+        self.info = first_info(
+            schedule, seed, SYSTEM, world="simulated", now_us=self.cluster.now_us()
+        )
         self.info.promise = self.cluster.promise
         self.info.capabilities = self.cluster.capabilities
         self.invariants: InvariantChecker | None = None
@@ -235,6 +238,7 @@ class _SimRun:
                 cluster,
                 cluster.clients(),
                 injector,
+                session_ms=SYSTEM.limits(self.schedule.cluster).session_ms,
                 progress=_Silence(),
                 interrupts=Interrupts(),
                 pace=cluster,

@@ -1,19 +1,26 @@
-"""The one small interface between the harness and a system under test.
+"""The interface between the harness and a system under test.
 
-Our own brokers are the first implementation (`harness.systems.floodmark.cluster`); other people's
-replicated
-logs can be others, judged by the same checks as far as their capabilities go.
+`System` says what a system is, before any process runs: a new one is a subclass in a module of its
+own (see `harness.systems.registry`). `ClusterUnderTest` is one cluster of it, `RunClients` the
+clients of a run. Our own brokers (`harness.systems.floodmark`) are the first implementation. All
+are judged by the same checks, as far as their capabilities go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from harness.clients.types import Status
 from harness.formats.run_info import Promise
+from harness.runs.run_folder import RunDir
+from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.view import ClusterView
 from nemesis.world import World
+from node.formats.errors import UsageError
 from node.formats.trace import TraceEvent
 
 
@@ -53,17 +60,14 @@ class RunClients(Protocol):
 class ClusterUnderTest(Protocol):
     """A replicated log of several processes that can be started, hurt, healed and read out.
 
-    `capabilities` says what it leaves behind: "trace", "logs", "hw", "epochs". `problems` are
-    sentences about the host or the harness that spoilt the run.
+    `problems` are sentences about the host or the harness that spoilt the run.
     """
 
-    brokers: tuple[str, ...]
-    voters: tuple[str, ...]
     problems: list[str]
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the system can tell about itself."""
+        """What a run of it leaves behind for the checks: "trace", "logs", "hw", "epochs"."""
         ...
 
     @property
@@ -98,12 +102,12 @@ class ClusterUnderTest(Protocol):
         """Start the clients of the workload, silent until `go`."""
         ...
 
-    def address_map(self) -> dict[str, str]:
-        """Where each node listens."""
-        ...
-
     def poll(self) -> list[TraceEvent]:
         """What the nodes' traces say since the last call; also notices processes that ended."""
+        ...
+
+    def ended(self) -> tuple[str, ...]:
+        """The nodes whose process ended although nobody asked for it, as far as `poll` has seen."""
         ...
 
     def stop(self) -> None:
@@ -117,3 +121,74 @@ class ClusterUnderTest(Protocol):
     def close(self) -> None:
         """Leave nothing behind: no process, no port. May be called at any moment, and twice."""
         ...
+
+
+class Limits(NamedTuple):
+    """How long a system may take, in ms: until a silent node counts as dead, and from the heal to
+    progress in every partition."""
+
+    session_ms: int
+    recovery_ms: int
+
+
+class System:
+    """A replicated log that can be put under test.
+
+    The registry sets `name`. `summary` is a line for `floodmark systems`. `faults` are the kinds of
+    faults it can take, of which a storm is drawn. A system that `is_simulated` also runs in
+    simulated worlds.
+    """
+
+    name: str = ""
+    summary: str = ""
+    faults: Collection[str] = ("kill", "pause", "restart", "stop")
+    is_simulated: bool = False
+
+    def launch(self, schedule: Schedule, folder: RunDir, *, links: bool) -> ClusterUnderTest:
+        """A cluster as the schedule describes it, in a run folder; no process starts yet. Without
+        `links` nothing stands between the nodes that faults on links would need."""
+        raise NotImplementedError
+
+    def version(self) -> str:
+        """Which version would run, "" when that cannot be known."""
+        return ""
+
+    def complete(self, cluster: Cluster) -> Cluster:
+        """The cluster with its protocol (for one that has a single one: the system's name) and its
+        bugs spelled out. Raises UsageError for what this system does not know."""
+        if cluster.bugs:
+            raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
+        return msgspec.structs.replace(cluster, protocol=self.name.rpartition(":")[2])
+
+    def check(self, schedule: Schedule) -> None:
+        """Raise UsageError for what this system cannot carry out."""
+        for index, fault in enumerate(schedule.faults):
+            kind = fault.what
+            if kind not in self.faults:
+                raise UsageError(f"fault {index} ({kind}): {self._refusal(kind)}")
+
+    def check_kinds(self, kinds: tuple[str, ...]) -> None:
+        """Raise UsageError when a storm shall have a kind of fault that this system cannot take."""
+        for kind in kinds:
+            if kind not in self.faults:
+                raise UsageError(self._refusal(kind))
+
+    def voters(self, cluster: Cluster) -> tuple[str, ...]:
+        """The nodes beside the brokers that keep the metadata."""
+        return ()
+
+    def limits(self, cluster: Cluster) -> Limits:
+        """How long to wait for it."""
+        return Limits(session_ms=5_000, recovery_ms=30_000)
+
+    def baseline(self, schedule: Schedule) -> Schedule | None:
+        """The same schedule where it should hold, to compare a failing run with in simulated
+        worlds; None when there is no such thing."""
+        return None
+
+    def replay_command(self, folder: Path) -> str:
+        """The command that makes the run of a folder again."""
+        return f"floodmark run --system {self.name} --schedule {folder}"
+
+    def _refusal(self, kind: str) -> str:
+        return f"system '{self.name}' cannot take '{kind}' (it can: {', '.join(self.faults)})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from harness.clients.types import Status
 from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
+from harness.systems.floodmark.system import Floodmark
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
@@ -128,11 +130,11 @@ class FakeCluster:
     capabilities = ("trace",)
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
-        self.brokers = schedule.cluster.broker_names()
-        self.voters = schedule.cluster.voter_names()
         self.problems: list[str] = []
         self.promise = Promise()
-        self.partitions = dict.fromkeys(schedule.cluster.partition_names(), self.brokers)
+        self.partitions = dict.fromkeys(
+            schedule.cluster.partition_names(), schedule.cluster.broker_names()
+        )
         self.view = ClusterView()
         for name in self.partitions:
             self.view.observe(
@@ -143,9 +145,9 @@ class FakeCluster:
                     "leader": "n1",
                     "leader_epoch": 1,
                     "partition_epoch": 1,
-                    "isr": list(self.brokers),
+                    "isr": list(schedule.cluster.broker_names()),
                     "elr": [],
-                    "replicas": list(self.brokers),
+                    "replicas": list(schedule.cluster.broker_names()),
                 }
             )
         self.world = FakeWorld()
@@ -163,8 +165,8 @@ class FakeCluster:
     def clients(self) -> FakeClients:
         return self.made
 
-    def address_map(self) -> dict[str, str]:
-        return {}
+    def ended(self) -> tuple[str, ...]:
+        return ()
 
     def poll(self) -> list[TraceEvent]:
         if self.fail_poll:
@@ -180,3 +182,19 @@ class FakeCluster:
 
     def close(self) -> None:
         self.closed = True
+
+
+class FakeSystem(Floodmark):
+    """Our brokers, with a cluster made of nothing; `prepare` may change each before it starts."""
+
+    def __init__(self, prepare: Callable[[FakeCluster], None] = lambda cluster: None) -> None:
+        self._prepare = prepare
+        self.made: list[FakeCluster] = []
+
+    def launch(  # type: ignore[override]
+        self, schedule: Schedule, folder: RunDir, *, links: bool = True
+    ) -> FakeCluster:
+        cluster = FakeCluster(schedule, folder)
+        self._prepare(cluster)
+        self.made.append(cluster)
+        return cluster

@@ -31,8 +31,8 @@ from harness.clients.statistics import Tally
 from harness.clients.types import Answer
 from harness.formats.history import encode
 from harness.runs.clock import now_us
-from harness.systems.children import settle_in
 from harness.systems.floodmark.mail import Mail
+from harness.systems.processes import settle_in
 from node.core import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.formats.files import AppendOnlyFile

@@ -18,7 +18,7 @@ from harness.clients.factory import Crew
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.runs.startup_monitor import Observed
-from harness.systems import children
+from harness.systems import processes
 from harness.systems.floodmark.admin import Admin
 from harness.systems.floodmark.admin_call import ADMIN
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
@@ -44,7 +44,7 @@ _LOOK_S: Final = 0.005
 _FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
 
 
-class RealCluster:
+class FloodmarkCluster:
     """Voters, brokers, the hub between them, and the folder they leave their traces in."""
 
     def __init__(self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True) -> None:
@@ -63,7 +63,7 @@ class RealCluster:
         self.problems: list[str] = []
         self.nodes = Nodes(self._config, self._exits, self._excuse)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
-        self._hub: children.Child | None = None
+        self._hub: processes.Child | None = None
         self._mail: Mail | None = None
         self._clients: Clients | None = None
         self.admin: Admin | None = None
@@ -140,6 +140,10 @@ class RealCluster:
                 f"the link hub ended by itself (see {self._folder.path / 'output' / 'hub.txt'})"
             )
         return events
+
+    def ended(self) -> tuple[str, ...]:
+        """The nodes that ended by themselves."""
+        return tuple(exit.node for exit in self.nodes.unexpected)
 
     def stop(self) -> None:
         """Stop all nodes cleanly: brokers while there is still a controller, then voters."""
@@ -239,7 +243,7 @@ class RealCluster:
             output_file=str(self._folder.path / "output" / "hub.txt"),
             messages_file=str(self._folder.path / message_log.FILE),
         )
-        child = self._hub = children.start("hub", hub.main, config)
+        child = self._hub = processes.start("hub", hub.main, config)
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
         self.hub.wait_ready()
 

@@ -13,8 +13,9 @@ import reports
 from harness.cli import main
 from harness.formats.baseline import Baseline
 from harness.runs import judge, page_builder
-from harness.runs.baseline import make_baseline, nearest_correct
+from harness.runs.baseline import make_baseline
 from harness.sim.run import simulate
+from harness.systems.floodmark.system import nearest_correct
 from nemesis import ready_made
 from node.core import protocol as protocols
 
@@ -50,7 +51,9 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(failed: Path) -> Baseline:
-    return make_baseline(failed)
+    baseline = make_baseline(failed, lambda sentence: None)
+    assert baseline is not None
+    return baseline
 
 
 class TestBaseline:
@@ -76,7 +79,9 @@ class TestBaseline:
         (tmp_path / "trace").mkdir()
         for file in (failed / "trace").iterdir():
             (tmp_path / "trace" / file.name).write_bytes(file.read_bytes() + b"{}\n")
-        assert make_baseline(tmp_path).same_again is False
+        again = make_baseline(tmp_path, lambda sentence: None)
+        assert again is not None
+        assert again.same_again is False
 
 
 @pytest.fixture
@@ -111,7 +116,7 @@ class TestAfterTheVerdict:
     def test_whatever_happens_to_the_baseline_run_there_is_a_page(
         self, judged: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
     ) -> None:
-        def broken(folder: Path) -> Baseline:
+        def broken(folder: Path, tell: object) -> Baseline:
             raise error
 
         monkeypatch.setattr(page_builder, "make_baseline", broken)
@@ -123,7 +128,7 @@ class TestAfterTheVerdict:
     def test_a_baseline_run_that_takes_too_long_is_left_out(
         self, judged: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def endless(folder: Path) -> Baseline:
+        def endless(folder: Path, tell: object) -> Baseline:
             while True:
                 pass
 

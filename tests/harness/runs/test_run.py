@@ -15,12 +15,11 @@ import pytest
 from harness.runs import storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Moment, Progress, leaders_in_words
-from harness.runs.run import Run, RunSettings, recovery_limit_ms
-from harness.runs.run_folder import RunDir
+from harness.runs.run import Run, RunSettings
 from nemesis.faults import Kill
 from nemesis.formats.schedule import After, Cluster, Schedule, Send, Timings, Workload
 from node.formats.errors import FloodmarkError
-from tests.support.harness_fakes import FakeCluster
+from tests.support.harness_fakes import FakeCluster, FakeSystem
 
 ALL_PHASES = ["go", "healed", "stop_writing", "read_everything", "close"]
 BRIEF = Workload(clients=1, consumers=1, duration_ms=60)
@@ -41,21 +40,16 @@ def execute(
     interrupts: Interrupts | None = None,
 ) -> tuple[FakeCluster, dict[str, Any], list[dict[str, Any]]]:
     """Run a schedule; gives the cluster, run.json and the lines of faults.jsonl."""
-    made: list[FakeCluster] = []
-
-    def make(schedule: Schedule, folder: RunDir) -> FakeCluster:
-        made.append(FakeCluster(schedule, folder))
-        prepare(made[0])
-        return made[0]
-
+    system = FakeSystem(prepare)
     settings = RunSettings(name="x", seed=1, store=tmp_path)
     run = Run(
         schedule,
         settings,
-        make,
+        system,
         progress=Progress(quiet=True),
         interrupts=interrupts or Interrupts(),
     )
+    made = system.made
     try:
         run.execute()
     except (FloodmarkError, StopNow) as error:
@@ -89,8 +83,9 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
     assert info["partitions"]["log-0"] == ["n1", "n2", "n3"]
     assert info["clients"]["c1"] == "producer"
     assert info["schedule_digest"] == PLAIN.digest()
+    assert info["system"] == {"name": "floodmark", "version": FakeSystem().version()}
     assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
-    assert info["recovery_limit_ms"] == recovery_limit_ms(TIMINGS) == 2061
+    assert info["recovery_limit_ms"] == 2061
 
 
 def test_faults_happen_are_recorded_and_healed(tmp_path: Path) -> None:

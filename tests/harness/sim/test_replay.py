@@ -14,7 +14,7 @@ from harness.runs.replay import ReplayRequest, requested_schedule
 from nemesis import ready_made
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Expectation, Schedule, Timings, load
-from tests.support.harness_fakes import FakeCluster
+from tests.support.harness_fakes import FakeSystem
 from tests.support.sim_schedules import plan
 
 
@@ -109,7 +109,7 @@ def test_a_finding_is_replayed_in_the_form_of_each_world(
     """Real processes are stood in for by a cluster made of nothing."""
     for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
         monkeypatch.setattr(storm, name, 0.0)
-    monkeypatch.setattr("harness.systems.floodmark.cluster.RealCluster", FakeCluster)
+    monkeypatch.setattr("harness.systems.floodmark.system.SYSTEM", FakeSystem())
     replay(str(finding), "--json")
     assert json.loads(capsys.readouterr().out)["runs"][0]["seed"] == 5
     replay(str(finding), "--world", "real", "--quiet", "--json", "--keep", str(tmp_path / "kept"))

@@ -1,0 +1,115 @@
+"""Our own brokers as a system under test: what the harness asks before any process runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from harness.systems.floodmark.brokers import check_upgrades
+from harness.systems.interface import Limits, System
+from nemesis.faults import KINDS, ElectUnclean
+from nemesis.formats.schedule import Cluster, Schedule
+from node.core import bugs, idle
+from node.core import protocol as protocols
+from node.core.protocol import Protocol
+
+if TYPE_CHECKING:
+    from harness.runs.run_folder import RunDir
+    from harness.systems.floodmark.cluster import FloodmarkCluster
+
+_SETTLE_MS: Final = 2000
+_PROMISES: Final = ("name", "citation", "expected", "clean_only")
+
+
+class Floodmark(System):
+    """Brokers of any protocol of `node.core.protocol`, and the link hub between them."""
+
+    name = "floodmark"
+    summary = "our own brokers, with any protocol of `floodmark protocols`"
+    faults = KINDS.keys()
+    is_simulated = True
+
+    def launch(self, schedule: Schedule, folder: RunDir, *, links: bool = True) -> FloodmarkCluster:
+        """See `System.launch`; `links` puts the link hub between the nodes."""
+        from harness.systems.floodmark.cluster import FloodmarkCluster
+
+        return FloodmarkCluster(schedule, folder, with_hub=links)
+
+    def version(self) -> str:
+        """The version of this package, "" where it is not installed."""
+        return _version()
+
+    def complete(self, cluster: Cluster) -> Cluster:
+        """Protocol and bugs by their canonical names. Raises UsageError for unknown ones."""
+        chosen = protocols.protocol(cluster.protocol)
+        timings = cluster.timings
+        idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
+        known = tuple(sorted({bugs.canonical(name) for name in cluster.bugs}))
+        return msgspec.structs.replace(cluster, protocol=chosen.name, bugs=known)
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse upgrades between protocols that cannot live side by side."""
+        super().check(schedule)
+        check_upgrades(schedule)
+
+    def voters(self, cluster: Cluster) -> tuple[str, ...]:
+        """The voters that elect the controller."""
+        return cluster.voter_names()
+
+    def limits(self, cluster: Cluster) -> Limits:
+        """Recovery may take three sessions, the lag, and two seconds."""
+        timings = cluster.timings
+        return Limits(
+            session_ms=timings.session_ms,
+            recovery_ms=3 * timings.session_ms + timings.lag_ms + _SETTLE_MS,
+        )
+
+    def baseline(self, schedule: Schedule) -> Schedule:
+        """The schedule under the nearest protocol that is expected to keep every promise, without
+        bugs."""
+        cluster = schedule.cluster
+        asked = any(isinstance(fault, ElectUnclean) for fault in schedule.faults)
+        clean = cluster.flush == "sync" and not (cluster.unclean_election or asked)
+        nearest = nearest_correct(cluster.protocol, clean=clean)
+        replaced = msgspec.structs.replace(cluster, protocol=nearest.name, bugs=())
+        return msgspec.structs.replace(schedule, cluster=replaced)
+
+    def replay_command(self, folder: Path) -> str:
+        """Without `--system`, which is the default."""
+        return f"floodmark run --schedule {folder}"
+
+
+@cache
+def _version() -> str:
+    try:
+        return importlib.metadata.version("floodmark")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def nearest_correct(name: str, *, clean: bool = True) -> Protocol:
+    """The protocol expected to hold every property that differs from `name` in fewest choices.
+
+    Of equally near ones it is the first in the registry. Unless all is `clean` (flush=sync and no
+    unclean election) only one whose promise covers that. Raises UsageError for an unknown name.
+    """
+    given = protocols.protocol(name)
+    correct = [
+        p
+        for p in protocols.REGISTRY.values()
+        if all(e == "holds" for _, e in p.expected) and (clean or not p.clean_only)
+    ]
+    choices = [f.name for f in fields(Protocol) if f.name not in _PROMISES]
+
+    def distance(other: Protocol) -> int:
+        return sum(getattr(given, choice) != getattr(other, choice) for choice in choices)
+
+    return min(correct, key=distance)
+
+
+SYSTEM: Final = Floodmark()
