@@ -10,9 +10,9 @@ import msgspec
 from checker.evidence.contents import Records
 from checker.evidence.facts import FINAL, Kind, Outcome, hash_text
 from checker.evidence.group import Facts, Group
+from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Verdict, Witness
-from checker.ingest.run_meta import RunMeta
 
 
 class UnknownValue(msgspec.Struct, frozen=True, array_like=True):

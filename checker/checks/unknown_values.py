@@ -23,9 +23,9 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import across_partitions
 from checker.evidence.facts import I64
+from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
-from checker.ingest.run_meta import RunMeta
 from harness.formats.history import show_value
 
 

@@ -1,1 +1,2 @@
-"""Runs the checks: in this process, or on Spark."""
+"""Carries out the plan of a verdict, in this process or on Spark. Imports all other rooms; no other
+room imports it or Spark."""

@@ -18,15 +18,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 
-from checker.engine.java import Java, find_java
-from checker.formats.errors import CheckerError
-
-if TYPE_CHECKING:
-    from checker.engine.spark_session import JvmSettings
+from checker.engine.java import Java
 
 CACHE_VARIABLE = "FLOODMARK_CACHE"
 BUG_VARIABLE = "FLOODMARK_CLASS_ARCHIVE"
@@ -36,9 +31,6 @@ BUG_VARIABLE = "FLOODMARK_CLASS_ARCHIVE"
 _FIRST_MAJOR_WITH_AOT_CACHE = 25
 _RETRY_AFTER_S = 3600.0
 _UNUSED_AFTER_S = 30 * 86400.0
-_LOWEST_PRIORITY = 19
-# Writing the archive takes the JVM some seconds on a quiet machine, and we yield to everyone.
-_WRITING_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ def build_in_background(archive: ClassArchive) -> bool:
     }
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "checker.engine.class_archive"],
+            [sys.executable, "-m", "checker.engine.class_archive_builder"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -191,45 +183,3 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest_kept:
                 path.unlink()
-
-
-def build_archive() -> bool:
-    """Makes the archive for the Java that `find_java` finds; true if it exists afterwards.
-
-    Raises:
-        CheckerError: there is no Java, or Spark does not start on it.
-        OSError: the cache folder cannot be written.
-    """
-    from checker.engine.spark_session import JvmSettings
-
-    java = find_java()
-    archive = archive_for(java)
-    settings = JvmSettings(java=java, master="local[1]", driver_memory="2g", small=True)
-    return publish(archive, lambda path: _write(archive, settings, path))
-
-
-def _write(archive: ClassArchive, settings: JvmSettings, path: Path) -> bool:
-    from checker.engine.spark_session import Jvm, open_session, warm_up
-
-    jvm = Jvm(settings, log_file=None, options=archive.writing_options(path))
-    try:
-        session = open_session(jvm, "floodmark-class-archive", cores=1)
-        warm_up(session)
-        session.stop()
-    finally:
-        ended_well = jvm.close(_WRITING_TIMEOUT_S)
-    return ended_well
-
-
-def main() -> int:
-    """Builds the archive at the lowest priority; 0 if it exists afterwards."""
-    with contextlib.suppress(OSError):
-        os.nice(_LOWEST_PRIORITY)
-    try:
-        return 0 if build_archive() else 1
-    except (CheckerError, OSError):
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

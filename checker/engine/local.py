@@ -17,11 +17,11 @@ from checker.evidence.facts import Kind, block
 from checker.evidence.group import groups_of
 from checker.evidence.rows import Rows, groups_of_rows
 from checker.formats.verdict import RunResult
-from checker.ingest import run_meta
 from checker.ingest.counts import joined
 from checker.ingest.fault_windows import InjectedFault
 from checker.ingest.ingest import IN_MEMORY, ingest, sources, sources_in_memory
 from checker.ingest.lines import Files, Problems
+from checker.ingest.read_head import read_meta
 from checker.output import measures
 from checker.output.assemble import Judged
 from checker.output.conclude import write_results
@@ -98,7 +98,7 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
     Never raises for what the run folder holds; OSError if results cannot be written.
     """
     tables = path / "tables" if write else None
-    run = Run(path, run_meta.load(path, Problems()), written=tables)
+    run = Run(path, read_meta(path, Problems()), written=tables)
     (concluded,) = plan.judge([run], LocalExecutor)
     if write:
         write_results(path, concluded.result)
@@ -110,6 +110,6 @@ def check_files(files: Files) -> RunResult:
     checks as for a folder. Measures are not taken, but for the number of faults.
     """
     folder = Path(IN_MEMORY)
-    run = Run(folder, run_meta.load(folder, Problems(), files), files=files)
+    run = Run(folder, read_meta(folder, Problems(), files), files=files)
     (concluded,) = plan.judge([run], LocalExecutor)
     return concluded.result

@@ -38,9 +38,9 @@ from checker.evidence.facts import (
     columns_block,
 )
 from checker.evidence.group import Facts, Group, Mask, group_of
+from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import any_order_of, order_of
 from checker.ingest import tables
-from checker.ingest.run_meta import RunMeta
 
 WHOLE: Final = -1
 RANGE_ROWS: Final = 2_000_000

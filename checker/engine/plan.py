@@ -15,11 +15,12 @@ from typing import NamedTuple, Protocol
 
 from checker.checks.findings import Origin
 from checker.engine.result_cache import Place
+from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
-from checker.ingest import run_meta, tables
+from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault, injected_faults_of
 from checker.ingest.lines import Files, Problems
-from checker.ingest.run_meta import RunMeta
+from checker.ingest.read_head import read_meta
 from checker.output.assemble import Collected, Judged
 from checker.output.conclude import Concluded, conclude
 from checker.output.measures import Measured
@@ -110,5 +111,5 @@ def check(
 
 
 def _run_of(place: Place) -> Run:
-    meta = run_meta.load(place.folder, Problems())
+    meta = read_meta(place.folder, Problems())
     return Run(place.folder, meta, place.written, place.tables)

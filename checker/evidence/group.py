@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from checker.evidence.columns import Columns
 from checker.evidence.facts import COMPLETE, I64, TRANSACTIONS, Kind
-from checker.ingest.run_meta import RunMeta
+from checker.evidence.run_meta import RunMeta
 
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]

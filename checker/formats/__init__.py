@@ -1,1 +1,2 @@
-"""Verdicts, anomalies and measures as the checker writes them."""
+"""Verdicts, timelines and the catalogue of anomalies, as the checker writes them.
+Imports no other room."""

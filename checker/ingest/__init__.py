@@ -1,1 +1,1 @@
-"""Readers: the files of a run become tables and facts."""
+"""Readers: the files of a run become tables and facts. Imports `formats` and `evidence`."""

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
+from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.ingest.edn import EdnError, read_forms
 from checker.ingest.jepsen import NotAnOperation, Translator
 from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.read_history import read_history
-from checker.ingest.run_meta import RunMeta
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from harness.formats.history import Op, encode
 

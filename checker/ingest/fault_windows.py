@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import read_lines
-from checker.ingest.run_meta import RunMeta
 from checker.ingest.source import UNREADABLE
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from checker.evidence.facts import Kind, block
 from checker.evidence.rows import Rows, rows
-from checker.ingest import run_meta, tables
+from checker.evidence.run_meta import RunMeta
+from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
-from checker.ingest.read_head import read_head
+from checker.ingest.read_head import read_head, read_meta
 from checker.ingest.read_history import read_history
 from checker.ingest.read_log import read_log
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
@@ -75,9 +76,7 @@ def work_bytes(folders: Sequence[Path]) -> int:
     return sum(source.size for folder in folders for source in sources(0, folder))
 
 
-def ingest(
-    source: Source, tables_folder: Path | None, known: run_meta.RunMeta | None = None
-) -> Ingested:
+def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = None) -> Ingested:
     """Read one source and write its tables; all facts of it are in the result.
 
     Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
@@ -87,7 +86,7 @@ def ingest(
     problems = Problems()
     # Only the head tells what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":
-        known = run_meta.load(source.folder, problems, source.files)
+        known = read_meta(source.folder, problems, source.files)
     in_memory = source.files is not None
     into = Ingested(
         known,
@@ -109,7 +108,7 @@ def ingest(
     return into
 
 
-def _meta_of_unnamed(run: int, known: run_meta.RunMeta, into: Ingested) -> list[pa.RecordBatch]:
+def _meta_of_unnamed(run: int, known: RunMeta, into: Ingested) -> list[pa.RecordBatch]:
     """The run's metadata for partitions that run.json does not name."""
     named = {*known.partitions, METADATA_PARTITION, ""}
     seen = set[str]().union(*map(_partitions, into.facts))

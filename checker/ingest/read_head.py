@@ -1,20 +1,26 @@
 """run.json, schedule.json, faults.jsonl and exits.jsonl: what is known of a run as a whole.
 
+`run.json` is read leniently: a field of the wrong type is a problem in words and takes its default;
+the default promise is the strictest one, so that nothing is excused by a file that cannot be read.
 Also says which files a run should have left behind and did not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from checker.evidence.facts import EXPECTED, FaultAction, Kind
+from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
+from checker.ingest.lines import Files, Problems
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from harness.formats.exits import Exit
+from harness.formats.run_info import FIELDS, understood
 from nemesis.formats.fault_log import FaultLine
 from node.formats.trace import METADATA_PARTITION
 
@@ -28,6 +34,56 @@ ACTIONS: Final = {
     "missed": FaultAction.MISSED,
     "effect": FaultAction.EFFECT,
 }
+
+
+_OF_RUN_INFO: Final = {field.name for field in msgspec.structs.fields(RunMeta)} & FIELDS.keys()
+
+
+def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> RunMeta:
+    """Read what a run says about itself, from `files` where they are in memory; whatever is wrong
+    is added to `problems`."""
+    known = _object(folder / "run.json", problems, files)
+    if known is None:
+        problems.add(
+            "run.json", "run.json is missing or unreadable: promise and phases are unknown."
+        )
+        known = {}
+    schedule = _object(folder / "schedule.json", problems, files) or {}
+    info, sentences = understood(known, _OF_RUN_INFO)
+    for sentence in sentences:
+        problems.add("run.json", sentence)
+    fields: dict[str, Any] = info | {"run": info.get("run") or folder.name}
+    drawn, faults = schedule.get("drawn"), schedule.get("faults")
+    fields["drawn"] = drawn is True
+    if isinstance(faults, list):
+        fields["faults"] = tuple(
+            str(fault.get("what", "?")) if isinstance(fault, dict) else "?" for fault in faults
+        )
+    workload = schedule.get("workload")
+    workload = workload if isinstance(workload, dict) else {}
+    operations = workload.get("operations")
+    if isinstance(operations, list):
+        fields["operations"] = tuple(
+            (str(each.get("what", "?")), str(each.get("must", "ok")))
+            for each in operations
+            if isinstance(each, dict)
+        )
+    drawn_clients = any(workload.get(name) != 0 for name in ("clients", "consumers"))
+    fields["scripted"] = bool(fields.get("operations")) and not drawn_clients
+    return RunMeta(**fields)
+
+
+def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
+    """A JSON object from a file, None if it is not there or not one."""
+    try:
+        text = path.read_bytes() if files is None else files[path.name]
+        found = msgspec.json.decode(text)
+    except (FileNotFoundError, KeyError):
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problems.add(path.name, f"{path.name} cannot be read: {error}.")
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_head(source: Source, into: Ingested) -> None:

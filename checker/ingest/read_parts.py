@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 
 from checker.evidence.facts import I64
+from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.read_history import Reader, rows_of
 from checker.ingest.read_tables import HISTORY_TABLES
-from checker.ingest.run_meta import RunMeta
 from checker.ingest.source import Ingested, Source
 from harness.formats.history import Op
 

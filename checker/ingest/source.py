@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from checker.evidence.facts import Kind, block
+from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
-from checker.ingest.run_meta import RunMeta
 
 # All that decoding a line of an arbitrary file can raise.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,1 +1,1 @@
-"""Findings become a verdict, measures and a timeline."""
+"""Findings become a verdict, measures and a timeline. Imports all rooms but `engine`."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.fault_windows import WINDOWS, InjectedFault
-from checker.ingest.run_meta import RunMeta
 from checker.output.measures import Around, Counted, Measured, rounded
 
 # Shorter gaps are not known exactly: see `checker.ingest.counts`.

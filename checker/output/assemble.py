@@ -10,9 +10,9 @@ import msgspec
 
 from checker.checks.findings import Finding, Findings, Origin, failed, plural
 from checker.checks.registry import Check, Scope, checks
+from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import LOST_WRITES, PROPERTIES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
-from checker.ingest.run_meta import RunMeta
 from checker.output import policy
 from checker.output.curves import Curves
 

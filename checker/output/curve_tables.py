@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
-from checker.ingest.run_meta import RunMeta
 from checker.output.curves import Curves, Steps, steps_of
 from checker.output.measures import rounded
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from checker.evidence.contents import READ_OK, Evidence, evidence, expand, first_of
 from checker.evidence.facts import I64, LEADER, Kind, Outcome
 from checker.evidence.group import Group
+from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import any_order_of, order_of
-from checker.ingest.run_meta import RunMeta
 
 _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000

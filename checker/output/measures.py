@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checker.evidence.facts import I64
+from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import order_of
 from checker.ingest import tables
 from checker.ingest.counts import AFTER, CLIENT, PARTITION, RUN
 from checker.ingest.fault_windows import InjectedFault
-from checker.ingest.run_meta import RunMeta
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 _DIGITS: Final = 3

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from checker.engine import offset_ranges
-from checker.engine.judge import drawn_curves, findings
+from checker.engine.judge import judge_group
 from checker.engine.local import check_run
 from checker.engine.offset_ranges import (
     Ranges,
@@ -29,9 +29,9 @@ from checker.engine.offset_ranges import (
 from checker.engine.spark_job import SparkExecutor, check
 from checker.evidence.facts import Kind
 from checker.evidence.group import groups_of
-from checker.ingest import run_meta
 from checker.ingest.ingest import ingest, sources
 from checker.ingest.lines import Problems
+from checker.ingest.read_head import read_meta
 from harness.bench.anomaly_injection import PLANTS
 from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.goldens import GOLDENS
@@ -70,8 +70,7 @@ def assert_same(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> Count
         seen[splittable(group)] += 1
         if splittable(group):
             expected = whole[group.partition]
-            assert list(findings(group)) == list(findings(expected))
-            assert drawn_curves(group) == drawn_curves(expected)
+            assert judge_group(group, measured=True) == judge_group(expected, measured=True)
     return seen
 
 
@@ -99,7 +98,7 @@ def test_what_was_planted_is_found_in_any_ranges(
 def test_goldens_in_ranges(tmp_path: Path, name: str) -> None:
     for bad in (True, False):
         folder = GOLDENS[name].story(bad=bad).write(tmp_path / str(bad))
-        if may_split(run_meta.load(folder, Problems())):
+        if may_split(read_meta(folder, Problems())):
             for width in (1, 3, 1_000):
                 assert_same(facts_of(folder), Ranges(0, width, 8), width)
 
@@ -239,7 +238,7 @@ def test_spark_splits_what_is_hot(
     folder, _ = planted
     monkeypatch.setattr(offset_ranges, "RANGE_ROWS", 3_000)
     monkeypatch.setattr(offset_ranges, "_SAMPLED_FROM_ROWS", 0)
-    about = run_meta.load(folder, Problems())
+    about = read_meta(folder, Problems())
     (hot,) = ranges_of(folder / "tables", about).values()
     assert hot.number > 2
     if back:

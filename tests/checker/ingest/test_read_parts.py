@@ -13,8 +13,9 @@ from checker.engine import large_history
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
-from checker.ingest import read_parts, run_meta
+from checker.ingest import read_parts
 from checker.ingest.lines import Problems
+from checker.ingest.read_head import read_meta
 from checker.ingest.read_parts import join, parts_of, read_part
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
@@ -51,7 +52,7 @@ def busy() -> Story:
 def in_parts(folder: Path, target: Path) -> bool:
     """Read a history in parts; whether that was enough."""
     source = Source(0, folder, "history", folder / "history.jsonl")
-    known = run_meta.load(folder, Problems())
+    known = read_meta(folder, Problems())
     parts = [
         read_part(source, known, target, number, begin, end)
         for number, (begin, end) in enumerate(parts_of(source.path))

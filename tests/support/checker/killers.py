@@ -29,11 +29,12 @@ from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import judge
 from checker.engine.local import sends_of
 from checker.evidence.group import Group, groups_of
+from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, LIVENESS, LOST_WRITES
 from checker.formats.verdict import Anomaly
-from checker.ingest import run_meta
 from checker.ingest.ingest import ingest, sources
 from checker.ingest.lines import Problems
+from checker.ingest.read_head import read_meta
 from checker.output.assemble import Collected, assemble
 from tests.support.checker import histories, life_histories, log_histories
 from tests.support.checker.agreed import EXERCISE
@@ -92,7 +93,7 @@ class Known:
     """One history with all that is known of it, and what it has by hand or by definition."""
 
     name: str
-    about: run_meta.RunMeta
+    about: RunMeta
     facts: list[pa.RecordBatch]
     due: Counter[str]
     groups: list[Group]
@@ -113,7 +114,7 @@ def _known(
 ) -> Known:
     with tempfile.TemporaryDirectory() as folder:
         story.write(Path(folder))
-        about = run_meta.load(Path(folder), Problems())
+        about = read_meta(Path(folder), Problems())
         facts = [
             batch for source in sources(0, Path(folder)) for batch in ingest(source, None).facts
         ]

@@ -1,0 +1,57 @@
+"""What a run says about itself, as verdicts depend on it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from harness.formats.run_info import Phases, Promise
+
+RECOVERY_LIMIT_MS: Final = 7500
+
+
+class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `run.json` and `schedule.json` that verdicts depend on."""
+
+    run: str = ""
+    protocol: str = ""
+    state: str = "finished"
+    capabilities: tuple[str, ...] = ()
+    promise: Promise = Promise()
+    partitions: dict[str, tuple[str, ...]] = {}
+    brokers: tuple[str, ...] = ()
+    voters: tuple[str, ...] = ()
+    phases: Phases = msgspec.field(default_factory=Phases)
+    recovery_limit_ms: int = RECOVERY_LIMIT_MS
+    problems: list[str] = []
+    # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
+    source: str = ""
+    # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
+    complete_reads: bool = False
+    history_whole: bool = True
+    drawn: bool = False
+    faults: tuple[str, ...] = ()
+    scripted: bool = False
+    operations: tuple[tuple[str, str], ...] = ()
+    """What each of the schedule's own operations is, and how it must end ("ok" or "any")."""
+
+    @property
+    def is_jepsen(self) -> bool:
+        """Whether the history is Jepsen's, in which values are unique in their key only."""
+        return self.source in ("edn", "jepsen")
+
+    def nodes(self) -> tuple[str, ...]:
+        """Every process of the cluster that leaves a trace."""
+        return self.brokers + self.voters
+
+    @property
+    def convergence_due_us(self) -> int:
+        """From when on all replicas owe the same log: all in sync again, or the limit over."""
+        limit_us = self.phases.heal_us + self.recovery_limit_ms * 1000
+        return min(limit_us, self.phases.in_sync_us or limit_us)
+
+    def since_storm(self, t_us: int) -> str:
+        """A time in words: seconds since the storm began."""
+        origin = self.phases.storm_us or self.phases.start_us
+        return f"{(t_us - origin) / 1e6:.3f} s"

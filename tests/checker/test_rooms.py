@@ -1,0 +1,49 @@
+"""The rooms of the checker: who may import whom, and no cycle of modules."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.test_project import Import, imports_of, listed, python_files
+
+# A room may import itself and these.
+MAY_IMPORT = {
+    "formats": set[str](),
+    "evidence": {"formats"},
+    "ingest": {"formats", "evidence"},
+    "checks": {"formats", "evidence"},
+    "output": {"formats", "evidence", "ingest", "checks"},
+    "engine": {"formats", "evidence", "ingest", "checks", "output"},
+}
+IMPORTS = [found for file in python_files("checker") for found in imports_of(file)]
+
+
+def room(name: str) -> str:
+    """The room of a module of the checker; "" for the package itself."""
+    return name.split(".")[1] if "." in name else ""
+
+
+def is_allowed(found: Import) -> bool:
+    """Whether the importer's room may import this."""
+    own = room(found.importer)
+    if found.imported.startswith("checker."):
+        return room(found.imported) in MAY_IMPORT[own] | {own}
+    return own == "engine" or found.imported.partition(".")[0] not in ("pyspark", "py4j")
+
+
+def test_rooms_import_in_one_direction() -> None:
+    broken = [found for found in IMPORTS if not is_allowed(found)]
+    assert not broken, listed(broken)
+
+
+def test_no_modules_import_each_other() -> None:
+    known: dict[str, set[str]] = {}
+    for found in IMPORTS:
+        if found.imported.startswith("checker.") and found.imported != found.importer:
+            known.setdefault(found.importer, set()).add(found.imported)
+    try:
+        tuple(TopologicalSorter(known).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
