@@ -1,4 +1,4 @@
-"""Committed-prefix agreement: one function offset -> (epoch, hash), whoever is asked, whenever.
+"""Committed-prefix agreement: one function offset -> (epoch, hash), on every replica at all times.
 
 Facts about a committed prefix: every HW event of a trace (a prefix hash at a batch end), every
 final log up to its replica's HW, every record a read returned. Two replicas agree below an offset
@@ -19,9 +19,9 @@ from checker.checks.findings import (
     listing,
     node_witness,
     node_witness_at,
+    op_name,
     plural,
     read_witness,
-    who,
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import NEVER, evidence, find, first_of
@@ -84,7 +84,7 @@ def judge(group: Group) -> Finding:
 
 
 def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
-    """The conflicts as one anomaly, told by the most concrete one."""
+    """The conflicts as one anomaly, in the words of the most concrete one."""
     offsets = np.unique(np.concatenate([c.offsets for c in conflicts]))
     return anomaly(
         group,
@@ -210,17 +210,17 @@ def _contents(group: Group) -> _Conflicts | None:
     offset, value, epoch = offset[order], value[order], epoch[order]
     starts = first_of(offset)
     # An unknown epoch (-1) contradicts nothing.
-    told = np.where(epoch >= 0, epoch, NEVER)
-    wrong = np.minimum.reduceat(told, starts) < np.maximum.reduceat(epoch, starts)
+    lowest = np.where(epoch >= 0, epoch, NEVER)
+    wrong = np.minimum.reduceat(lowest, starts) < np.maximum.reduceat(epoch, starts)
     wrong |= np.minimum.reduceat(value, starts) != np.maximum.reduceat(value, starts)
     if not wrong.any():
         return None
     conflicts = offset[starts][wrong]
-    return _tell_contents(group, conflicts)
+    return _report_contents(group, conflicts)
 
 
-def _tell_contents(group: Group, conflicts: I64) -> _Conflicts:
-    """The first conflicting offset: who has what there."""
+def _report_contents(group: Group, conflicts: I64) -> _Conflicts:
+    """The first conflicting offset, and the record that each source has there."""
     known, first = evidence(group), int(conflicts[0])
     reads, logged = known.read_records, known.log_records
     witnesses, words = [], []
@@ -231,7 +231,7 @@ def _tell_contents(group: Group, conflicts: I64) -> _Conflicts:
         row = known.read_row(offset=first, value=value)
         witness = read_witness(known.reads, row, offset=first, value=value)
         witnesses.append(witness)
-        words.append(f"{who(witness)} read {_record(value, int(reads.epoch[i]))}")
+        words.append(f"{op_name(witness)} read {_record(value, int(reads.epoch[i]))}")
     heads = group.of(Kind.LOG_HEAD)
     hw = dict(zip(heads.node.tolist(), heads.hw.tolist(), strict=True))
     by_record: dict[tuple[int, int], list[str]] = {}

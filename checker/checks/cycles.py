@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from checker.checks.components import shortest_path, strongly_connected_components
-from checker.checks.findings import Findings, Graph, Place, anomaly, plural, who
+from checker.checks.findings import Findings, Graph, Place, anomaly, op_name, plural
 from checker.checks.registry import across_partitions
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Mask
@@ -135,7 +135,7 @@ def judge(run: Findings) -> list[Anomaly]:
     for kinds, musts, name, allowed in _FORMS:
         cycles = list(_cycles(web, kinds, musts, named))
         if cycles:
-            found.append(_tell(run.meta.run, web, name, cycles, allowed))
+            found.append(_report(run.meta.run, web, name, cycles, allowed))
     return found
 
 
@@ -171,7 +171,7 @@ def _short_cycle(own: _Edges, must: int) -> _Edges:
     return own.take(np.array(best, np.int64))
 
 
-def _tell(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
+def _report(run: str, web: _Web, name: str, cycles: Sequence[_Edges], allowed: str) -> Anomaly:
     """The cycles of one name as one anomaly, the shortest first."""
     cycles = sorted(cycles, key=lambda c: (len(c.kind), c.source.tolist()))
     witnesses: list[Witness] = []
@@ -219,7 +219,7 @@ def _words(web: _Web, cycle: _Edges) -> Iterator[str]:
             left = a
         if b >= len(web.about):
             continue
-        first, then = who(_witness(web, left)), who(_witness(web, b))
+        first, then = op_name(_witness(web, left)), op_name(_witness(web, b))
         if kind == _WW:
             yield f"{first} wrote just before offset {offset} of {web.partitions[place]}, {then}"
         elif kind == _WR:

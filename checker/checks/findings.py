@@ -171,7 +171,7 @@ def node_witness(facts: Facts, row: int, kind: Kind, what: str = "", **given: in
     )
 
 
-def who(witness: Witness) -> str:
+def op_name(witness: Witness) -> str:
     """An operation in words: "operation 17 of c3 (process 12)"."""
     return f"operation {witness.op} of {witness.client} (process {witness.process})"
 

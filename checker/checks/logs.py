@@ -62,7 +62,7 @@ def _of_replica(
     holes = np.flatnonzero(log.offset != expected)
     if len(holes):
         at = int(holes[0])
-        yield _tell(
+        yield _report(
             group,
             "log-hole",
             log,
@@ -72,7 +72,7 @@ def _of_replica(
         )
     end = int(log.end[-1]) if len(log) else int(heads.offset[row])
     if heads.leo[row] >= 0 and end != heads.leo[row]:
-        yield _tell(
+        yield _report(
             group,
             "log-hole",
             heads,
@@ -81,7 +81,7 @@ def _of_replica(
             f"at {end}.",
         )
     if heads.hw[row] > heads.leo[row] >= 0:
-        yield _tell(
+        yield _report(
             group,
             "hw-beyond-log",
             heads,
@@ -92,7 +92,7 @@ def _of_replica(
     back = np.flatnonzero((log.epoch[1:] < log.epoch[:-1]) & (log.epoch[1:] >= 0)) + 1
     if len(back):
         at = int(back[0])
-        yield _tell(
+        yield _report(
             group,
             "epoch-regression",
             log,
@@ -102,7 +102,7 @@ def _of_replica(
         )
     corrupt = np.flatnonzero((log.hash2 != 0) & (log.hash2 != log.hash))
     if len(corrupt):
-        yield _tell(
+        yield _report(
             group,
             "corrupt-batch",
             log,
@@ -112,7 +112,7 @@ def _of_replica(
             "after they were written.",
         )
     if (wrong := _cache_mismatch(log, cache)) is not None:
-        yield _tell(
+        yield _report(
             group,
             "epoch-cache-mismatch",
             heads,
@@ -121,7 +121,7 @@ def _of_replica(
         )
 
 
-def _tell(group: Group, name: str, facts: Facts, rows: I64, message: str) -> Anomaly:
+def _report(group: Group, name: str, facts: Facts, rows: I64, message: str) -> Anomaly:
     kind = Kind.LOG_HEAD if name in ("hw-beyond-log", "epoch-cache-mismatch") else Kind.LOG
     return anomaly(
         group,

@@ -17,10 +17,10 @@ from checker.checks.findings import (
     anomaly,
     listing,
     node_witness_at,
+    op_name,
     plural,
     read_witness,
     send_witness,
-    who,
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, evidence, expand, find
@@ -76,7 +76,7 @@ def judge(group: Group) -> Finding:
     elif missing.any() and not group.logs_complete:
         unknown = (
             f"{plural(int(missing.sum()), 'acknowledged record')} of {group.partition} were never "
-            "read, and without a whole history, final reads or all logs nothing tells whether "
+            "read, and without a whole history, final reads or all logs it is not known whether "
             "they are lost"
         )
     return Finding(
@@ -124,12 +124,12 @@ def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) 
 
 
 def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Anomaly:
-    """One anomaly for records that nobody read."""
+    """One anomaly for records that were never read."""
     order = np.lexsort((missing.value, missing.offset))
     first = missing.where(order)
     value, offset = int(first.value[0]), int(first.offset[0])
-    told = send_witness(known.sends, int(first.send[0]), offset=offset, value=value)
-    witnesses = [told, *_instead(known, offset, value)]
+    case = send_witness(known.sends, int(first.send[0]), offset=offset, value=value)
+    witnesses = [case, *_instead(known, offset, value)]
     for i in range(1, min(len(first), WITNESS_CAP)):
         at, its = int(first.offset[i]), int(first.value[i])
         witnesses.append(send_witness(known.sends, int(first.send[i]), offset=at, value=its))
@@ -145,8 +145,8 @@ def _missing(group: Group, known: Evidence, missing: _Required, name: str, allow
     return anomaly(
         group,
         name,
-        f"{opening}: value {show_value(value)}, sent by {who(told)}, {verb}{at_offset} "
-        f"{group.seconds(told.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
+        f"{opening}: value {show_value(value)}, sent by {op_name(case)}, {verb}{at_offset} "
+        f"{group.seconds(case.t_us)} into the storm{_instead_text(witnesses[1:2])}; "
         f"{_triage(group, known, missing.value, value)}",
         count=len(missing),
         offset=offset,
@@ -156,7 +156,7 @@ def _missing(group: Group, known: Evidence, missing: _Required, name: str, allow
 
 
 def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
-    """Who has another value at this offset: a read if there is one, else a log."""
+    """What has another value at this offset: a read if there is one, else a log."""
     if offset < 0:
         return []
     here = known.read_records
@@ -174,7 +174,7 @@ def _instead_text(witnesses: list[Witness]) -> str:
     """What is there instead, in words."""
     for witness in witnesses:
         if witness.op >= 0 and "read" in witness.what:
-            return f", but {who(witness)} read value {show_value(witness.value)} there"
+            return f", but {op_name(witness)} read value {show_value(witness.value)} there"
         if witness.node:
             return f", but {witness.node}'s log has value {show_value(witness.value)} there"
     return ""
@@ -221,7 +221,7 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     first, value = witnesses[0], int(values.value[rows[0]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "
-        f"{who(first)} read value {show_value(value)} at offset {first.offset}, "
+        f"{op_name(first)} read value {show_value(value)} at offset {first.offset}, "
         f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
         f"{_triage(group, known, values.value[rows], value)}"
     )

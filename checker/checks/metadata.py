@@ -1,4 +1,4 @@
-"""Leadership as traces tell it: one leader an epoch, elected from ISR or ELR, ISR in replicas."""
+"""Leadership as traces report it: one leader an epoch, elected from ISR or ELR, ISR in replicas."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class _Membership(msgspec.Struct, frozen=True):
 
 
 def _may_lead(was: _Membership, now: _Membership) -> set[str]:
-    """Whom a clean election, or a recovery, between these two records can choose.
+    """The brokers that a clean election, or a recovery, between these two records can choose.
 
     The record that completes a reassignment takes in what its leader proposed with it: if that
     leader is among those removed, its successor comes from the ISR of this very record.
@@ -118,7 +118,7 @@ def _may_lead(was: _Membership, now: _Membership) -> set[str]:
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     """Each committed change of the partition against the one before it."""
     decoder = msgspec.json.Decoder(_Membership)
-    # Every voter may tell of a change; a partition epoch names one.
+    # Every voter may report a change; a partition epoch names one.
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []
     misplaced: list[tuple[str, Witness]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, plural, read_witness, send_witness, who
+from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness, send_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.facts import I64
@@ -40,13 +40,13 @@ def _inconsistent(group: Group, known: Evidence) -> list[Anomaly]:
                 witnesses += _source(known, offset, value)
         first = int(offsets[0])
         values = readable.value[readable.offset == first].tolist()
-        told = "; ".join(_told(group, w) for w in witnesses[:2])
+        words = "; ".join(_words(group, w) for w in witnesses[:2])
         found.append(
             anomaly(
                 group,
                 "inconsistent-offsets",
                 f"{plural(len(offsets), 'offset')} of {group.partition} with more than one value: "
-                f"offset {first} holds {' and '.join(map(show_value, values))} ({told}).",
+                f"offset {first} holds {' and '.join(map(show_value, values))} ({words}).",
                 count=len(offsets),
                 offset=first,
                 witnesses=witnesses,
@@ -66,7 +66,7 @@ def _with_two_values(records: Records) -> I64:
 
 
 def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
-    """Who says that this value is at this offset: a read, or its acknowledged send."""
+    """The evidence that this value is at this offset: a read, or its acknowledged send."""
     row = known.read_row(offset=offset, value=value)
     if row >= 0:
         return [read_witness(known.reads, row, offset=offset, value=value)]
@@ -74,8 +74,8 @@ def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
     return [send_witness(known.sends, send, offset=offset, value=value)] if send >= 0 else []
 
 
-def _told(group: Group, witness: Witness) -> str:
-    return f"{witness.what} by {who(witness)} {group.seconds(witness.t_us)} into the storm"
+def _words(group: Group, witness: Witness) -> str:
+    return f"{witness.what} by {op_name(witness)} {group.seconds(witness.t_us)} into the storm"
 
 
 def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
@@ -97,7 +97,7 @@ def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
     message = (
         f"{plural(len(rows), 'value')} of {group.partition} at more than one offset: "
         f"value {show_value(int(values.value[rows[0]]))} is at {first} and at {last} "
-        f"({'; '.join(_told(group, w) for w in witnesses[:2])})."
+        f"({'; '.join(_words(group, w) for w in witnesses[:2])})."
     )
     return [
         anomaly(group, "duplicate", message, count=len(rows), offset=first, witnesses=witnesses)
@@ -125,8 +125,8 @@ def _holes(group: Group, known: Evidence) -> list[Anomaly]:
     witnesses = [read_witness(reads, int(row)) for row in rows[:WITNESS_CAP]]
     first = int(expected[rows[0]])
     message = (
-        f"{plural(count, 'offset')} missing from reads of {group.partition}: {who(witnesses[0])} "
-        f"expected offset {first} next and got {witnesses[0].offset}, "
+        f"{plural(count, 'offset')} missing from reads of {group.partition}: "
+        f"{op_name(witnesses[0])} expected offset {first} next and got {witnesses[0].offset}, "
         f"{group.seconds(witnesses[0].t_us)} into the storm."
     )
     return [anomaly(group, "offset-hole", message, count=count, offset=first, witnesses=witnesses)]

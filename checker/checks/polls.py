@@ -1,7 +1,7 @@
 """Polls in order: skips and steps back, between polls of one process and inside one poll.
 
-All deltas are in dense indices: positions among the offsets anybody has evidence for, so that a gap
-nobody knows a record in is no skip. From Jepsen's Kafka checker, with two changes: an empty answer
+All deltas are in dense indices: positions among the offsets there is evidence for, so that a gap
+without a known record is no skip. From Jepsen's Kafka checker, with two changes: an empty answer
 does not become a baseline (it would hide the next skip), and a record is placed by its own offset.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, plural, read_witness, who
+from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, first_of
 from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
@@ -85,7 +85,7 @@ def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) 
         ("int-poll-skip", ahead[weak], _WEAK),
     ):
         if len(rows):
-            found.append(_tell(group, reads, name, rows - 1, rows, allowed))
+            found.append(_report(group, reads, name, rows - 1, rows, allowed))
     return found
 
 
@@ -123,7 +123,7 @@ def _between(group: Group, known: Evidence, reads: Facts, polls: _Polls) -> list
         ("poll-skip", ahead & moved, _SUBSCRIBED),
     ):
         if which.any():
-            found.append(_tell(group, reads, name, before[which], after[which], allowed))
+            found.append(_report(group, reads, name, before[which], after[which], allowed))
     return found
 
 
@@ -144,7 +144,9 @@ def _resets(resets: Facts, polls: _Polls) -> tuple[I64, Mask]:
     return count, subscribed
 
 
-def _tell(group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str) -> Anomaly:
+def _report(
+    group: Group, reads: Facts, name: str, before: I64, after: I64, allowed: str
+) -> Anomaly:
     """Pairs of runs (`before`, `after`) that do not follow each other, as one anomaly."""
     order = np.lexsort((reads.op[after], reads.offset[after]))
     before, after = before[order], after[order]
@@ -160,7 +162,7 @@ def _tell(group: Group, reads: Facts, name: str, before: I64, after: I64, allowe
     where = "inside one poll" if name.startswith("int-") else "between polls"
     message = (
         f"{plural(len(after), 'time')} a consumer of {group.partition} {skipped} {where}: "
-        f"{who(now)} got offset {now.offset} after offset {then.offset}, "
+        f"{op_name(now)} got offset {now.offset} after offset {then.offset}, "
         f"{group.seconds(now.t_us)} into the storm."
     )
     return anomaly(

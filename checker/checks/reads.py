@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, node_witness, plural, read_witness, who
+from checker.checks.findings import Finding, anomaly, node_witness, op_name, plural, read_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence
 from checker.evidence.facts import I64, Kind, Outcome
@@ -31,7 +31,7 @@ def judge(group: Group) -> Finding:
 def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
     """Records at or above the HW.
 
-    A broker writes its trace before it sends what the trace tells of, on the clock the client uses
+    A broker writes its trace before it sends what the trace reports, on the clock the client uses
     too, so an HW event later than the answer cannot excuse it. That needs every replica's trace.
     """
     reads = reads.take(reads.count > 0)
@@ -64,11 +64,11 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
         if stated[first] == mark
         else f"when {mark} was the highest that any replica had established"
     )
-    told = witnesses[0]
+    case = witnesses[0]
     message = (
         f"{plural(int(beyond.sum()), 'record')} of {group.partition} read beyond the high "
-        f"watermark: {who(told)} got offset {offset} from {told.node or 'a broker'} "
-        f"{group.seconds(told.t_us)} into the storm, {source}."
+        f"watermark: {op_name(case)} got offset {offset} from {case.node or 'a broker'} "
+        f"{group.seconds(case.t_us)} into the storm, {source}."
     )
     return [
         anomaly(
@@ -115,18 +115,18 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
         return []
     rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
     first = int(rows[0])
-    told = read_witness(reads, first, offset=int(end[first]))
+    case = read_witness(reads, first, offset=int(end[first]))
     at = int(np.argmax(farthest > end[first]))
     message = (
         f"{plural(len(rows), 'answer')} of {group.partition} older than {bound_us // 1000} ms: "
-        f"{who(told)} was told by {told.node or 'a broker'} {group.seconds(told.t_us)} into the "
-        f"storm that the log ends at {told.offset}, though offset {moments.offset[at]} was known "
+        f"{op_name(case)} got the log end {case.offset} from {case.node or 'a broker'} "
+        f"{group.seconds(case.t_us)} into the storm, though offset {moments.offset[at]} was known "
         f"{group.seconds(moments.t_us[at])} into it."
     )
     witnesses = [read_witness(reads, int(row), offset=int(end[row])) for row in rows[:WITNESS_CAP]]
     return [
         anomaly(
-            group, "stale-read", message, count=len(rows), offset=told.offset, witnesses=witnesses
+            group, "stale-read", message, count=len(rows), offset=case.offset, witnesses=witnesses
         )
     ]
 
@@ -141,11 +141,11 @@ def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
         return []
     rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
     first = int(rows[0])
-    told = read_witness(reads, first, offset=int(reads.hw[first]))
+    case = read_witness(reads, first, offset=int(reads.hw[first]))
     message = (
         f"{plural(len(rows), 'time')} the high watermark of {group.partition} went back for a "
-        f"client: {who(told)} was told {int(reads.hw[first])} by {told.node or 'a broker'} after "
-        f"{int(reads.hw[first - 1])} by {reads.name(int(reads.node[first - 1])) or 'a broker'}."
+        f"client: {op_name(case)} got {int(reads.hw[first])} from {case.node or 'a broker'} after "
+        f"{int(reads.hw[first - 1])} from {reads.name(int(reads.node[first - 1])) or 'a broker'}."
     )
     return [
         anomaly(
@@ -153,7 +153,7 @@ def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
             "hw-regression",
             message,
             count=len(rows),
-            offset=told.offset,
-            witnesses=[told, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
+            offset=case.offset,
+            witnesses=[case, read_witness(reads, first - 1, offset=int(reads.hw[first - 1]))],
         )
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, plural, read_witness, send_witness, who
+from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness, send_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
 from checker.evidence.facts import I64, Outcome
@@ -41,7 +41,7 @@ def _of_process(group: Group, known: Evidence) -> list[Anomaly]:
     for mask, allowed in ((wrong & ~weak, ""), (wrong & weak, _WEAK)):
         if mask.any():
             rows = after[mask]
-            found.append(_tell(group, sends, base, last, rows - 1, rows, allowed))
+            found.append(_report(group, sends, base, last, rows - 1, rows, allowed))
     return found
 
 
@@ -51,7 +51,7 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     run, place = expand(sends.count)
     value = sends.value[run] + place
     offset, flags = known.place_of(value)
-    # A send that failed has no place, unless somebody read it after all.
+    # A send that failed has no place, unless it was read after all.
     read = (flags & READ_OK) != 0
     known_at = (offset >= 0) & ((sends.outcome[run] != Outcome.FAIL) | read)
     run, value, offset = run[known_at], value[known_at], offset[known_at]
@@ -60,11 +60,11 @@ def _inside(group: Group, known: Evidence) -> list[Anomaly]:
     found = []
     for name, wrong in (("int-nonmonotonic-send", delta < 1), ("int-send-skip", delta > 1)):
         if len(rows := np.flatnonzero(same & wrong)):
-            found.append(_tell_inside(group, sends, name, rows, run, value, offset))
+            found.append(_report_inside(group, sends, name, rows, run, value, offset))
     return found
 
 
-def _tell_inside(
+def _report_inside(
     group: Group, sends: Facts, name: str, rows: I64, run: I64, value: I64, offset: I64
 ) -> Anomaly:
     """Pairs of records (`rows` and the one after) of one operation, as one anomaly."""
@@ -85,7 +85,7 @@ def _tell_inside(
     return anomaly(
         group,
         name,
-        f"{opening}: {who(late)} sent value {show_value(early.value)} before "
+        f"{opening}: {op_name(late)} sent value {show_value(early.value)} before "
         f"{show_value(late.value)}, which are at offsets {early.offset} and {late.offset}.",
         count=len(rows),
         offset=late.offset,
@@ -102,14 +102,14 @@ def _realtime(group: Group, known: Evidence) -> list[Anomaly]:
     found = []
     strong = _inversions(sends, base, moments.take(moments.strong), certain)
     if len(strong[0]):
-        found.append(_tell_realtime(group, known, sends, base, *strong, ""))
+        found.append(_report_realtime(group, known, sends, base, *strong, ""))
     if certain.all() and moments.strong.all():
         return found
     late, early = _inversions(sends, base, moments, np.ones(len(sends), dtype=bool))
     weak = ~np.isin(late, strong[0])
     if weak.any():
         late, early = late[weak], early.take(weak)
-        found.append(_tell_realtime(group, known, sends, base, late, early, _WEAK))
+        found.append(_report_realtime(group, known, sends, base, late, early, _WEAK))
     return found
 
 
@@ -121,11 +121,11 @@ def _inversions(sends: Facts, base: I64, moments: Moments, later: Mask) -> tuple
     before = np.searchsorted(moments.t_us, sends.t0[b], side="left")
     reached = np.append(-1, farthest)[before]
     wrong = reached > base[b]
-    # The first moment that reached so far is the one that is told.
+    # The witness is the first moment that reached so far.
     return b[wrong], moments.take(np.searchsorted(farthest, reached[wrong]))
 
 
-def _tell_realtime(
+def _report_realtime(
     group: Group, known: Evidence, sends: Facts, base: I64, late: I64, early: Moments, allowed: str
 ) -> Anomaly:
     """Sends in front of records that were there before they began, as one anomaly."""
@@ -146,9 +146,9 @@ def _tell_realtime(
     after, before = witnesses[:2]
     was = "was acknowledged" if early.send[0] >= 0 else "had read it"
     message = (
-        f"{plural(len(late), 'send')} to {group.partition} out of order: {who(after)} landed at "
-        f"offset {after.offset}, in front of offset {before.offset} of {who(before)}, which {was} "
-        f"{group.seconds(before.t_us)} into the storm, before the other was invoked."
+        f"{plural(len(late), 'send')} to {group.partition} out of order: {op_name(after)} landed "
+        f"at offset {after.offset}, in front of offset {before.offset} of {op_name(before)}, which "
+        f"{was} {group.seconds(before.t_us)} into the storm, before the other was invoked."
     )
     return anomaly(
         group,
@@ -161,7 +161,7 @@ def _tell_realtime(
     )
 
 
-def _tell(
+def _report(
     group: Group, sends: Facts, base: I64, last: I64, before: I64, after: I64, allowed: str
 ) -> Anomaly:
     """Pairs of sends of one process in the wrong order as one anomaly."""
@@ -177,9 +177,9 @@ def _tell(
         )
     late, early = witnesses[:2]
     message = (
-        f"{plural(len(after), 'send')} to {group.partition} out of order: {who(late)} landed at "
-        f"offset {late.offset}, in front of offset {early.offset} of {who(early)}, which the same "
-        "process had sent before."
+        f"{plural(len(after), 'send')} to {group.partition} out of order: {op_name(late)} landed "
+        f"at offset {late.offset}, in front of offset {early.offset} of {op_name(early)}, which "
+        "the same process had sent before."
     )
     return anomaly(
         group,

@@ -1,11 +1,19 @@
-"""What operations see of each other: their own sends, sends that had not begun, and who depends on
-whom (judged across partitions in `checker.checks.cycles`)."""
+"""What operations see of each other: their own sends, sends that had not begun, and their
+dependencies (judged across partitions in `checker.checks.cycles`)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from checker.checks.findings import Finding, Graph, anomaly, plural, read_witness, send_witness, who
+from checker.checks.findings import (
+    Finding,
+    Graph,
+    anomaly,
+    op_name,
+    plural,
+    read_witness,
+    send_witness,
+)
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, expand, first_of
 from checker.evidence.facts import I64
@@ -28,7 +36,7 @@ def judge(group: Group) -> Finding:
 def _seen(known: Evidence, reads: Facts) -> tuple[I64, I64, I64, I64]:
     """Records of reads one by one: row of the read, value, offset, row of the send that wrote it.
 
-    Only those that somebody sent here.
+    Only those that were sent here.
     """
     reads_run, place = expand(reads.count)
     value = np.where(reads.value[reads_run] >= 0, reads.value[reads_run] + place, -1)
@@ -50,11 +58,11 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
         read_witness(reads, int(run[i]), offset=int(offset[i]), value=int(value[i]))
         for i in first[:WITNESS_CAP]
     ]
-    told = witnesses[0]
+    case = witnesses[0]
     message = (
         f"{plural(len(first), 'operation')} on {group.partition} read what they had sent "
-        f"themselves and not yet committed: {who(told)} got its own value {told.value} at offset "
-        f"{told.offset}."
+        f"themselves and not yet committed: {op_name(case)} got its own value {case.value} at "
+        f"offset {case.offset}."
     )
     return [
         anomaly(
@@ -62,7 +70,7 @@ def _precommitted(group: Group, known: Evidence) -> list[Anomaly]:
             "precommitted-read",
             message,
             count=len(first),
-            offset=told.offset,
+            offset=case.offset,
             witnesses=witnesses,
         )
     ]
@@ -85,8 +93,8 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
     seen, sent = witnesses[:2]
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} read before they were sent: "
-        f"{who(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
-        f"{who(sent)} began to send it at {group.seconds(known.sends.t0[writer[rows[0]]])}."
+        f"{op_name(seen)} got value {seen.value} {group.seconds(seen.t_us)} into the storm, and "
+        f"{op_name(sent)} began to send it at {group.seconds(known.sends.t0[writer[rows[0]]])}."
     )
     return [
         anomaly(
@@ -96,7 +104,7 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _graph(known: Evidence) -> Graph:
-    """Who wrote next to whom and who read whose record, as pairs of operations."""
+    """Which operations wrote adjacent records or read a record of another, as pairs."""
     ww, wr = _write_write(known), _write_read(known)
     ops = np.union1d(ww[:2].ravel(), wr[:2].ravel())
     about = []

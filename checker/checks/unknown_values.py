@@ -18,8 +18,8 @@ from checker.checks.findings import (
     Place,
     UnknownValue,
     anomaly,
+    op_name,
     plural,
-    who,
 )
 from checker.checks.registry import across_partitions
 from checker.evidence.facts import I64
@@ -97,7 +97,7 @@ def _of_partition(
     if never_sent:
         first = never_sent[0]
         message = (
-            f"{plural(count, 'value')} in {partition} never sent by anybody: "
+            f"{plural(count, 'value')} in {partition} that no client sent: "
             f"value {show_value(first.value)} at offset {first.offset}, "
             f"{_seen(meta, first.witness)}."
         )
@@ -107,7 +107,7 @@ def _of_partition(
 
 def _seen(meta: RunMeta, witness: Witness) -> str:
     if witness.op >= 0:
-        return f"read by {who(witness)} {meta.since_storm(witness.t_us)} into the storm"
+        return f"read by {op_name(witness)} {meta.since_storm(witness.t_us)} into the storm"
     return f"in the log of {witness.node}"
 
 

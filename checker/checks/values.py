@@ -1,6 +1,6 @@
 """Values that should not be there: failed yet visible, unreadable, or not sent to this partition.
 
-Whether a value that nobody sent to this partition was sent to another (misrouted) or to none
+Whether a value that was not sent to this partition was sent to another (misrouted) or to none
 (phantom) crosses partitions: the check hands such values on, see `checker.checks.unknown_values`.
 """
 
@@ -13,10 +13,10 @@ from checker.checks.findings import (
     UnknownValue,
     anomaly,
     node_witness_at,
+    op_name,
     plural,
     read_witness,
     send_witness,
-    who,
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, Records, evidence
@@ -81,7 +81,7 @@ def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:
     witnesses = [_read(known, reads, int(row)) for row in in_reads[:WITNESS_CAP]]
     witnesses += [node_witness_at(known.logs, logged, int(r)) for r in in_logs[:WITNESS_CAP]]
     first = witnesses[0]
-    place = f"read by {who(first)}" if first.op >= 0 else f"in the log of {first.node}"
+    place = f"read by {op_name(first)}" if first.op >= 0 else f"in the log of {first.node}"
     return [
         anomaly(
             group,
@@ -96,7 +96,7 @@ def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:
 
 
 def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
-    """Values of failed sends that were read, or that stand in a log though nobody read them."""
+    """Values of failed sends that were read, or that stand in a log unread."""
     found = []
     visible: I64 = np.zeros(0, np.int64)
     for name, records in (
@@ -119,13 +119,13 @@ def _aborted(group: Group, known: Evidence) -> list[Anomaly]:
             )
             witnesses += [seen, send_witness(known.sends, int(sender))]
         seen, sent = witnesses[:2]
-        place = f"was read by {who(seen)}" if seen.op >= 0 else f"is in the log of {seen.node}"
+        place = f"was read by {op_name(seen)}" if seen.op >= 0 else f"is in the log of {seen.node}"
         found.append(
             anomaly(
                 group,
                 name,
                 f"{plural(len(visible), 'value')} of failed sends in {group.partition}: value "
-                f"{seen.value}, sent by {who(sent)} and refused "
+                f"{seen.value}, sent by {op_name(sent)} and refused "
                 f"{group.seconds(sent.t_us)} into the storm, {place} at offset {seen.offset}.",
                 count=len(visible),
                 offset=int(records.offset[rows[0]]),

@@ -93,7 +93,7 @@ def ranges_of(folder: Path, meta: RunMeta) -> dict[str, Ranges]:
                         for each in found.value_counts().to_pylist():
                             counts[each["values"]] += each["counts"]
     except (OSError, pa.ArrowException, AttributeError):
-        return {}  # Whoever reads it all will say what is wrong with it.
+        return {}  # The reader of the whole table reports what is wrong with it.
     made = {}
     for name, count in counts.items():
         number = round(count / taken * rows) // RANGE_ROWS
@@ -207,7 +207,7 @@ class _Range:
         order = order_of((offset, *late))
         new = np.diff(offset[order], prepend=-1) != 0
         if any((np.diff(c[order])[~new[1:]] != 0).any() for c in other):
-            # Only where an offset has several contents must these be told apart by sorting.
+            # Only where an offset has several contents must these be separated by sorting.
             order = order_of((offset, *other, *late))
             new = np.diff(offset[order], prepend=-1) != 0
             for column in other:
@@ -306,8 +306,8 @@ def splittable(group: Group) -> bool:
 
 def _none_between(reads: Facts, process: I64, first: I64, last: I64) -> bool:
     """No read without a place of its own fell between those of a range."""
-    told = (reads.hw >= 0) | (reads.count > 0)
-    for row in np.flatnonzero((reads.offset < 0) & (reads.leo < 0) & told).tolist():
+    matters = (reads.hw >= 0) | (reads.count > 0)
+    for row in np.flatnonzero((reads.offset < 0) & (reads.leo < 0) & matters).tolist():
         own = (process == reads.process[row]) & (first < reads.op[row]) & (reads.op[row] < last)
         if own.any():
             return False

@@ -1,4 +1,4 @@
-"""The plan of a verdict, written once: who carries it out is an `Executor`.
+"""The plan of a verdict, written once; an `Executor` carries it out.
 
     sources -> facts -> groups -> findings -> origins of unknown values -> measures -> result
 

@@ -1,4 +1,4 @@
-"""Which runs need no second check: those whose evidence and whose checker are what they were.
+"""The result cache: a run is not judged again while its evidence and the checker are unchanged.
 
 Beside `results.json` stands `checked.json`: a digest of the sizes and times of all files a verdict
 rests on, and of the checker's own source. A run that is checked again, or copied, or a checker that
@@ -36,7 +36,7 @@ def stamp(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def kept_result(target: Path, mark: str) -> RunResult | None:
+def cached_result(target: Path, mark: str) -> RunResult | None:
     """The result in `target` if it was made of what `mark` stands for."""
     try:
         known = msgspec.json.decode((target / _MARK).read_bytes(), type=dict[str, str])
@@ -76,7 +76,7 @@ class Place:
     def begin(self) -> RunResult | None:
         """The result of an earlier check that still holds; None if there is work to do."""
         self._mark = stamp(self.folder)
-        return None if self.target is None else kept_result(self.target, self._mark)
+        return None if self.target is None else cached_result(self.target, self._mark)
 
     def finish(self, result: RunResult) -> None:
         """Keep a result. Raises OSError."""

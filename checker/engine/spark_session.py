@@ -261,7 +261,7 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
 
 
 def suit(session: SparkSession) -> SparkSession:
-    """Sets a session that somebody else configured to what checks count on."""
+    """Sets a session that was configured elsewhere to what checks count on."""
     for name, value in _SQL_SETTINGS.items():
         session.conf.set(name, value)
     return session
@@ -285,7 +285,7 @@ def usable_cores() -> int:
 
 
 class SessionInBackground:
-    """Starts a session while something else is going on, so that nobody waits for it.
+    """Starts a session in a thread while something else is going on.
 
     The arguments are those of `start_session`. The start begins at construction, in a daemon
     thread: a program that ends early is not held up.
@@ -405,7 +405,7 @@ def _drop_jvm() -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Lets the JVM go, and has the class-data archive made while nobody waits."""
+    """Lets the JVM go, and has the class-data archive made after the command."""
     if _jvm is None:
         return
     _jvm.hang_up()

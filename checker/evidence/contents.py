@@ -1,4 +1,4 @@
-"""What is known of the contents of a partition: who read what, where each value is.
+"""What is known of the contents of a partition: what was read, and where each value is.
 
 Built once per group and used by several checks. Runs of records are deduplicated as runs and only
 then expanded by record; nothing is ever expanded by offset.
@@ -247,9 +247,9 @@ class Evidence:
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
         flags |= reads.hash
-        nobody = np.full(len(reads), -1, np.int64)
+        no_node = np.full(len(reads), -1, np.int64)
         t_us: I64 = np.where(ok, reads.t1, NEVER)
-        return merge(reads.offset, reads.value, reads.epoch, flags, nobody, reads.count, t_us)
+        return merge(reads.offset, reads.value, reads.epoch, flags, no_node, reads.count, t_us)
 
     @cached_property
     def committed(self) -> Mask:
@@ -288,7 +288,7 @@ class Evidence:
 
     @cached_property
     def offsets(self) -> I64:
-        """The distinct offsets anybody knows of; a place in here is a dense index."""
+        """The distinct offsets there is evidence for; a place in here is a dense index."""
         return self.placed.offset[first_of(self.placed.offset)]
 
     @cached_property
@@ -329,10 +329,10 @@ class Evidence:
     def moments(self) -> Moments:
         """When the last record of each acknowledged send, and each record read, was known where."""
         sends, read = self.sends, self.read_records
-        told = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
-        acked = np.flatnonzero(told & (sends.count > 0))
+        timed = (sends.outcome == Outcome.OK) & (sends.t1 >= 0) & (sends.offset >= 0)
+        acked = np.flatnonzero(timed & (sends.count > 0))
         writer = self.writer_of_read
-        # What was read before it was sent tells nothing of when it was appended.
+        # What was read before it was sent does not show when it was appended.
         late = writer < 0
         late[~late] = sends.t0[writer[~late]] <= read.t_us[~late]
         read = read.take(late)

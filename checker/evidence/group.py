@@ -169,8 +169,7 @@ class Group:
     @cached_property
     def replicas(self) -> tuple[str, ...]:
         """The brokers that hold this partition, as run.json says, else those with a log of it."""
-        told = self.meta.partitions.get(self.partition)
-        return told if told else self.dumped
+        return self.meta.partitions.get(self.partition) or self.dumped
 
     @cached_property
     def dumped(self) -> tuple[str, ...]:

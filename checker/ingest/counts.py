@@ -107,21 +107,21 @@ class _Rows:
         rows: I64 | None = None,
     ) -> pa.Table:
         """How many rows (all, or those given) are alike, and how many records they have."""
-        who, whose = self.named(name)
+        name_of, names = self.named(name)
         second = _NO_SECOND if second is None else second
-        seconds = np.full(len(who), second) if isinstance(second, int) else second
-        columns = (who, seconds, self.f[0], self.outcome[0], self.us)
-        sums = (np.ones(len(who), np.int64) if times is None else times, records)
+        seconds = np.full(len(name_of), second) if isinstance(second, int) else second
+        columns = (name_of, seconds, self.f[0], self.outcome[0], self.us)
+        sums = (np.ones(len(name_of), np.int64) if times is None else times, records)
         if rows is not None:
             columns = tuple(column[rows] for column in columns)  # type: ignore[assignment]
             sums = (sums[0][rows], sums[1][rows])
-        (who, seconds, f, outcome, us), (times, records) = alike(columns, sums)
+        (name_of, seconds, f, outcome, us), (times, records) = alike(columns, sums)
         return _table(
             "tallies",
             {
                 "run": self.run,
                 "by": by,
-                "name": (who, whose),
+                "name": (name_of, names),
                 "second": seconds,
                 "f": (f, self.f[1]),
                 "outcome": (outcome, self.outcome[1]),
@@ -142,16 +142,16 @@ class _Rows:
     def first_after(self, fault: InjectedFault) -> pa.Table:
         """The first acknowledgement of each partition after a fault ended."""
         rows = np.flatnonzero(self.ok & (self.complete_us > fault.end_us))
-        who, whose = self.named("partition")
-        order = rows[any_order_of((who[rows], self.complete_us[rows]))] if len(rows) else rows
-        first = order[np.diff(who[order], prepend=-1) != 0]
+        name_of, names = self.named("partition")
+        order = rows[any_order_of((name_of[rows], self.complete_us[rows]))] if len(rows) else rows
+        first = order[np.diff(name_of[order], prepend=-1) != 0]
         done = self.complete_us[first]
         return _table(
             "acks",
             {
                 "run": self.run,
                 "by": AFTER,
-                "name": (who[first], whose),
+                "name": (name_of[first], names),
                 "stretch": np.full(len(first), fault.nth),
                 "first_us": done,
                 "last_us": done,
@@ -163,13 +163,13 @@ class _Rows:
         codes, words = self.f
         sent = codes == words.index("send") if "send" in words else np.zeros(len(codes), bool)
         rows = np.flatnonzero(self.ok & sent)
-        who, whose = self.named(name)
-        who, done = who[rows], self.complete_us[rows]
-        order = any_order_of((who, done)) if len(rows) else rows
-        who, done = who[order], done[order]
+        name_of, names = self.named(name)
+        name_of, done = name_of[rows], self.complete_us[rows]
+        order = any_order_of((name_of, done)) if len(rows) else rows
+        name_of, done = name_of[order], done[order]
         stretch = done // STRETCH_US[by]
         new = np.ones(len(rows), bool)
-        new[1:] = (np.diff(who) != 0) | (np.diff(stretch) != 0)
+        new[1:] = (np.diff(name_of) != 0) | (np.diff(stretch) != 0)
         starts = np.flatnonzero(new)
         ends = np.append(starts[1:], len(rows))[: len(starts)] - 1
         return _table(
@@ -177,7 +177,7 @@ class _Rows:
             {
                 "run": self.run,
                 "by": by,
-                "name": (who[starts], whose),
+                "name": (name_of[starts], names),
                 "stretch": stretch[starts],
                 "first_us": done[starts],
                 "last_us": done[ends],

@@ -3,7 +3,7 @@
 Whether a run was exercised depends on how many operations there were, when the first and the last
 send was acknowledged, and the longest time in which nothing was invoked. So of a piece of a history
 a few operations are kept that stand for all: the first and last invoked in each of some hundred
-stretches of the storm (a silence worth telling is far longer), and the earliest and latest
+stretches of the storm (a silence that counts is far longer), and the earliest and latest
 acknowledgement. `count` says how many operations a row stands for.
 """
 
@@ -44,7 +44,7 @@ def downsample_operations(
     wanted = (_of_stretches(phases, invoke_us), _ends(complete_us, acked))
     kept = np.unique(np.concatenate((*wanted, np.flatnonzero(steps >= 0))))
     count = np.ones(len(kept), np.int64)
-    # Those not kept are counted with one that is like them as far as anybody asks.
+    # Those not kept are counted with one that is like them in all that checks ask for.
     for like in (True, False):
         same = np.flatnonzero(acked[kept] == like)
         total = int((acked == like).sum())

@@ -2,7 +2,7 @@
 
 Keywords, symbols and strings all become `str` (a keyword without its colon), vectors, lists and
 sets become lists, a tag is dropped and what it tags is kept. Nothing recurses, so no input is too
-deep; a form that is broken is told with its line, and reading goes on with the next one.
+deep; a form that is broken is reported with its line, and reading goes on with the next one.
 """
 
 from __future__ import annotations

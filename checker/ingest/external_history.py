@@ -102,7 +102,7 @@ def validate(file: Path) -> list[str]:
 
     Unknown fields count as wrong here, and nothing is summed up. Raises OSError.
     """
-    problems = Problems(told_in_full=_ALL)
+    problems = Problems(in_full=_ALL)
     form = form_of(file)
     if form == "own":
         into = Ingested(RunMeta(), problems=problems)

@@ -21,7 +21,7 @@ _decoder: Final = msgspec.json.Decoder(FaultLine)
 
 class InjectedFault(NamedTuple):
     """One fault as it was injected: `nth` of the run, from 0; `fault` is its number in the
-    schedule. It ended at `end_us`, or never as far as anybody knows."""
+    schedule. It ended at `end_us`, or never as far as is known."""
 
     nth: int
     fault: int
@@ -58,7 +58,7 @@ def injected_faults_of(folder: Path, meta: RunMeta) -> list[InjectedFault]:
 
 
 def injected_faults(lines: Sequence[FaultLine], meta: RunMeta) -> list[InjectedFault]:
-    """The faults that these lines tell of."""
+    """The faults that these lines report."""
     heals = [line for line in lines if line.action == "heal"]
     injected = [line for line in lines if line.action == "inject" and line.fault >= 0]
     injected.sort(key=lambda line: (line.t_us, line.fault))

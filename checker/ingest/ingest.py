@@ -81,10 +81,10 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
 
     Tables go under `tables_folder`, nowhere if it is None; `known` spares reading run.json again.
     Never raises for what a run folder holds; that the tables cannot be written is a problem of the
-    run, told like the others.
+    run, like the others.
     """
     problems = Problems()
-    # Only the head tells what is wrong with run.json; all sources need what is in it.
+    # Only the head reports what is wrong with run.json; all sources need what is in it.
     if known is None or source.kind == "head":
         known = read_meta(source.folder, problems, source.files)
     in_memory = source.files is not None
@@ -104,7 +104,7 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
             into.problems.add("tables", f"The tables cannot be written: {error.strerror}.")
     if source.kind != "head":
         into.facts.extend(_meta_of_unnamed(source.run, known, into))
-    into.facts.extend(into.told(source))
+    into.facts.extend(into.sentences(source))
     return into
 
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_TOLD_IN_FULL: Final = 5
+_IN_FULL: Final = 5
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -33,39 +33,39 @@ class Line(NamedTuple):
 class Problems:
     """Sentences about a run folder: problems spoil the verdict, notes do not.
 
-    Of one kind of problem in one file only the first few are told, the others counted.
+    Of one kind of problem in one file only the first few are reported, the others counted.
     """
 
-    def __init__(self, told_in_full: int = _TOLD_IN_FULL) -> None:
-        self._told_in_full = told_in_full
-        self._told: dict[str, list[str]] = {}
+    def __init__(self, in_full: int = _IN_FULL) -> None:
+        self._in_full = in_full
+        self._reported: dict[str, list[str]] = {}
         self._more: Counter[str] = Counter()
         self.notes: list[str] = []
 
     def add(self, kind: str, sentence: str) -> None:
-        """Tell a problem; `kind` groups those that are counted together."""
-        told = self._told.setdefault(kind, [])
-        if len(told) < self._told_in_full:
-            told.append(sentence)
+        """Report a problem; `kind` groups those that are counted together."""
+        reported = self._reported.setdefault(kind, [])
+        if len(reported) < self._in_full:
+            reported.append(sentence)
         else:
             self._more[kind] += 1
 
     def note(self, sentence: str) -> None:
-        """Tell something that is no reason to doubt the verdict."""
+        """Report something that is no reason to doubt the verdict."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def sentences(self) -> list[str]:
         """All problems, in the order they were found by kind."""
         made = []
-        for kind, told in self._told.items():
-            made.extend(told)
+        for kind, reported in self._reported.items():
+            made.extend(reported)
             if more := self._more[kind]:
                 made.append(f"{kind}: {more} more problems of the same kind.")
         return made
 
     def __bool__(self) -> bool:
-        return bool(self._told)
+        return bool(self._reported)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:

@@ -90,8 +90,8 @@ def read_head(source: Source, into: Ingested) -> None:
     """Read what concerns a whole run into `into`: tables faults and exits, and their facts."""
     run, meta = source.run, into.meta
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
-    told = msgspec.json.encode(meta).decode()
-    into.facts.append(into.make(run, Kind.META, partitions, text=told))
+    text = msgspec.json.encode(meta).decode()
+    into.facts.append(into.make(run, Kind.META, partitions, text=text))
     for problem in meta.problems:
         # Of a foreign history they are about its lines, and speak for themselves.
         if meta.source:

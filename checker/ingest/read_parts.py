@@ -3,7 +3,7 @@
 Each part is some lines of the file; it writes its own part of every table and hands on the few
 operations that began in it and did not end, or ended and did not begin. These are joined when all
 parts are there. Whatever is not as it should be (a line that cannot be read, a clock that goes
-back, a number used twice) needs the whole file to be told of: then `join` gives None, and the
+back, a number used twice) needs the whole file to be reported: then `join` gives None, and the
 history is read as a small one is, by one process from its beginning to its end.
 """
 

@@ -140,7 +140,7 @@ class _Reader:
     def _with_fenced(self, event: _Event) -> _Event:
         """A committed change of a partition, with the brokers that were fenced then.
 
-        Only as far as this very controller has told: what another one did in between is not here.
+        Only as far as this controller has reported: what another one did in between is missing.
         """
         if event.event in (trace.CONTROLLER, trace.STARTED):
             self.fenced.clear()

@@ -78,8 +78,8 @@ class Ingested:
     """What one source came to: rows of tables, facts, and sentences.
 
     Where no tables are to be written, only those need be made that measures are taken of (ops);
-    and none at all where nobody `counts`. `make` gives facts their form: batches of Arrow unless
-    told otherwise (`checker.evidence.rows`).
+    and none at all where nobody `counts`. `make` gives facts their form: batches of Arrow, or
+    plain rows (`checker.evidence.rows`).
     """
 
     meta: RunMeta
@@ -90,7 +90,7 @@ class Ingested:
     counts: bool = True
     make: Callable[..., Any] = block
 
-    def told(self, source: Source) -> list[pa.RecordBatch]:
+    def sentences(self, source: Source) -> list[pa.RecordBatch]:
         """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
         made = []
         for kind, texts in (

@@ -13,7 +13,7 @@ from checker.ingest.fault_windows import WINDOWS, InjectedFault
 from checker.output.measures import Around, Counted, Measured, rounded
 
 # Shorter gaps are not known exactly: see `checker.ingest.counts`.
-_TOLD_FROM_US = 100_000
+_KNOWN_FROM_US = 100_000
 _NOTHING = (0, 0, 0, None, None, None)
 
 
@@ -51,7 +51,7 @@ def _times(fault: InjectedFault, found: Around | None) -> tuple[float | None, fl
     if found is None:
         return None, None
     first = rounded((found.first_us - fault.end_us) / 1000) if found.first_us >= 0 else None
-    return first, rounded(found.gap_us / 1000) if found.gap_us >= _TOLD_FROM_US else None
+    return first, rounded(found.gap_us / 1000) if found.gap_us >= _KNOWN_FROM_US else None
 
 
 def in_short(table: pa.Table) -> list[dict[str, Any]]:

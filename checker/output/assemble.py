@@ -104,9 +104,9 @@ def _across(check: Check, known: Findings) -> Finding:
 
 def _as_jepsen(anomalies: Sequence[Anomaly]) -> dict[str, list[str]]:
     """The classes Jepsen's own checker would name, and those of them that count."""
-    told = {a.jepsen for a in anomalies if a.jepsen}
+    seen = {a.jepsen for a in anomalies if a.jepsen}
     bad = {a.jepsen for a in anomalies if a.jepsen and a.verdict is Verdict.INVALID}
-    return {"error-types": sorted(told), "bad-error-types": sorted(bad)}
+    return {"error-types": sorted(seen), "bad-error-types": sorted(bad)}
 
 
 def _importance(anomaly: Anomaly) -> tuple[int, int, str, bool, int, str]:

@@ -78,9 +78,9 @@ def finding_tables(result: RunResult) -> dict[str, pa.Table]:
 
 def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
     """An anomaly in the order of its table."""
-    told = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
-    told["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
-    return tuple(told[name] for name in tables.ANOMALIES.names)
+    row = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
+    row["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
+    return tuple(row[name] for name in tables.ANOMALIES.names)
 
 
 def write_results(folder: Path, result: RunResult) -> None:

@@ -1,7 +1,7 @@
-"""Curves of one partition over time: records nobody has read yet, replication lag, staleness.
+"""Curves of one partition over time: records not read yet, replication lag, staleness.
 
 Each is counted in steps of time and joined with those of other partitions afterwards;
-docs/measures.md says what each means. Only steps in which something changed are told, so that no
+docs/measures.md says what each means. Only steps in which something changed are kept, so that no
 time, however far away, makes a curve long.
 """
 
@@ -23,7 +23,7 @@ _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000
 _MOST_STEPS: Final = 1_000
 _LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
-_TOLD_LEO: Final = (Kind.HW, Kind.APPEND, Kind.ROLE, Kind.TRUNCATED)
+_HAS_LEO: Final = (Kind.HW, Kind.APPEND, Kind.ROLE, Kind.TRUNCATED)
 
 
 class Steps(NamedTuple):
@@ -107,7 +107,7 @@ def _counted(*columns: I64) -> list[I64]:
 
 def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:
     """Records that each follower was behind its leader, at the end of each step and at most."""
-    parts = [group.of(kind) for kind in _TOLD_LEO]
+    parts = [group.of(kind) for kind in _HAS_LEO]
     t_us, node, leo, leads, epoch = (
         np.concatenate([pick(p) for p in parts])
         for pick in (
@@ -121,9 +121,9 @@ def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ..
     roles = group.of(Kind.ROLE)
     begin = sum(len(p) for p in parts[:2])
     leads[begin : begin + len(roles)] = (roles.flags & LEADER) != 0
-    told = np.flatnonzero(leo >= 0)
-    told = told[order_of((t_us[told], leo[told]))] if len(told) else told
-    t_us, node, leo, leads, epoch = (c[told] for c in (t_us, node, leo, leads, epoch))
+    rows = np.flatnonzero(leo >= 0)
+    rows = rows[order_of((t_us[rows], leo[rows]))] if len(rows) else rows
+    t_us, node, leo, leads, epoch = (c[rows] for c in (t_us, node, leo, leads, epoch))
     if not leads.any():
         return ()
     # The leader as of each event: the last to take that role in the highest epoch so far.
@@ -144,7 +144,7 @@ def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ..
 
 
 def _held(own: npt.NDArray[np.bool_], leo: I64) -> I64:
-    """What one node last told of its log's end, as of each event; -1 before it told any."""
+    """The log end that one node last reported, as of each event; -1 before the first."""
     last = np.maximum.accumulate(np.where(own, np.arange(len(own)), -1))
     held: I64 = np.where(last >= 0, leo[last], -1)
     return held
@@ -160,10 +160,10 @@ def _changes(
     carried = np.append(0, lag[ends[:-1]])
     highest = np.maximum(np.maximum.reduceat(lag, starts), carried)
     last = lag[ends]
-    told = np.flatnonzero((highest != carried) | (last != carried))
+    rows = np.flatnonzero((highest != carried) | (last != carried))
     return [
         (node, leader[ends[i]], int(step[starts[i]]), int(last[i]), int(highest[i]))
-        for i in told.tolist()
+        for i in rows.tolist()
     ]
 
 

@@ -228,12 +228,12 @@ def measure_tables(meta: RunMeta, known: Measured) -> dict[str, pa.Table]:
     }
     for c in known.of(PARTITION):
         gap = known.by_name.get(c.name) if c.f == "send" else None
-        told = (
+        longest = (
             (rounded(gap.gap_us / 1000), rounded((gap.from_us - origin) / 1e6))
             if (gap and gap.from_us >= 0)
             else (None, None)
         )
-        rows["per_partition"].append((run, c.name, *counts(c, whole_s), *told))
+        rows["per_partition"].append((run, c.name, *counts(c, whole_s), *longest))
     return {name: tables.from_rows(name, found) for name, found in rows.items()}
 
 

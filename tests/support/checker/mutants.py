@@ -39,7 +39,7 @@ LONGEST_S = 20
 
 # Functions and variables that only choose words and witnesses.
 WORDING = (
-    "_tell",
+    "_report",
     "_told",
     "_instead",
     "_triage",
@@ -64,7 +64,7 @@ WORDS = {
     "messages",
     "witnesses",
     "witness",
-    "told",
+    "case",
     "words",
     "opening",
     "came",
