@@ -285,6 +285,21 @@ class TestDocuments:
                     broken.append(f"{file.name}: {target}")
         assert not broken, "\n".join(broken)
 
+    def test_code_that_is_named_exists(self) -> None:
+        """`x.py` is a file of the project, and in `x.py: f, g` that file has the words f and g."""
+        sources = [file for file in project_files() if file.suffix == ".py"]
+        lacking = []
+        for document in self.files:
+            for path, names in NAMED_CODE.findall(document.read_text(encoding="utf-8")):
+                found = [file for file in sources if fnmatch(f"/{file}", f"*/{path}")]
+                words = {word for file in found for word in re.findall(r"\w+", file.read_text())}
+                if not found or not words.issuperset(re.findall(r"\w+", names)):
+                    lacking.append(f"{document.name}: {path}{names}")
+        assert not lacking, "\n".join(lacking)
+
+
+NAMED_CODE = re.compile(r"`([\w/*]+\.py)((?:: [\w, ]+)?)`")
+
 
 def without_code(text: str) -> str:
     """A Markdown text without its blocks of code."""
