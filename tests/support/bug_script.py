@@ -50,8 +50,8 @@ from node.core.messages import (
 )
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import split_fetch_body
+from tests.support.broker_world import World
 from tests.support.checker.story import Story, against
-from tests.support.core_chaos import ChaosWorld
 
 P = "log-0"
 NAMES = ("n1", "n2", "n3")
@@ -111,10 +111,10 @@ class Script:
         seed: int = 7,
     ) -> None:
         bug = next((bug for bug in KNOWN_BUGS if bug.code == code), None)
-        self.world = ChaosWorld(
+        self.world = World(
             seed,
             latency_us=(1000, 1000),
-            watch=False,
+            check_invariants=False,
             protocol=protocol or (bug.protocol if bug else "kafka"),
             flush_interval_ms=flush_ms,
             unclean_election=bool(unclean),
@@ -194,14 +194,14 @@ class Script:
 
     def flush(self) -> None:
         """Every disk syncs what it was given (flush=async)."""
-        for disk in self.world.lossy.values():
+        for disk in self.world.disks.values():
             disk.flush()
 
     def power_cut(self, name: str, *, wait: int = 2000) -> None:
         """Kill a broker, and lose every write that was not flushed."""
         before = len(self.world.payloads(name, P))
         self.world.kill(name)
-        self.world.lossy[name].power_cut(0)
+        self.world.disks[name].power_cut(0)
         lost = before - len(self.world.payloads(name, P))
         self._note(f"{name} loses {lost} of its records")
         self.wait(wait)

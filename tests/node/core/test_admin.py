@@ -14,9 +14,9 @@ from node.core.messages import (
     ReassignReplicas,
     SetMinIsr,
 )
-from tests.support.core_bench import PARTITION, Bench
-from tests.support.core_chaos import ChaosWorld
-from tests.support.core_desk import Desk
+from tests.support.broker_world import World
+from tests.support.controller_desk import Desk
+from tests.support.replica_bench import PARTITION, Bench
 
 # -- the preferred leader -------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ def test_where_votes_decide_there_is_nothing_to_command(command: AdminRequest) -
 
 
 def test_only_the_controller_answers_and_only_when_it_has_committed() -> None:
-    world = ChaosWorld(2, voters=3)
+    world = World(2, voters=3)
     world.run_for(1500)
     world.create_topic()
     controller = world.nodes["n1"].ctx.controller

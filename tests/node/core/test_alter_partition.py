@@ -6,8 +6,8 @@ import pytest
 
 from node.core import leader
 from node.core.messages import AlterPartition, AlterPartitionResponse, Error, FetchRequest
-from tests.support.core_bench import Bench
-from tests.support.core_chaos import ChaosWorld
+from tests.support.broker_world import World
+from tests.support.replica_bench import Bench
 
 # -- the answer of the controller -----------------------------------------------------------------
 
@@ -142,9 +142,9 @@ def is_alter(source: str, to: str, message: object) -> bool:
     return isinstance(message, AlterPartition)
 
 
-def cluster_with_n3_out() -> ChaosWorld:
+def cluster_with_n3_out() -> World:
     """n1 leads; n3 was cut off from it until it left the ISR."""
-    world = ChaosWorld(1)
+    world = World(1)
     world.run_for(500)
     world.create_topic()
     assert world.leader("log-0") == "n1"
@@ -235,7 +235,7 @@ def test_a_lost_answer_is_made_up_for() -> None:
 
 def test_a_zombie_acknowledges_nothing() -> None:
     """The leader is cut off from everybody but its client, and does not know."""
-    world = ChaosWorld(2)
+    world = World(2)
     world.run_for(500)
     world.create_topic()
     world.run_for(200)

@@ -12,7 +12,7 @@ import pytest
 from node.core.bugs import KNOWN_BUGS, NAMES, RULES, Bugs, apply_bugs, parse
 from node.core.protocol import KAFKA, KIP_101, PROPERTIES, REGISTRY
 from tests.support import bug_script
-from tests.support.core_scenarios import Cluster, Variant, kip_279_scenario_1
+from tests.support.replica_scenarios import Cluster, Variant, kip_279_scenario_1
 
 SCRIPTS = sorted((Path(__file__).parent / "known_bugs").glob("*.txt"))
 

@@ -1,6 +1,6 @@
 """The controller: what it decides when brokers come, go and restart, and when leaders propose.
 
-A story is told to one voter that is its own majority, and printed as a table (`core_desk`).
+A story is told to one voter that is its own majority, and printed as a table (`controller_desk`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from node.core.api import NodeConfig, Tick
 from node.core.broker import Broker
 from node.core.messages import AdminResponse, CreateTopic, Error
-from tests.support.core_bench import PARTITION
-from tests.support.core_desk import MS, Desk
+from tests.support.controller_desk import MS, Desk
+from tests.support.replica_bench import PARTITION
 
 # -- stories --------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from node.core.high_watermark import isr_high_watermark, majority_high_watermark
 from node.core.isr_change import may_expand
 from node.core.messages import Error
-from tests.support.core_bench import Bench
+from tests.support.replica_bench import Bench
 
 # -- arithmetic -----------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The defects of Liftbridge's code, with their bugs on and off.
 
-The histories and the notation are those of `core_scenarios`; each defect is a scenario that runs
+The histories and the notation are those of `replica_scenarios`; each defect is a scenario that runs
 twice, without and with its bug. What the rule of truncation makes of every history, with LB1 and
-without, is among the columns of `test_core_matrix`.
+without, is among the columns of `test_matrix`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from node.core.messages import EpochEndRequest
 from node.core.protocol import LIFTBRIDGE
 from tests.node.core.test_liftbridge import LOG, Told
-from tests.support.core_scenarios import Cluster, Scenario, Variant, second_successor
+from tests.support.replica_scenarios import Cluster, Scenario, Variant, second_successor
 
 
 def both_outcomes(scenario: Scenario, name: str) -> str:

@@ -1,7 +1,7 @@
 """Protocols against histories: what each truncation rule loses, keeps or gets stuck on.
 
 The tables are the readable result. They are computed by playing every history of
-`core_scenarios` through the broker's own functions, and compared as text.
+`replica_scenarios` through the broker's own functions, and compared as text.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import pytest
 
 from node.core.protocol import HIGH_WATERMARK, KAFKA, KIP_101, KIP_279, LIFTBRIDGE
 from tests.node.core.test_short_logs import SIZES, common_prefix, legal_pairs, written
-from tests.support.core_bench import parse
-from tests.support.core_mending import Mending
-from tests.support.core_scenarios import SCENARIOS, Variant, stale_high_watermark
+from tests.support.replica_bench import parse
+from tests.support.replica_scenarios import SCENARIOS, ShortLogs, Variant, stale_high_watermark
 
 COLUMNS = {
     "none": Variant(KAFKA, ("never-truncate",)),
@@ -151,7 +150,7 @@ class Count:
     def __init__(self, variant: Variant, sizes: str) -> None:
         self.pairs = self.over_cut = 0
         self.kept_by_common_prefix: dict[int, int] = {}
-        mending = Mending(variant, leader_epoch=5)
+        mending = ShortLogs(variant, leader_epoch=5)
         for leads, follows, common, end, hw in short_logs(sizes):
             left = mending.left(leads, follows, hw=hw)
             self.pairs += 1

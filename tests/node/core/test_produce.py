@@ -9,8 +9,8 @@ from node.core import leader, messages
 from node.core.leader import MAX_PENDING_ACKS
 from node.core.messages import AnyMessage, Error, FetchRequest, FetchResponse, ProduceResponse
 from node.core.serve import MAX_CONSUMER_WAITS
-from tests.support.core_bench import PARTITION, Bench, high_watermark, records, show
-from tests.support.core_chaos import ChaosWorld
+from tests.support.broker_world import World
+from tests.support.replica_bench import PARTITION, Bench, high_watermark, records, show
 
 
 def leading(log: str = "", isr: str = "n1 n2", *, min_isr: int = 2) -> Bench:
@@ -130,7 +130,7 @@ def test_too_many_waiting_are_refused() -> None:
 
 
 def test_a_partition_that_is_not_here() -> None:
-    world = ChaosWorld(0)
+    world = World(0)
     world.run_for(500)
     world.create_topic()
     world.mail.clear()
@@ -268,7 +268,7 @@ def test_a_fetch_takes_what_fits_and_at_least_one_batch() -> None:
 
 def test_a_broker_survives_every_kind_of_message_from_anybody() -> None:
     """Each kind of message, from a stranger, to each kind of node."""
-    world = ChaosWorld(0)
+    world = World(0)
     world.run_for(500)
     world.create_topic()
     fill = {

@@ -25,9 +25,8 @@ from node.core.replica import Replica
 from node.formats.errors import InvariantBroken
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import fetch_body
-from tests.support.core_bench import parse
-from tests.support.core_chaos import ChaosWorld
-from tests.support.cores_world import MemoryStorage
+from tests.support.broker_world import MemoryStorage, World
+from tests.support.replica_bench import parse
 
 MS = 1000
 VOTERS = ("v1", "v2", "v3")
@@ -328,7 +327,7 @@ def test_observers_do_not_keep_a_leader_in_office() -> None:
 
 def test_a_sole_voter_never_resigns() -> None:
     """KAFKA-16144."""
-    world = ChaosWorld(0, brokers=0)
+    world = World(0, brokers=0)
     world.run_for(60_000)
     q = world.nodes["v1"].quorum.r
     assert (q.role, q.leader_epoch) == ("leader", 1)

@@ -15,7 +15,7 @@ from node.core.api import Mark
 from node.core.high_watermark import majority_high_watermark
 from node.core.messages import FetchResponse, ProduceRequest, VoteRequest
 from node.core.protocol import QUORUM, QUORUM_NAIVE
-from tests.support.core_votes import PARTITION, QUESTIONS, VOTES, Node, Variant, Voters
+from tests.support.voter_scenarios import PARTITION, QUESTIONS, VOTES, Node, Variant, Voters
 
 COLUMNS = {
     "quorum": Variant(QUORUM),

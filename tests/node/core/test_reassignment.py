@@ -10,9 +10,9 @@ import pytest
 from node.core import election
 from node.core.image import PartitionRecord
 from node.core.messages import FetchRequest, ReassignReplicas
-from tests.support.core_bench import PARTITION
-from tests.support.core_chaos import ChaosWorld
-from tests.support.core_desk import Desk
+from tests.support.broker_world import World
+from tests.support.controller_desk import Desk
+from tests.support.replica_bench import PARTITION
 
 RULES = election.Rules()
 
@@ -271,8 +271,8 @@ def test_a_move_that_cannot_be(target: str, why: str) -> None:
 # -- in a whole cluster ---------------------------------------------------------------------------
 
 
-def cluster() -> ChaosWorld:
-    world = ChaosWorld(7, brokers=5)
+def cluster() -> World:
+    world = World(7, brokers=5)
     world.run_for(1500)
     world.create_topic()
     world.run_for(500)
@@ -282,7 +282,7 @@ def cluster() -> ChaosWorld:
     return world
 
 
-def move(world: ChaosWorld, replicas: str) -> None:
+def move(world: World, replicas: str) -> None:
     request = ReassignReplicas(partition="log-0", replicas=tuple(replicas.split()))
     world.send("v1", request)
 

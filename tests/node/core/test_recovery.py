@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from node.core.messages import ReplicaLogInfo
-from tests.support.core_chaos import ChaosWorld
-from tests.support.core_desk import Desk
+from tests.support.broker_world import World
+from tests.support.controller_desk import Desk
 
 
 def lost_by_all() -> Desk:
@@ -124,7 +124,7 @@ def test_nobody_waits_where_an_unclean_election_is_asked_for() -> None:
 
 def test_a_power_cut_everywhere_costs_only_what_nobody_had_synced() -> None:
     """Everyone loses the tail of its log, each another part of it."""
-    world = ChaosWorld(4, flush_interval_ms=100_000)
+    world = World(4, flush_interval_ms=100_000)
     world.run_for(500)
     world.create_topic()
     world.run_for(500)
@@ -132,11 +132,11 @@ def test_a_power_cut_everywhere_costs_only_what_nobody_had_synced() -> None:
         world.produce("n1", "log-0", i, b"%d" % i)
         world.run_for(10)
     world.run_for(1000)
-    assert world.watcher is not None
-    world.watcher.promises = False
+    assert world.invariants is not None
+    world.invariants.promises = False
     for name, keep in (("n1", 0), ("n2", 16), ("n3", 8)):
         world.kill(name)
-        world.lossy[name].power_cut(keep)
+        world.disks[name].power_cut(keep)
     ends = {name: len(world.payloads(name, "log-0")) for name in ("n1", "n2", "n3")}
     assert 0 == ends["n1"] < ends["n3"] < ends["n2"] < 20
     world.run_for(2000)
@@ -153,12 +153,12 @@ def test_a_power_cut_everywhere_costs_only_what_nobody_had_synced() -> None:
 
 def test_a_replica_answers_only_when_it_has_heard_that_nobody_leads() -> None:
     """Until then its leader could still make its log longer than it said."""
-    world = ChaosWorld(4, flush_interval_ms=100_000)
+    world = World(4, flush_interval_ms=100_000)
     world.run_for(500)
     world.create_topic()
     world.run_for(500)
-    assert world.watcher is not None
-    world.watcher.promises = False
+    assert world.invariants is not None
+    world.invariants.promises = False
     for name in ("n1", "n2", "n3"):
         world.power_cut(name)
     world.run_for(2000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.core.messages import Error, Heartbeat, RegisterBroker, RegisterBrokerResponse
-from tests.support.core_chaos import ChaosWorld
+from tests.support.broker_world import World
 
 # -- in a cluster ---------------------------------------------------------------------------------
 
@@ -11,7 +11,7 @@ from tests.support.core_chaos import ChaosWorld
 def test_an_answer_that_is_lost_does_not_cost_the_last_replica_its_place() -> None:
     """n1 restarts; the controller registers it, the answer is lost, n1 restarts again. Nothing of
     its data was lost at any time, so it must lead again."""
-    world = ChaosWorld(3, brokers=1)
+    world = World(3, brokers=1)
     world.run_for(500)
     world.create_topic(rf=1, min_isr=1)
     world.produce("n1", "log-0", 1, b"x")
@@ -33,7 +33,7 @@ def test_an_answer_that_is_lost_does_not_cost_the_last_replica_its_place() -> No
 def test_a_process_that_lost_data_and_died_before_it_could_say_so_is_not_forgotten() -> None:
     """n1's second process starts after a power cut and dies before it registers; its third lost
     nothing, but must not be taken for the successor of the first."""
-    world = ChaosWorld(4, flush_interval_ms=100_000)
+    world = World(4, flush_interval_ms=100_000)
     world.run_for(500)
     world.create_topic()
     world.run_for(1000)
@@ -44,7 +44,7 @@ def test_a_process_that_lost_data_and_died_before_it_could_say_so_is_not_forgott
     world.produce("n1", "log-0", 1, b"only here", acks=1)
     world.run_for(100)
     world.kill("n1")
-    world.lossy["n1"].power_cut(0)
+    world.disks["n1"].power_cut(0)
     world.run_for(2000)
     world.isolate("n1")
     world.start("n1")
@@ -60,7 +60,7 @@ def test_a_process_that_lost_data_and_died_before_it_could_say_so_is_not_forgott
 
 def test_a_restart_in_the_middle_of_a_registration_is_survived() -> None:
     """The first process's registration arrives after the second's, before its first heartbeat."""
-    world = ChaosWorld(5)
+    world = World(5)
     world.run_for(500)
     world.create_topic()
     world.kill("n1")

@@ -7,9 +7,9 @@ import pytest
 from node.core.membership import LONGEST_HANDOVER_US
 from node.core.messages import Error, Heartbeat, HeartbeatResponse
 from node.formats.trace import STOPPED
-from tests.support.core_bench import PARTITION
-from tests.support.core_chaos import ChaosWorld
-from tests.support.core_desk import Desk
+from tests.support.broker_world import World
+from tests.support.controller_desk import Desk
+from tests.support.replica_bench import PARTITION
 
 
 def leave(d: Desk, name: str) -> HeartbeatResponse:
@@ -120,15 +120,15 @@ def test_a_broker_that_learns_nothing_is_as_good_as_silent() -> None:
 # -- in a whole cluster ---------------------------------------------------------------------------
 
 
-def cluster(protocol: str = "kafka", voters: int = 1) -> ChaosWorld:
-    world = ChaosWorld(3, protocol=protocol, voters=voters)
+def cluster(protocol: str = "kafka", voters: int = 1) -> World:
+    world = World(3, protocol=protocol, voters=voters)
     world.run_for(1500)
     world.create_topic(min_isr=1)
     world.run_for(500)
     return world
 
 
-def stopped(world: ChaosWorld, name: str) -> int | None:
+def stopped(world: World, name: str) -> int | None:
     """When it stopped, in microseconds."""
     found = [e["t_us"] for e in world.trace if e["event"] == STOPPED and e["node"] == name]
     return found[-1] if found else None
@@ -190,6 +190,6 @@ def test_where_a_restart_changes_nothing_nothing_is_handed_over(protocol: str) -
 
 
 def test_a_broker_that_nobody_knows_yet_stops_at_once() -> None:
-    world = ChaosWorld(3)
+    world = World(3)
     world.stop("n1")
     assert stopped(world, "n1") == world.now_us

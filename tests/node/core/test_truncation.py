@@ -17,8 +17,7 @@ from node.core.protocol import KAFKA
 from node.core.replica import Replica, load
 from node.formats.errors import WireError
 from node.formats.wire import fetch_body
-from tests.support.core_bench import PARTITION, Bench, bare_log, fill, show
-from tests.support.core_pair import Pair
+from tests.support.replica_bench import PARTITION, Bench, Pair, bare_log, fill, show
 
 
 def cache_of(*entries: tuple[int, int]) -> EpochCache:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from node.core.messages import CreateTopic, Error
-from tests.support.core_chaos import ChaosWorld, metadata_records
+from tests.support.broker_world import World, metadata_records
 
 VOTERS = ("v1", "v2", "v3")
 
 
-def group(seed: int = 0, voters: int = 3, brokers: int = 0) -> ChaosWorld:
-    world = ChaosWorld(seed, brokers=brokers, voters=voters)
+def group(seed: int = 0, voters: int = 3, brokers: int = 0) -> World:
+    world = World(seed, brokers=brokers, voters=voters)
     world.run_for(3000)
     return world
 
 
-def leaders(world: ChaosWorld) -> list[str]:
+def leaders(world: World) -> list[str]:
     return [n for n, node in world.nodes.items() if node.quorum.r.role == "leader"]
 
 
-def terms(world: ChaosWorld) -> set[int]:
+def terms(world: World) -> set[int]:
     return {node.quorum.r.leader_epoch for node in world.nodes.values()}
 
 
@@ -170,7 +170,7 @@ def test_only_an_active_controller_answers() -> None:
 def test_what_a_voter_of_a_data_partition_told_survives_a_power_cut() -> None:
     """A fetch offset is a voter's word that the records are on its disk, flush=async or not: else
     one power cut is enough to lose what a majority had."""
-    world = ChaosWorld(1, protocol="quorum", flush_interval_ms=100_000)
+    world = World(1, protocol="quorum", flush_interval_ms=100_000)
     world.run_for(500)
     world.create_topic()
     world.run_for(2000)
@@ -183,7 +183,7 @@ def test_what_a_voter_of_a_data_partition_told_survives_a_power_cut() -> None:
     world.run_for(300)
     assert not world.answers()[1].error
     world.kill(other)
-    world.lossy[other].power_cut(0)
+    world.disks[other].power_cut(0)
     world.kill(leader)
     world.cut.clear()
     world.start(other)

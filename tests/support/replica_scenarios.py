@@ -11,7 +11,7 @@ How a history ended is one letter:
     D   a follower is content, and has another record than its leader at some offset
     .   none of these: all replicas have one log
 
-Logs are in the notation of `core_bench`. Nothing is owed any more of what a power cut on all
+Logs are in the notation of `replica_bench`. Nothing is owed any more of what a power cut on all
 replicas, or an unclean election, took away: `Cluster.forgive`.
 """
 
@@ -38,7 +38,7 @@ from node.core.messages import (
     ProduceResponse,
 )
 from node.core.protocol import Protocol
-from tests.support.core_bench import PARTITION, Bench, name_of, parse, records, show
+from tests.support.replica_bench import PARTITION, Bench, name_of, parse, records, show
 
 
 class Variant(NamedTuple):
@@ -292,6 +292,67 @@ class Cluster:
         if came and node.r.leo == before:
             return f"{asked}: {came}; refused: {node.refused()}"
         return f"{asked}: {came}" if came else ""
+
+
+class ShortLogs:
+    """What a protocol leaves of a follower's log before any record is fetched, for many pairs of
+    logs: one leader a log, and one follower whose process starts on every log."""
+
+    def __init__(self, variant: Variant, leader_epoch: int) -> None:
+        self.variant = variant
+        self.record = PartitionRecord(
+            partition=PARTITION,
+            replicas=("n1", "n2"),
+            isr=("n1", "n2"),
+            leader="n1",
+            leader_epoch=leader_epoch,
+            partition_epoch=1,
+            min_isr=1,
+        )
+        self._leaders: dict[str, Node] = {}
+        self._disks: dict[str, dict[int, tuple[bytes, bytes]]] = {}
+        self._follower = Node("n2", variant, ("", 0))
+
+    def left(self, leads: str, follows: str, hw: int) -> int:
+        """Where the follower's log ends when it begins to fetch what the leader has."""
+        leader_, mine = self._leader(leads), self._start(follows, hw)
+        leader_.r.hw = hw
+        leader_.r.peers.clear()
+        for _ in range(10):
+            sent = mine.sent()
+            if not sent:
+                return mine.r.leo  # nothing was cut: it asks the same again for ever
+            ((to, request, _),) = sent
+            assert to == "n1"
+            leader_.takes("n2", request, None)
+            answers = [m for m in leader_.sent() if m[0] == "n2"]
+            if not answers:
+                return mine.r.leo  # the leader holds the fetch: it has nothing to say
+            ((_, answer, body),) = answers
+            if isinstance(answer, FetchResponse) and answer.diverging is None:
+                return mine.r.leo
+            mine.takes("n1", answer, body)
+        raise AssertionError(f"{leads} against {follows}: no end of it")
+
+    def _leader(self, log: str) -> Node:
+        if log not in self._leaders:
+            self._leaders[log] = Node("n1", self.variant, (log, 0))
+            self._leaders[log].hears(self.record)
+            self._leaders[log].sent()
+        return self._leaders[log]
+
+    def _start(self, log: str, hw: int) -> Node:
+        """A new process of the follower on a disk with this."""
+        if log not in self._disks:
+            node = Node("n2", self.variant, (log, 0))
+            self._disks[log] = node.ctx.storage.logs.get(PARTITION, {})
+        node = self._follower
+        node.replicas.clear()
+        node.ctx.storage.logs[PARTITION] = dict(self._disks[log])
+        node.ctx.storage.put(f"hw/{PARTITION}", hw.to_bytes(8, "big"), durable=True)
+        node.ctx.effects.trace.clear()
+        node.hears(self.record)
+        return node
 
 
 # -- histories ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A workbench for one replica at a time: logs from a short notation, fetches by hand.
+"""One replica, or a leader and its follower, stepped by hand; and a short notation for logs.
 
 Logs are written as in the cases of the truncate-on-fetch protocol: `0e1 1e1 2e2` is three batches
 of one record, in epochs 1, 1 and 2; `0-10e1` is one batch of eleven. A record's payload is its own
@@ -31,7 +31,7 @@ from node.core.messages import (
 from node.core.replica import Replica
 from node.formats.timings import Timings
 from node.formats.wire import split_fetch_body
-from tests.support.cores_world import MemoryStorage
+from tests.support.broker_world import MemoryStorage
 
 PARTITION = "log-0"
 BROKERS = ("n1", "n2", "n3", "n4")
@@ -254,3 +254,58 @@ def records(body: bytes | None) -> str:
 def high_watermark(body: bytes | None) -> int:
     """The high watermark that a fetch response tells."""
     return split_fetch_body(body)[1]
+
+
+class Pair:
+    """Leader n1 in `epoch` and follower n2, each with its log; `lines` has one line a fetch."""
+
+    def __init__(self, leads: str, follows: str, epoch: int) -> None:
+        self.leader = Bench("n1", leads)
+        self.leader.metadata("n1", epoch, "n1 n3")
+        self.follower = Bench("n2", follows)
+        self.follower.metadata("n1", epoch, "n1 n3")
+        self.lines: list[str] = []
+
+    def round(self) -> bool:
+        """The follower's fetch and its response; False when the leader holds the fetch."""
+        request = self.take_fetch()
+        answer = self.ask(request)
+        if answer is None:
+            return False
+        before = self.follower.r.leo
+        taken = follower.on_response(self.follower.ctx, self.follower.r, "n1", *answer)
+        assert taken
+        self.lines.append(self._line(request, *answer, before))
+        return True
+
+    def take_fetch(self) -> FetchRequest:
+        ((to, request, _),) = self.follower.sent()
+        assert to == "n1"
+        assert isinstance(request, FetchRequest)
+        assert request.broker_epoch == broker_epoch("n2")
+        return request
+
+    def ask(self, request: FetchRequest) -> tuple[FetchResponse, bytes | None] | None:
+        leader.on_fetch(self.leader.ctx, self.leader.r, "n2", request)
+        for _, message, body in self.leader.sent():
+            if isinstance(message, FetchResponse):
+                return message, body
+        return None
+
+    def talk(self, most_rounds: int = 10) -> str:
+        """Until the follower has everything."""
+        for _ in range(most_rounds):
+            if not self.round():
+                assert self.follower.r.leo == self.leader.r.leo
+                return "\n".join(self.lines)
+        raise AssertionError("no end of it:\n" + "\n".join(self.lines))
+
+    def _line(
+        self, request: FetchRequest, response: FetchResponse, body: bytes | None, before: int
+    ) -> str:
+        asked = f"({request.offset}, {request.last_epoch})"
+        if response.diverging is None:
+            return f"{asked} -> {records(body)}"
+        leo = self.follower.r.leo
+        effect = f"cut to {leo}" if leo < before else "nothing to cut"
+        return f"{asked} -> diverging {response.diverging}, {effect}"

@@ -1,7 +1,7 @@
-"""The simulator's watcher, and what else must hold on each node and in each record of a storm.
+"""Invariants that are checked after every step of every node: the simulator's, and some of records.
 
-So a breach is found in the step that makes it and not at the end of a storm. The names in the
-messages are those of the TLA+ specifications (kafka-tlaplus).
+A violation is found in the step that causes it, not at the end of a storm. The messages use the
+names of the TLA+ specifications (kafka-tlaplus).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from node.core.replica import Replica
 from node.formats.trace import ACK, METADATA_PARTITION
 
 if TYPE_CHECKING:
-    from tests.support.core_chaos import ChaosWorld
+    from tests.support.broker_world import World
 
 
-class Watcher:
-    """Invariants that hold at every moment, whoever knows what."""
+class Invariants:
+    """Invariants that hold after every step of every node."""
 
-    def __init__(self, world: ChaosWorld, protocol_name: str) -> None:
+    def __init__(self, world: World, protocol_name: str) -> None:
         self.world = world
         self.protocol = protocol(protocol_name)
         self.true_hw: dict[str, int] = {}
         self.terms: dict[str, int] = {}
         self.steady = True
         """Whether MinISR and the number of replicas stay as they are."""
-        self._all_knowing = simulated.InvariantChecker(
+        self._simulator = simulated.InvariantChecker(
             lambda name: world.nodes.get(name),
             self.protocol,
             Promise(),
@@ -44,17 +44,17 @@ class Watcher:
     @property
     def promises(self) -> bool:
         """Whether committed records must survive: off when more was lost than is promised."""
-        return self._all_knowing.committed_stays
+        return self._simulator.committed_stays
 
     @promises.setter
     def promises(self, value: bool) -> None:
-        self._all_knowing.committed_stays = value
+        self._simulator.committed_stays = value
 
     def turn(self, node: Broker, events: list[dict[str, Any]]) -> None:
         """Check what this node's last turn may have broken."""
         for event in events:
             self.hear(event)
-        self._all_knowing.turn(node.ctx.node, events)
+        self._simulator.turn(node.ctx.node, events)
         self.look(node)
 
     def hear(self, event: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ class Watcher:
         if self.steady and not isr | elr:
             assert len(last) >= effective_min_isr(state), f"MinIsrRecoveryQuorum: {state}"
 
-    def somebody_has_it(self) -> None:
+    def committed_is_on_some_disk(self) -> None:
         """NoCommittedRecordLostGlobally: all that is committed is on some disk."""
         if not self.promises:
             return

@@ -29,8 +29,8 @@ from node.core.messages import (
     ReplicaLogInfoRequest,
     SetMinIsr,
 )
-from tests.support.core_bench import PARTITION
-from tests.support.cores_world import MemoryStorage
+from tests.support.broker_world import MemoryStorage
+from tests.support.replica_bench import PARTITION
 
 MS = 1000
 

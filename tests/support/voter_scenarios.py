@@ -37,7 +37,7 @@ from node.core.messages import (
 from node.core.protocol import Protocol
 from node.core.quorum import Quorum
 from node.core.replica import Replica, load
-from tests.support.cores_world import MemoryStorage
+from tests.support.broker_world import MemoryStorage
 
 PARTITION = "log-0"
 VOTES = (VoteRequest, VoteResponse)
