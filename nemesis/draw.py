@@ -162,8 +162,8 @@ class _Storm:
         self,
         now: int,
         partition: str,
-        delaying: FaultKind[Fault],
-        failing: FaultKind[Fault],
+        delaying: type[FaultKind],
+        failing: type[FaultKind],
         *,
         overlap: bool,
     ) -> list[Fault]:
@@ -189,7 +189,7 @@ class _Storm:
             now = _ends(fault) + self._dice.between(0.3 * self._timings.session_ms, 900)
         return found
 
-    def _next(self, kinds: Sequence[str]) -> FaultKind[Fault]:
+    def _next(self, kinds: Sequence[str]) -> type[FaultKind]:
         """One of `kinds`: first those that this storm has not had yet."""
         kind = next((k for k in self._unseen if k in kinds), None)
         if kind is None:

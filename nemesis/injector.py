@@ -173,7 +173,7 @@ class Injector:
             self._fail(index, start_us, f"nobody is {_on(fault)} now")
             return
         try:
-            injected = kind.inject(fault, self._site(index, on))
+            injected = kind.inject(self._site(index, on))
         except FloodmarkError as error:
             self._fail(index, start_us, str(error), on.nodes)
             return
@@ -221,7 +221,7 @@ class Injector:
         active = self._active.pop(index)
         fault = self._schedule.faults[index]
         start_us = self._world.now_us()
-        healed = kind_of(fault).heal(fault, active, self._site(index, Resolution(active.nodes)))
+        healed = kind_of(fault).heal(active, self._site(index, Resolution(active.nodes)))
         self.problems += [f"heal of fault {index}: {why}" for why in healed.failed]
         self._write(
             index, "heal", start_us, nodes=healed.nodes, links=active.links, detail=healed.detail

@@ -62,7 +62,7 @@ def size(count: int) -> str:
 
 def intent(fault: Fault) -> str:
     """What a fault of the schedule asks for, without its times: `Kill the leader of log-0`."""
-    return kind_of(fault).words(fault)
+    return kind_of(fault).words()
 
 
 def asked(fault: Fault) -> str:

@@ -53,7 +53,7 @@ def joined_faults(schedule: Schedule) -> Iterator[Schedule]:
     faults = schedule.faults
     for at, fault in enumerate(faults):
         for other, second in enumerate(faults):
-            for one in kind_of(fault).joined(fault, second):
+            for one in kind_of(fault).joined(second):
                 kept = tuple(one if i == other else f for i, f in enumerate(faults) if i != at)
                 yield replace(schedule, faults=kept)
                 yield replace(schedule, faults=tuple(map(_one_change_sooner, kept)))
@@ -205,7 +205,7 @@ def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:
 
 def _plainer(fault: Fault) -> Iterator[Fault]:
     kind = kind_of(fault)
-    yield from kind.as_plainer_kind(fault)
+    yield from kind.as_plainer_kind()
     if fault.at_ms is not None:
         for at_ms in _below(fault.at_ms, 0):
             yield _changed(fault, "at_ms", at_ms)
@@ -215,7 +215,7 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
     if fault.for_ms is not None:
         for for_ms in _below(fault.for_ms, SHORTEST_MS):
             yield _changed(fault, "for_ms", for_ms)
-    yield from kind.plainer(fault)
+    yield from kind.plainer()
 
 
 def _plainer_triggers(after: After) -> Iterator[After]:

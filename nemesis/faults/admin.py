@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,8 +17,22 @@ from nemesis.world import Command
 ROTATE: Final = "rotate"
 
 
-class AdminFault(Fault, frozen=True, kw_only=True):
-    """A command, over when the controller has committed it."""
+class AdminFault(FaultKind, frozen=True, kw_only=True):
+    """A command, over when the controller has committed it. Storms draw some, by their names only:
+    not every protocol obeys."""
+
+    colour = "#2d9c9c"
+    lasts = False
+
+    def command(self, site: Site) -> Command:
+        """What the controller is asked for now."""
+        raise NotImplementedError
+
+    def inject(self, site: Site) -> Injected:
+        """Ask. Raises FloodmarkError when the controller refuses or has nothing to change."""
+        command = self.command(site)
+        site.world.command(command)
+        return Injected(detail=" ".join(command.replicas))
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """As of every fault; it takes no length, and its partition is one of the cluster's."""
@@ -40,17 +54,43 @@ class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred
     partition: str
     first: str = ""
 
+    letter = "F"
+    drawing = Drawing(aliases=())
+
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """As of every command; and `first` is a broker."""
         yield from super().problems(cluster, workload)
         if self.first and self.first not in cluster.broker_names():
             yield f"first: no broker '{self.first}' in this cluster"
 
+    def command(self, site: Site) -> Command:
+        """Let the first replica lead."""
+        return Command("elect-preferred", self.partition, (self.first,) if self.first else ())
+
+    @classmethod
+    def draw(cls, dice: Dice, at_ms: int) -> ElectPreferred:
+        """Of a drawn partition."""
+        return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
+
+    def words(self) -> str:
+        """As a sentence."""
+        if self.first:
+            return f"Let {self.first} lead {self.partition}, and be its first replica"
+        return f"Let the first replica of {self.partition} lead"
+
 
 class ElectUnclean(AdminFault, frozen=True, kw_only=True, tag="elect-unclean"):
     """The controller is asked to let any active replica lead, where nobody leads."""
 
     partition: str
+
+    letter = "N"
+    sentence = "Let any active replica of {partition} lead if nobody does"
+    drawing = "it gives up acknowledged writes, so that a storm could prove nothing"
+
+    def command(self, site: Site) -> Command:
+        """Let any active replica lead."""
+        return Command("elect-unclean", self.partition)
 
 
 class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
@@ -63,6 +103,9 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
     partition: str
     replicas: str
 
+    letter = "A"
+    drawing = Drawing(aliases=())
+
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """As of every command; and the replicas are different brokers."""
         yield from super().problems(cluster, workload)
@@ -73,11 +116,47 @@ class Reassign(AdminFault, frozen=True, kw_only=True, tag="reassign"):
             if len(set(names)) < len(names):
                 yield "replicas: each is named once"
 
+    def command(self, site: Site) -> Command:
+        """Move the partition, or cancel its move."""
+        if self.replicas != ROTATE:
+            replicas = tuple(self.replicas.split(",")) if self.replicas else ()
+        else:
+            # While a move is under way those it adds stand last.
+            before = site.view.replicas(self.partition)[: site.cluster.replication_factor]
+            replicas = rotated(before, site.cluster.broker_names())
+        return Command("reassign", self.partition, replicas)
+
+    @classmethod
+    def draw(cls, dice: Dice, at_ms: int) -> Reassign:
+        """Each replica of a drawn partition to the next broker."""
+        return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
+
+    def joined(self, other: Fault) -> Iterator[Fault]:
+        """With an election of the first replica it is one step of an operator, at either time."""
+        if "," not in self.replicas or not isinstance(other, ElectPreferred):
+            return
+        if other.partition == self.partition:
+            first = self.replicas.split(",")[0]
+            for when in (other, self):
+                yield replace(other, first=first, at_ms=when.at_ms, after=when.after)
+
+    def words(self) -> str:
+        """As a sentence."""
+        if not self.replicas:
+            return f"Cancel the move of {self.partition}"
+        if self.replicas == ROTATE:
+            return f"Move each replica of {self.partition} to the next broker"
+        return f"Move {self.partition} to {target(self.replicas)}"
+
 
 class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
     """The controller is asked to change min.insync.replicas of all partitions."""
 
     min_isr: int
+
+    letter = "Q"
+    sentence = "Set min_isr to {min_isr}"
+    drawing = "it changes what a schedule promises"
 
     def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
         """As of every command; and the value can be reached."""
@@ -85,118 +164,9 @@ class SetMinIsr(AdminFault, frozen=True, kw_only=True, tag="set-min-isr"):
         if not 1 <= self.min_isr <= cluster.replication_factor:
             yield "min_isr must be 1..replication_factor"
 
-
-F = TypeVar("F", bound=AdminFault)
-
-
-class AdminKind(FaultKind[F]):
-    """A kind of command. Storms draw some, by their names only: not every protocol obeys."""
-
-    colour = "#2d9c9c"
-    lasts = False
-
-    def command(self, fault: F, site: Site) -> Command:
-        """What the controller is asked for now."""
-        raise NotImplementedError
-
-    def inject(self, fault: F, site: Site) -> Injected:
-        """Ask. Raises FloodmarkError when the controller refuses or has nothing to change."""
-        command = self.command(fault, site)
-        site.world.command(command)
-        return Injected(detail=" ".join(command.replicas))
-
-
-class ElectPreferredKind(AdminKind[ElectPreferred]):
-    """The kind "elect-preferred"."""
-
-    struct = ElectPreferred
-    letter = "F"
-    drawing = Drawing(aliases=())
-
-    def command(self, fault: ElectPreferred, site: Site) -> Command:
-        """Let the first replica lead."""
-        return Command("elect-preferred", fault.partition, (fault.first,) if fault.first else ())
-
-    def draw(self, dice: Dice, at_ms: int) -> ElectPreferred:
-        """Of a drawn partition."""
-        return ElectPreferred(partition=dice.partition(), at_ms=at_ms)
-
-    def words(self, fault: ElectPreferred) -> str:
-        """As a sentence."""
-        if fault.first:
-            return f"Let {fault.first} lead {fault.partition}, and be its first replica"
-        return f"Let the first replica of {fault.partition} lead"
-
-
-class ElectUncleanKind(AdminKind[ElectUnclean]):
-    """The kind "elect-unclean"."""
-
-    struct = ElectUnclean
-    letter = "N"
-    drawing = "it gives up acknowledged writes, so that a storm could prove nothing"
-
-    def command(self, fault: ElectUnclean, site: Site) -> Command:
-        """Let any active replica lead."""
-        return Command("elect-unclean", fault.partition)
-
-    def words(self, fault: ElectUnclean) -> str:
-        """As a sentence."""
-        return f"Let any active replica of {fault.partition} lead if nobody does"
-
-
-class ReassignKind(AdminKind[Reassign]):
-    """The kind "reassign"."""
-
-    struct = Reassign
-    letter = "A"
-    drawing = Drawing(aliases=())
-
-    def command(self, fault: Reassign, site: Site) -> Command:
-        """Move the partition, or cancel its move."""
-        if fault.replicas != ROTATE:
-            replicas = tuple(fault.replicas.split(",")) if fault.replicas else ()
-        else:
-            # While a move is under way those it adds stand last.
-            before = site.view.replicas(fault.partition)[: site.cluster.replication_factor]
-            replicas = rotated(before, site.cluster.broker_names())
-        return Command("reassign", fault.partition, replicas)
-
-    def draw(self, dice: Dice, at_ms: int) -> Reassign:
-        """Each replica of a drawn partition to the next broker."""
-        return Reassign(partition=dice.partition(), replicas=ROTATE, at_ms=at_ms)
-
-    def joined(self, fault: Reassign, other: Fault) -> Iterator[Fault]:
-        """With an election of the first replica it is one step of an operator, at either time."""
-        if "," not in fault.replicas or not isinstance(other, ElectPreferred):
-            return
-        if other.partition == fault.partition:
-            first = fault.replicas.split(",")[0]
-            for when in (other, fault):
-                yield replace(other, first=first, at_ms=when.at_ms, after=when.after)
-
-    def words(self, fault: Reassign) -> str:
-        """As a sentence."""
-        if not fault.replicas:
-            return f"Cancel the move of {fault.partition}"
-        if fault.replicas == ROTATE:
-            return f"Move each replica of {fault.partition} to the next broker"
-        return f"Move {fault.partition} to {target(fault.replicas)}"
-
-
-class SetMinIsrKind(AdminKind[SetMinIsr]):
-    """The kind "set-min-isr"."""
-
-    struct = SetMinIsr
-    letter = "Q"
-    drawing = "it changes what a schedule promises"
-
-    def command(self, fault: SetMinIsr, site: Site) -> Command:
+    def command(self, site: Site) -> Command:
         """Change it."""
-        return Command("set-min-isr", min_isr=fault.min_isr)
-
-    def words(self, fault: SetMinIsr) -> str:
-        """As a sentence."""
-        return f"Set min_isr to {fault.min_isr}"
+        return Command("set-min-isr", min_isr=self.min_isr)
 
 
 def rotated(replicas: Sequence[str], brokers: Sequence[str]) -> tuple[str, ...]:

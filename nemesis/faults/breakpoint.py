@@ -11,12 +11,11 @@ import msgspec
 from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
 from nemesis.faults.words import conditions, nth, target
 from nemesis.formats.cluster_spec import AtLeastOne, Cluster, Workload, wrong_event
-from nemesis.formats.fault import Fault
 from nemesis.world import BreakAt
 from node.formats.errors import FloodmarkError
 
 
-class Break(Fault, frozen=True, kw_only=True, tag="break"):
+class Break(FaultKind, frozen=True, kw_only=True, tag="break"):
     """A breakpoint: the process stops in the turn that emits the `nth` event that matches.
 
     Armed when the fault is injected, in the processes of `on` and in those that are started later;
@@ -32,35 +31,19 @@ class Break(Fault, frozen=True, kw_only=True, tag="break"):
     nth: AtLeastOne = 1
     before: Literal["send", "commit"] = "send"
 
-    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
-        """As of every fault; and an event that could never match."""
-        yield from super().problems(cluster, workload)
-        yield from wrong_event(self.event, self.match)
-
-
-class Release(Fault, frozen=True, kw_only=True, tag="release"):
-    """Undo the fault called `of` now: its held messages go on, its processes and links too."""
-
-    of: str
-
-    @property
-    def undoes(self) -> str:
-        """The name of that fault."""
-        return self.of
-
-
-class BreakKind(FaultKind[Break]):
-    """The kind "break"."""
-
-    struct = Break
     letter = "T"
     colour = "var(--info)"
     pattern = "bars"
     drawing = "a breakpoint at an event takes a scenario in which the event comes"
 
-    def inject(self, fault: Break, site: Site) -> Injected:
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As of every fault; and an event that could never match."""
+        yield from super().problems(cluster, workload)
+        yield from wrong_event(self.event, self.match)
+
+    def inject(self, site: Site) -> Injected:
         """Arm it on every node, or on none. Raises FloodmarkError then."""
-        point = BreakAt(fault.event, fault.match, fault.nth, fault.before)
+        point = BreakAt(self.event, self.match, self.nth, self.before)
         armed: dict[int, str] = {}
         try:
             for node in site.nodes:
@@ -72,7 +55,7 @@ class BreakKind(FaultKind[Break]):
             raise
         return Injected(nodes=site.nodes, breakpoints=armed)
 
-    def heal(self, fault: Break, injected: Injected, site: Site) -> Healed:
+    def heal(self, injected: Injected, site: Site) -> Healed:
         """Disarm it; the processes that stand at it go on."""
         failed = []
         for number, node in injected.breakpoints.items():
@@ -88,28 +71,31 @@ class BreakKind(FaultKind[Break]):
             effect=Effect(nodes=stopped, counts={"stopped": len(stopped)}),
         )
 
-    def words(self, fault: Break) -> str:
+    def words(self) -> str:
         """As a sentence."""
-        fields = conditions(fault.match)
+        fields = conditions(self.match)
         return (
-            f"Stop {target(fault.on)} before the {fault.before} of the turn with the "
-            f"{nth(fault.nth)} '{fault.event}' event{f' with {fields}' if fields else ''}"
+            f"Stop {target(self.on)} before the {self.before} of the turn with the "
+            f"{nth(self.nth)} '{self.event}' event{f' with {fields}' if fields else ''}"
         )
 
 
-class ReleaseKind(FaultKind[Release]):
-    """The kind "release"."""
+class Release(FaultKind, frozen=True, kw_only=True, tag="release"):
+    """Undo the fault called `of` now: its held messages go on, its processes and links too."""
 
-    struct = Release
+    of: str
+
     letter = "E"
     colour = "var(--good)"
     lasts = False
     drawing = "a drawn fault ends by itself"
+    sentence = "Undo '{of}'"
 
-    def inject(self, fault: Release, site: Site) -> Injected:
-        """Heal that fault. Raises FloodmarkError when it is not in force."""
-        return Injected(nodes=site.undo(fault.of))
+    @property
+    def undoes(self) -> str:
+        """The name of that fault."""
+        return self.of
 
-    def words(self, fault: Release) -> str:
-        """As a sentence."""
-        return f"Undo '{fault.of}'"
+    def inject(self, site: Site) -> Injected:
+        """Heal that self. Raises FloodmarkError when it is not in force."""
+        return Injected(nodes=site.undo(self.of))

@@ -1,8 +1,8 @@
-"""What a kind of fault is: one entry of the registry that everything asks that meets faults.
+"""What a kind of fault is: the class that everything asks that meets faults, and their registry.
 
-A module of this package defines the struct that stands in the schedule file, and a `FaultKind`
-that knows the rest: whom a role may stand for, how the fault is injected and healed, how a random
-storm draws it, which plainer forms it has, how it is put in words, and how a page draws it.
+The class of a fault says what stands in the schedule file and what is wrong with it, which nodes a
+role may stand for, how the fault is injected and healed, how a random storm draws it, which plainer
+forms it has, how it is put in words, and how a page draws it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import ClassVar, Final, Literal, Self
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from nemesis.processes import Processes
 from nemesis.view import ClusterView
 from nemesis.world import World
 
-F = TypeVar("F", bound=Fault)
 Pattern = Literal["plain", "bars", "stripes", "dots"]
 
 
@@ -100,15 +99,20 @@ class Drawing:
     restarts: tuple[int, ...] = ()
 
 
-class FaultKind(Generic[F]):
-    """One kind of fault. The defaults are those of a fault on the nodes `on` that lasts."""
+class FaultKind(Fault, frozen=True, kw_only=True):
+    """Base of all faults, each of which is a class with all that is known of its kind.
 
-    struct: type[F]
+    A class has the fields of the fault in the schedule file, the class attributes below, and the
+    methods. The defaults are those of a fault on the nodes `on` that lasts.
+    """
+
     letter: ClassVar[str]
     """Drawn on the bar of a fault, because colour alone must not carry the meaning."""
     colour: ClassVar[str]
     """Of its bar, as CSS writes it; a page mixes it with its background, light or dark."""
     pattern: ClassVar[Pattern] = "plain"
+    sentence: ClassVar[str] = ""
+    """What the fault does, without its times, with its fields in braces."""
     lasts: ClassVar[bool] = True
     """False: it is over at once, and nothing undoes it."""
     on_processes: ClassVar[bool] = False
@@ -120,84 +124,96 @@ class FaultKind(Generic[F]):
     drawing: ClassVar[Drawing | str]
     """How storms draw it, or else why they never do."""
 
-    @property
-    def name(self) -> str:
-        """As the schedule file spells it."""
-        return str(self.struct.__struct_config__.tag)
-
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """The nodes for which a role in `on` may stand: those that the fault could act on."""
         return tuple(node for node in nodes if world.is_up(node))
 
-    def inject(self, fault: F, site: Site) -> Injected:
+    def inject(self, site: Site) -> Injected:
         """Carry the fault out. Raises FloodmarkError when it has no effect at all."""
         raise NotImplementedError
 
-    def heal(self, fault: F, injected: Injected, site: Site) -> Healed:
+    def heal(self, injected: Injected, site: Site) -> Healed:
         """Undo the fault, as far as it still lasts."""
         raise NotImplementedError
 
-    def draw(self, dice: Dice, at_ms: int) -> F:
+    @classmethod
+    def draw(cls, dice: Dice, at_ms: int) -> Self:
         """A random fault of this kind, its length too."""
-        drawing = self._drawing()
-        on = dice.target(drawing.targets)
+        on = dice.target(cls._drawing().targets)
         # When most of the cluster is gone nothing is acknowledged: keep that short.
         for_ms = dice.span(brief=on in WIDE)
-        return self.draw_on(dice, dice.with_partition(on), at_ms, for_ms)
+        return cls.draw_on(dice, dice.with_partition(on), at_ms, for_ms)
 
-    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> F:
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
         """A fault of this kind on a given target; what else it has is drawn."""
-        make: Callable[..., F] = self.struct
+        make: Callable[..., Self] = cls
         return make(on=on, at_ms=at_ms, for_ms=for_ms)
 
-    def draw_on_follower(self, dice: Dice, partition: str, at_ms: int, for_ms: int) -> F:
+    @classmethod
+    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Self:
         """A fault of this kind that makes a follower of the partition fall behind its leader."""
-        return self.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
+        return cls.draw_on(dice, f"follower:{partition}", at_ms, for_ms)
 
-    def draw_short(self, dice: Dice, at_ms: int, for_ms: int) -> F:
+    @classmethod
+    def draw_short(cls, dice: Dice, at_ms: int, for_ms: int) -> Self:
         """A fault of this kind on one node, for a storm that has no room for more."""
-        if self._drawing().targets:
-            return self.draw_on(dice, "any", at_ms, for_ms)
-        drawn = self.draw(dice, at_ms)
+        if cls._drawing().targets:
+            return cls.draw_on(dice, "any", at_ms, for_ms)
+        drawn = cls.draw(dice, at_ms)
         return drawn if drawn.for_ms is None else replace(drawn, for_ms=for_ms)
 
-    def _drawing(self) -> Drawing:
-        assert isinstance(self.drawing, Drawing), f"{self.name}: {self.drawing}"
-        return self.drawing
+    @classmethod
+    def _drawing(cls) -> Drawing:
+        assert isinstance(cls.drawing, Drawing), cls.drawing
+        return cls.drawing
 
-    def as_plainer_kind(self, fault: F) -> Iterator[Fault]:
+    def as_plainer_kind(self) -> Iterator[Fault]:
         """Faults of other, plainer kinds that may do as well."""
         return iter(())
 
-    def joined(self, fault: F, other: Fault) -> Iterator[Fault]:
+    def joined(self, other: Fault) -> Iterator[Fault]:
         """Single faults that may do as well as this one and `other` together."""
         return iter(())
 
-    def plainer(self, fault: F) -> Iterator[F]:
+    def plainer(self) -> Iterator[Self]:
         """The same fault with one of its own fields plainer; the times are not its concern."""
         return iter(())
 
-    def words(self, fault: F) -> str:
+    def words(self) -> str:
         """What the fault does, without its times: "Kill the leader of log-0"."""
-        return f"{self.name.capitalize()} {target(getattr(fault, 'on', ''))}"
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        nodes = {name: target(fields[name]) for name in ("on", "to") if name in fields}
+        return (self.sentence or f"{self.what.capitalize()} {{on}}").format(**fields | nodes)
 
 
 WIDE: Final = ("majority", "all", "voters", "isr:p")
 """Targets that are most of the cluster."""
 
-KINDS: Final[dict[str, FaultKind[Any]]] = {}
+# Targets that are one node, and how often each is drawn; ":p" stands for a drawn partition.
+ONE_NODE: Final = (
+    ("leader:p", 4.0),
+    ("leader", 2.0),
+    ("follower:p", 2.0),
+    ("follower", 1.0),
+    ("lagging", 1.0),
+    ("any", 2.0),
+)
+
+KINDS: Final[dict[str, type[FaultKind]]] = {}
 """All kinds by name, in the order of registration."""
 
 
-def register(kind: FaultKind[Any]) -> None:
+def register(kind: type[FaultKind]) -> None:
     """Make a kind known: schedules may have such faults from now on."""
-    formats.register(kind.struct)
-    KINDS[kind.name] = kind
+    name = formats.register(kind)
+    KINDS[name] = kind
 
 
-def kind_of(fault: Fault) -> FaultKind[Any]:
-    """The kind of a fault."""
-    return KINDS[fault.what]
+def kind_of(fault: Fault) -> FaultKind:
+    """The fault with all that is known of its kind."""
+    assert isinstance(fault, FaultKind), f"{fault.what} is not registered"
+    return fault
 
 
 def storm_kinds() -> dict[str, Drawing]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice
 from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
-from nemesis.faults.words import target
-from nemesis.formats.fault import Fault
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 
@@ -39,23 +37,21 @@ KIND_GROUPS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 }
 _OTHER_ENDS: Final = (("rest", 5), ("any", 2), ("follower", 2), ("voters", 1.5), ("clients", 1.5))
 
-F = TypeVar("F", bound=Fault)
 
+class LinkFault(FaultKind, frozen=True, kw_only=True):
+    """A fault on links."""
 
-class LinkKind(FaultKind[F]):
-    """A kind of fault on links."""
+    on_links = True
 
-    on_links: ClassVar[bool] = True
-
-    def rules(self, fault: F, site: Site, to: Sequence[str]) -> list[LinkRule]:
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """The rules that carry it out on the nodes of the site and the nodes `to`; none when it
         would change no link."""
         raise NotImplementedError
 
-    def inject(self, fault: F, site: Site) -> Injected:
+    def inject(self, site: Site) -> Injected:
         """Put all rules in force, or none. Raises FloodmarkError then."""
-        whom = getattr(fault, "to", "")
-        rules = self.rules(fault, site, site.others(whom) if whom else ())
+        whom = getattr(self, "to", "")
+        rules = self.rules(site, site.others(whom) if whom else ())
         if not rules:
             raise FloodmarkError(f"nobody else is {whom} now" if whom else "too few brokers for it")
         numbers: list[int] = []
@@ -70,7 +66,7 @@ class LinkKind(FaultKind[F]):
         nodes = site.nodes or tuple(sorted({node for link in links for node in link}))
         return Injected(nodes=nodes, links=links, rules=tuple(numbers))
 
-    def heal(self, fault: F, injected: Injected, site: Site) -> Healed:
+    def heal(self, injected: Injected, site: Site) -> Healed:
         """End all rules and count what they did."""
         counts, failed = Counts(), []
         for number in injected.rules:
@@ -90,15 +86,15 @@ class LinkKind(FaultKind[F]):
             ),
         )
 
-    def plainer(self, fault: F) -> Iterator[F]:
+    def plainer(self) -> Iterator[Self]:
         """On fewer links, of fewer kinds of messages, without chance."""
         plain: dict[str, Any] = {"two_way": False, "clients": False, "jitter_ms": 0, "percent": 100}
         for name, value in plain.items():
-            if getattr(fault, name, value) != value:
-                yield replace(fault, **{name: value})
-        kinds = getattr(fault, "kinds", ())
+            if getattr(self, name, value) != value:
+                yield replace(self, **{name: value})
+        kinds = getattr(self, "kinds", ())
         if len(kinds) > 1:
-            yield from (replace(fault, kinds=(kind,)) for kind in kinds)
+            yield from (replace(self, kinds=(kind,)) for kind in kinds)
 
 
 def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
@@ -124,13 +120,6 @@ def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule)
         for senders, receivers in directions
     ]
     return [rule for rule in made if links_of([rule])]
-
-
-def direction(two_way: bool, on: str, to: str) -> str:
-    """`between n1 and n2`, `from n1 to n2`."""
-    if two_way:
-        return f"between {target(on)} and {target(to)}"
-    return f"from {target(on)} to {target(to)}"
 
 
 def draw_other_end(dice: Dice, on: str) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from nemesis.faults.dice import Dice
-from nemesis.faults.kind import Drawing, Site
-from nemesis.faults.link_fault import DROP, F, LinkKind, between, draw_other_end
+from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.link_fault import DROP, LinkFault, between, draw_other_end
 from nemesis.faults.words import target
-from nemesis.formats.fault import Fault
 from nemesis.links.rule import LinkRule
 
 ALIASES: Final = ("partition", "all")
@@ -18,148 +17,110 @@ EXACT_RING: Final = 5
 """Up to so many brokers a ring is exact; above, majorities are drawn."""
 
 
-class Cut(Fault, frozen=True, kw_only=True, tag="cut"):
+class _Partition(LinkFault, frozen=True, kw_only=True):
+    """What partitions look like on a page."""
+
+    colour = "#5468d4"
+    pattern = "stripes"
+
+
+class Cut(_Partition, frozen=True, kw_only=True, tag="cut"):
     """No message passes from `on` to `to`; nor back, when `two_way`."""
 
     on: str
     to: str
     two_way: bool = True
 
+    letter = "C"
+    drawing = Drawing(
+        targets=(*ONE_NODE, ("minority", 1), ("controller", 1)),
+        aliases=ALIASES,
+        delays_follower=(2, 3),
+    )
 
-class Isolate(Fault, frozen=True, kw_only=True, tag="isolate"):
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """Drop."""
+        return between(site.nodes, to, self.two_way, DROP)
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
+        """From a drawn other end."""
+        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
+        return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+
+    @classmethod
+    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
+        """From its leader only: all others, the controller too, still hear it."""
+        on, to = f"follower:{partition}", f"leader:{partition}"
+        return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
+
+    def words(self) -> str:
+        """As a sentence."""
+        arrow = "in both directions" if self.two_way else "one way"
+        return f"Cut {target(self.on)} from {target(self.to)}, {arrow}"
+
+
+class Isolate(_Partition, frozen=True, kw_only=True, tag="isolate"):
     """Cut `on` from all other brokers and voters, and from the clients too when `clients`."""
 
     on: str
     clients: bool = False
 
-
-class Bridge(Fault, frozen=True, kw_only=True, tag="bridge"):
-    """Two halves of the brokers, cut from each other, that both still reach `on`."""
-
-    on: str
-
-
-class Ring(Fault, frozen=True, kw_only=True, tag="ring"):
-    """Majorities-ring: every broker reaches a majority, no two the same one."""
-
-
-class _Partition(LinkKind[F]):
-    """What the kinds look like on a page."""
-
-    colour = "#5468d4"
-    pattern = "stripes"
-
-
-class CutKind(_Partition[Cut]):
-    """The kind "cut"."""
-
-    struct = Cut
-    letter = "C"
-    drawing = Drawing(
-        targets=(
-            ("leader:p", 4),
-            ("leader", 2),
-            ("follower:p", 2),
-            ("follower", 1),
-            ("lagging", 1),
-            ("any", 2),
-            ("minority", 1),
-            ("controller", 1),
-        ),
-        aliases=ALIASES,
-        delays_follower=(2, 3),
-    )
-
-    def rules(self, fault: Cut, site: Site, to: Sequence[str]) -> list[LinkRule]:
-        """Drop."""
-        return between(site.nodes, to, fault.two_way, DROP)
-
-    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> Cut:
-        """From a drawn other end."""
-        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
-        return Cut(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
-
-    def draw_on_follower(self, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Cut:
-        """From its leader only: all others, the controller too, still hear it."""
-        on, to = f"follower:{partition}", f"leader:{partition}"
-        return Cut(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
-
-    def words(self, fault: Cut) -> str:
-        """As a sentence."""
-        arrow = "in both directions" if fault.two_way else "one way"
-        return f"Cut {target(fault.on)} from {target(fault.to)}, {arrow}"
-
-
-class IsolateKind(_Partition[Isolate]):
-    """The kind "isolate"."""
-
-    struct = Isolate
     letter = "I"
     bar_names_nodes = True
     drawing = Drawing(
-        targets=(
-            ("leader:p", 4),
-            ("leader", 2),
-            ("follower:p", 2),
-            ("follower", 1),
-            ("lagging", 1),
-            ("any", 2),
-            ("minority", 1),
-            ("majority", 0.7),
-            ("controller", 1),
-        ),
+        targets=(*ONE_NODE, ("minority", 1), ("majority", 0.7), ("controller", 1)),
         aliases=ALIASES,
         delays_follower=(0,),
         fails_leader=(1,),
     )
 
-    def rules(self, fault: Isolate, site: Site, to: Sequence[str]) -> list[LinkRule]:
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """Drop."""
         nodes = (*site.cluster.broker_names(), *site.cluster.voter_names())
         others = [node for node in nodes if node not in site.nodes]
-        others += site.clients if fault.clients else ()
+        others += site.clients if self.clients else ()
         return between(site.nodes, others, True, DROP)
 
-    def draw_on(self, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Isolate:
         """Now and then from the clients too."""
         clients = dice.with_clients and dice.chance(0.3)
         return Isolate(on=on, clients=clients, at_ms=at_ms, for_ms=for_ms)
 
-    def words(self, fault: Isolate) -> str:
+    def words(self) -> str:
         """As a sentence."""
-        also = " and clients" if fault.clients else ""
-        return f"Isolate {target(fault.on)} from all other nodes{also}"
+        also = " and clients" if self.clients else ""
+        return f"Isolate {target(self.on)} from all other nodes{also}"
 
 
-class BridgeKind(_Partition[Bridge]):
-    """The kind "bridge"."""
+class Bridge(_Partition, frozen=True, kw_only=True, tag="bridge"):
+    """Two halves of the brokers, cut from each other, that both still reach `on`."""
 
-    struct = Bridge
+    on: str
+
     letter = "B"
+    sentence = "Split the brokers so that both halves reach only {on}"
     drawing = Drawing(
         targets=(("any", 3), ("leader", 2), ("follower", 1)), aliases=ALIASES, fewest_brokers=3
     )
 
-    def rules(self, fault: Bridge, site: Site, to: Sequence[str]) -> list[LinkRule]:
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """Two drawn halves of the other brokers, cut from each other."""
         others = [node for node in site.cluster.broker_names() if node not in site.nodes]
         site.rng.shuffle(others)
         half = len(others) // 2
         return between(sorted(others[:half]), sorted(others[half:]), True, DROP)
 
-    def words(self, fault: Bridge) -> str:
-        """As a sentence."""
-        return f"Split the brokers so that both halves reach only {target(fault.on)}"
 
+class Ring(_Partition, frozen=True, kw_only=True, tag="ring"):
+    """Majorities-ring: every broker reaches a majority, no two the same one."""
 
-class RingKind(_Partition[Ring]):
-    """The kind "ring"."""
-
-    struct = Ring
     letter = "R"
+    sentence = "Cut links so that every broker sees a different majority"
     drawing = Drawing(aliases=ALIASES, fewest_brokers=3)
 
-    def rules(self, fault: Ring, site: Site, to: Sequence[str]) -> list[LinkRule]:
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """Each broker hears a majority (itself included), no two the same one where it is exact."""
         brokers = site.cluster.broker_names()
         if len(brokers) < 3:
@@ -175,13 +136,10 @@ class RingKind(_Partition[Ring]):
                 rules.append(LinkRule(senders=cut_off, receivers=(node,), action="drop"))
         return rules
 
-    def draw(self, dice: Dice, at_ms: int) -> Ring:
+    @classmethod
+    def draw(cls, dice: Dice, at_ms: int) -> Ring:
         """Of a drawn length."""
         return Ring(at_ms=at_ms, for_ms=dice.span())
-
-    def words(self, fault: Ring) -> str:
-        """As a sentence."""
-        return "Cut links so that every broker sees a different majority"
 
 
 def _exact_ring(order: list[str]) -> dict[str, set[str]]:

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nemesis.faults import kill
+from nemesis.faults.kill import Kill
 from nemesis.faults.kind import Drawing, Site
-from nemesis.faults.process_fault import ProcessFault, ProcessKind
+from nemesis.faults.process_fault import ProcessFault
 from nemesis.world import World
 
 
 class Pause(ProcessFault, frozen=True, kw_only=True, tag="pause"):
     """SIGSTOP; continued after `for_ms`, or by a `resume`, or at the final heal."""
 
-
-class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
-    """SIGCONT."""
-
-
-class PauseKind(ProcessKind[Pause]):
-    """The kind "pause"."""
-
-    struct = Pause
     letter = "P"
     colour = "var(--info)"
     pattern = "bars"
-    drawing = Drawing(targets=kill.TARGETS, delays_follower=(1,), fails_leader=(2,), restarts=(1,))
+    drawing = Drawing(
+        targets=Kill.drawing.targets, delays_follower=(1,), fails_leader=(2,), restarts=(1,)
+    )
 
     def candidates(self, world: World, nodes: Sequence[str]) -> tuple[str, ...]:
         """Those that run."""
         return tuple(n for n in nodes if world.is_up(n) and not world.is_paused(n))
 
-    def act(self, fault: Pause, site: Site, node: str) -> None:
+    def act(self, site: Site, node: str) -> None:
         """SIGSTOP."""
         site.processes.pause(site.number, node)
 
@@ -40,10 +33,9 @@ class PauseKind(ProcessKind[Pause]):
         site.processes.resume_again(site.number, node)
 
 
-class ResumeKind(ProcessKind[Resume]):
-    """The kind "resume"."""
+class Resume(ProcessFault, frozen=True, kw_only=True, tag="resume"):
+    """SIGCONT."""
 
-    struct = Resume
     letter = "U"
     colour = "var(--good)"
     lasts = False
@@ -53,6 +45,6 @@ class ResumeKind(ProcessKind[Resume]):
         """Those that are paused."""
         return tuple(node for node in nodes if world.is_paused(node))
 
-    def act(self, fault: Resume, site: Site, node: str) -> None:
+    def act(self, site: Site, node: str) -> None:
         """SIGCONT."""
         site.processes.resume(node)

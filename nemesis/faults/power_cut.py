@@ -9,8 +9,8 @@ import msgspec
 
 from nemesis.faults.admin import SetMinIsr
 from nemesis.faults.kill import Kill
-from nemesis.faults.kind import Drawing, Site
-from nemesis.faults.process_fault import ProcessFault, ProcessKind
+from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 from nemesis.formats.fault import Fault
 from nemesis.formats.schedule import Cluster, Schedule
@@ -26,52 +26,39 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
 
     keep_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
 
-
-class PowerCutKind(ProcessKind[PowerCut]):
-    """The kind "power-cut"."""
-
-    struct = PowerCut
     letter = "X"
     colour = "var(--bad)"
     ends_process = True
+    # No alias: what it may cost depends on how the brokers flush.
     drawing = Drawing(
         targets=(
-            ("leader:p", 4),
-            ("leader", 2),
-            ("follower:p", 2),
-            ("follower", 1),
-            ("lagging", 1),
-            ("isr:p", 1.5),
-            ("any", 2),
-            ("minority", 1),
-            ("majority", 0.7),
-            ("all", 0.7),
+            *ONE_NODE[:5],
+            *(("isr:p", 1.5), ("any", 2), ("minority", 1), ("majority", 0.7), ("all", 0.7)),
         ),
-        # What it may cost depends on how the brokers flush.
         aliases=(),
     )
 
-    def act(self, fault: PowerCut, site: Site, node: str) -> str:
+    def act(self, site: Site, node: str) -> str:
         """SIGKILL, then cut the journal of unsynced writes."""
-        percent = fault.keep_percent
+        percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         before, after = site.processes.power_cut(site.number, node, keep)
         return f"{node} kept {after} of {before} unsynced bytes"
 
-    def as_plainer_kind(self, fault: PowerCut) -> Iterator[Fault]:
+    def as_plainer_kind(self) -> Iterator[Fault]:
         """A kill."""
-        yield Kill(on=fault.on, at_ms=fault.at_ms, after=fault.after, for_ms=fault.for_ms)
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
 
-    def plainer(self, fault: PowerCut) -> Iterator[PowerCut]:
+    def plainer(self) -> Iterator[PowerCut]:
         """All of the unsynced bytes are lost, or none."""
         for keep in (0, 100):
-            if fault.keep_percent not in (0, keep):
-                yield msgspec.structs.replace(fault, keep_percent=keep)
+            if self.keep_percent not in (0, keep):
+                yield msgspec.structs.replace(self, keep_percent=keep)
 
-    def words(self, fault: PowerCut) -> str:
+    def words(self) -> str:
         """As a sentence."""
-        kept = "a drawn part" if fault.keep_percent is None else f"{fault.keep_percent} %"
-        return f"Cut the power of {target(fault.on)}: {kept} of the unsynced bytes remain"
+        kept = "a drawn part" if self.keep_percent is None else f"{self.keep_percent} %"
+        return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain"
 
 
 def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from nemesis.faults.kind import FaultKind, Healed, Injected, Site
-from nemesis.formats.fault import Fault
 from nemesis.processes import Refused
 from node.formats.errors import FloodmarkError
 
 
-class ProcessFault(Fault, frozen=True, kw_only=True):
-    """A fault on the processes of the nodes `on`."""
-
-    on: str
-
-
-F = TypeVar("F", bound=ProcessFault)
-
-
-class Done(NamedTuple):
+class _Done(NamedTuple):
     """The nodes that were acted on, for each of the others why not, and what there is to note."""
 
     nodes: tuple[str, ...]
@@ -28,12 +18,15 @@ class Done(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class ProcessKind(FaultKind[F]):
-    """A kind of fault on processes. Without an `undo` of its own it starts what it brought down."""
+class ProcessFault(FaultKind, frozen=True, kw_only=True):
+    """A fault on the processes of the nodes `on`. Without an `undo` of its own it starts again what
+    it brought down."""
 
-    on_processes: ClassVar[bool] = True
+    on: str
 
-    def act(self, fault: F, site: Site, node: str) -> str | None:
+    on_processes = True
+
+    def act(self, site: Site, node: str) -> str | None:
         """Do it to one node; returns what there is to note. Raises FloodmarkError."""
         raise NotImplementedError
 
@@ -41,20 +34,20 @@ class ProcessKind(FaultKind[F]):
         """Undo it for one node. Raises FloodmarkError."""
         site.processes.start_again(site.number, node)
 
-    def inject(self, fault: F, site: Site) -> Injected:
+    def inject(self, site: Site) -> Injected:
         """Act on each node. Raises FloodmarkError when that was possible with none."""
-        done = each(site.nodes, lambda node: self.act(fault, site, node))
+        done = _each(site.nodes, lambda node: self.act(site, node))
         if not done.nodes:
             raise Refused("; ".join(done.refused))
         return Injected(nodes=done.nodes, detail="; ".join((*done.notes, *done.refused)))
 
-    def heal(self, fault: F, injected: Injected, site: Site) -> Healed:
+    def heal(self, injected: Injected, site: Site) -> Healed:
         """Undo it for each node as far as it still lasts."""
-        done = each(injected.nodes, lambda node: self.undo(site, node))
+        done = _each(injected.nodes, lambda node: self.undo(site, node))
         return Healed(nodes=done.nodes, detail="; ".join(done.refused))
 
 
-def each(nodes: Iterable[str], act: Callable[[str], str | None]) -> Done:
+def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> _Done:
     """Act on every node; an error of one does not keep the others from it."""
     done, refused, notes = [], [], []
     for node in nodes:
@@ -68,4 +61,4 @@ def each(nodes: Iterable[str], act: Callable[[str], str | None]) -> Done:
             done.append(node)
             if note:
                 notes.append(note)
-    return Done(tuple(done), tuple(refused), tuple(notes))
+    return _Done(tuple(done), tuple(refused), tuple(notes))

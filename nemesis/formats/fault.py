@@ -83,9 +83,11 @@ STRUCTS: Final[dict[str, type[Fault]]] = {}
 """The registered faults by their names in the file, in the order of registration."""
 
 
-def register(struct: type[Fault]) -> None:
-    """From now on schedules may have faults of this type."""
-    STRUCTS[str(struct.__struct_config__.tag)] = struct
+def register(struct: type[Fault]) -> str:
+    """From now on schedules may have faults of this type; returns the name of the kind."""
+    name = str(struct.__struct_config__.tag)
+    STRUCTS[name] = struct
+    return name
 
 
 def decode_all(faults: Any) -> tuple[Fault, ...]:
