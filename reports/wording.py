@@ -24,7 +24,10 @@ def clip(text: object, limit: int = LONGEST_TEXT) -> str:
 def bare(sentence: str) -> str:
     """A verdict's sentence without the verdict in front, where the verdict stands beside it."""
     verdict, _, rest = sentence.partition(": ")
-    return rest[:1].upper() + rest[1:] if rest and verdict in set(Verdict) else sentence
+    if not rest or verdict not in set(Verdict):
+        return sentence
+    # The name of a node keeps its small letter.
+    return rest if rest[1:2].isdigit() else rest[:1].upper() + rest[1:]
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:
