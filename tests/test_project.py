@@ -210,6 +210,44 @@ def project_files() -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
+# Tests of a whole package, or of files that stand beside it.
+PACKAGE_TESTS = {
+    "tests/checker/test_rooms.py": "the import rules inside the checker",
+    "tests/nemesis/test_corpus.py": "the schedules of tests/corpus",
+    "tests/reports/test_browser_pages.py": "every page in a browser",
+}
+TEST_HELPERS = {"tests/support", "tests/support/checker", "tests/node/core/known_bugs"}
+MOST_TABLES = 50
+
+
+def test_tests_mirror_the_tree() -> None:
+    """The tests of a room are in the folder of its name; those of a module beside the rooms have
+    its name; `PACKAGE_TESTS` are the exceptions."""
+    astray = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        name = str(file.relative_to(ROOT))
+        folder = file.parent.relative_to(ROOT / "tests")
+        if str(file.parent.relative_to(ROOT)) in TEST_HELPERS or len(folder.parts) == 0:
+            continue
+        module = ROOT / folder / file.name.removeprefix("test_")
+        in_room = len(folder.parts) > 1 and (ROOT / folder).is_dir()
+        if not in_room and not module.exists() and name not in PACKAGE_TESTS:
+            astray.append(name)
+    assert not astray, "\n".join(astray)
+    assert all((ROOT / name).exists() for name in PACKAGE_TESTS)
+
+
+def test_few_tables_escape_the_formatter() -> None:
+    escaped = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in project_files()
+        if file.suffix == ".py" and file.name != "test_project.py"
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if "fmt: skip" in line or "fmt: off" in line
+    ]
+    assert len(escaped) <= MOST_TABLES, "\n".join(escaped)
+
+
 def test_files_name_no_machine_and_no_registry() -> None:
     found = []
     for file in project_files():
