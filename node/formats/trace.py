@@ -1,4 +1,4 @@
-"""Names and fields of the broker's trace events (a leaf: every package may import it).
+"""Names and fields of the broker's trace events.
 
 A trace event is one JSON object a line in `trace/<node>.jsonl`. Every event carries `t_us` (the
 host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
@@ -87,138 +87,50 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     BREAK: ("number", "before", "at"),
 }
 
-MESSAGE_KINDS: Final = (
-    "admin-response",
-    "alter-partition",
-    "alter-partition-response",
-    "begin-epoch",
-    "create-topic",
-    "elect-leader",
-    "fetch",
-    "fetch-response",
-    "heartbeat",
-    "heartbeat-response",
-    "log-info",
-    "log-info-response",
-    "metadata",
-    "metadata-response",
-    "offset-for-leader-epoch",
-    "offset-for-leader-epoch-response",
-    "partition-notification",
-    "produce",
-    "produce-response",
-    "reassign",
-    "register",
-    "register-response",
-    "report-leader",
-    "set-min-isr",
-    "vote",
-    "vote-response",
-)
-"""Kinds of messages on the wire, for faults that strike only some of them."""
-
-MESSAGE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "admin-response": ("corr", "detail", "error", "leader"),
-    "alter-partition": (
-        "broker",
-        "broker_epoch",
-        "corr",
-        "isr",
-        "leader_epoch",
-        "partition",
-        "partition_epoch",
-    ),
+_FIELDS_OF_KINDS: Final = {
+    "admin-response": "corr detail error leader",
+    "alter-partition": "broker broker_epoch corr isr leader_epoch partition partition_epoch",
     "alter-partition-response": (
-        "corr",
-        "error",
-        "isr",
-        "leader",
-        "leader_epoch",
-        "partition",
-        "partition_epoch",
-        "request_epoch",
+        "corr error isr leader leader_epoch partition partition_epoch request_epoch"
     ),
-    "begin-epoch": ("corr", "partition", "term"),
-    "create-topic": ("corr", "min_isr", "partitions", "replication_factor", "topic"),
-    "elect-leader": ("corr", "first", "partition", "unclean"),
+    "begin-epoch": "corr partition term",
+    "create-topic": "corr min_isr partitions replication_factor topic",
+    "elect-leader": "corr first partition unclean",
     "fetch": (
-        "broker_epoch",
-        "corr",
-        "last_epoch",
-        "leader_epoch",
-        "max_bytes",
-        "max_wait_ms",
-        "offset",
-        "partition",
-        "replica",
+        "broker_epoch corr last_epoch leader_epoch max_bytes max_wait_ms offset partition replica"
     ),
     "fetch-response": (
-        "corr",
-        "diverging",
-        "error",
-        "hw",
-        "last_epoch",
-        "leader",
-        "leader_epoch",
-        "log_end",
-        "log_start",
-        "offset",
-        "partition",
-        "request_epoch",
+        "corr diverging error hw last_epoch leader leader_epoch log_end log_start offset "
+        "partition request_epoch"
     ),
-    "heartbeat": (
-        "broker",
-        "broker_epoch",
-        "corr",
-        "metadata_offset",
-        "want_fence",
-        "want_shutdown",
-    ),
-    "heartbeat-response": ("broker_epoch", "corr", "error", "fenced", "leader", "should_shutdown"),
-    "log-info": ("corr", "partition", "partition_epoch"),
-    "log-info-response": (
-        "broker_epoch",
-        "corr",
-        "end_offset",
-        "last_epoch",
-        "partition",
-        "partition_epoch",
-    ),
-    "metadata": ("corr",),
-    "metadata-response": ("corr", "leaders"),
-    "offset-for-leader-epoch": ("corr", "epoch", "leader_epoch", "partition", "replica", "version"),
+    "heartbeat": "broker broker_epoch corr metadata_offset want_fence want_shutdown",
+    "heartbeat-response": "broker_epoch corr error fenced leader should_shutdown",
+    "log-info": "corr partition partition_epoch",
+    "log-info-response": "broker_epoch corr end_offset last_epoch partition partition_epoch",
+    "metadata": "corr",
+    "metadata-response": "corr leaders",
+    "offset-for-leader-epoch": "corr epoch leader_epoch partition replica version",
     "offset-for-leader-epoch-response": (
-        "asked",
-        "corr",
-        "end_offset",
-        "epoch",
-        "error",
-        "leader",
-        "partition",
-        "request_epoch",
-        "version",
+        "asked corr end_offset epoch error leader partition request_epoch version"
     ),
-    "partition-notification": ("corr", "partition"),
-    "produce": ("acks", "corr", "partition", "timeout_ms"),
-    "produce-response": (
-        "appended",
-        "base_offset",
-        "corr",
-        "error",
-        "leader",
-        "leader_epoch",
-        "partition",
-    ),
-    "reassign": ("corr", "partition", "replicas"),
-    "register": ("broker", "corr", "incarnation", "intact_since"),
-    "register-response": ("broker_epoch", "corr", "error", "incarnation", "leader"),
-    "report-leader": ("corr", "leader", "leader_epoch", "partition", "partition_epoch", "replica"),
-    "set-min-isr": ("corr", "min_isr", "topic"),
-    "vote": ("corr", "last_epoch", "last_offset", "partition", "pre", "term"),
-    "vote-response": ("corr", "granted", "partition", "pre", "request_term", "term"),
+    "partition-notification": "corr partition",
+    "produce": "acks corr partition timeout_ms",
+    "produce-response": "appended base_offset corr error leader leader_epoch partition",
+    "reassign": "corr partition replicas",
+    "register": "broker corr incarnation intact_since",
+    "register-response": "broker_epoch corr error incarnation leader",
+    "report-leader": "corr leader leader_epoch partition partition_epoch replica",
+    "set-min-isr": "corr min_isr topic",
+    "vote": "corr last_epoch last_offset partition pre term",
+    "vote-response": "corr granted partition pre request_term term",
 }
-"""Header fields of each kind beside `kind` and `body_bytes`, for rules about single messages; those
-that open the body of a fetch response too (see `node.formats.wire.peek`)."""
+
+MESSAGE_FIELDS: Final = {kind: tuple(names.split()) for kind, names in _FIELDS_OF_KINDS.items()}
+"""Header fields of each kind of message, without `kind` and `body_bytes`: for rules about single
+messages. Those of a fetch response include what opens its body (see `node.formats.wire.peek`)."""
+
+MESSAGE_KINDS: Final = tuple(MESSAGE_FIELDS)
+"""Kinds of messages on the wire, for faults that affect only some of them."""
 
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 
