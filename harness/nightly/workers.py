@@ -18,7 +18,7 @@ from multiprocess.connection import wait
 
 from harness.formats.nightly_journal import AnyRow
 from harness.nightly.jobs import AnyJob, Digests, do
-from harness.systems import processes
+from node.runtime import children
 
 LOOK_S: Final = 0.2
 _job_decoder: Final = msgspec.json.Decoder(AnyJob)
@@ -42,10 +42,10 @@ def side_by_side(
     is given. `output` gets what processes print.
     """
     began_s = time.monotonic()
-    running: dict[Any, tuple[AnyJob, processes.Child]] = {}
+    running: dict[Any, tuple[AnyJob, children.Child]] = {}
     for job in jobs:
         mine, theirs = multiprocess.get_context("spawn").Pipe(duplex=False)
-        child = processes.start(
+        child = children.start(
             job.key, _work, os.getpid(), output, msgspec.json.encode(job), theirs
         )
         theirs.close()
@@ -64,7 +64,7 @@ def side_by_side(
             pipe.close()
 
 
-def _taken(job: AnyJob, child: processes.Child, pipe: Any, seconds: float) -> Done:
+def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> Done:
     """The result of a process that has spoken, or has ended, or is late."""
     kinds: Any = Digests if job.key.startswith("twice/") else AnyRow
     try:
@@ -85,7 +85,7 @@ def _taken(job: AnyJob, child: processes.Child, pipe: Any, seconds: float) -> Do
 
 def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:
     """One job in a process of its own."""
-    processes.settle_in(parent_pid, output)
+    children.settle_in(parent_pid, output)
     try:
         said = msgspec.json.encode(do(_job_decoder.decode(text)))
     except Exception as error:

@@ -18,7 +18,7 @@ from node.formats.errors import UsageError
 
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
-_NO_SYSTEMS: Final = ("interface", "ports", "processes", "registry")
+_NO_SYSTEMS: Final = ("interface", "ports", "registry")
 
 
 def names() -> list[str]:

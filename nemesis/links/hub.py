@@ -18,11 +18,8 @@ What a receiver that does not read means:
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import faulthandler
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -48,18 +45,17 @@ from nemesis.links.pipeline import Carrier
 from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError
+from node.runtime.children import settle_in
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
 MAX_FRAMES: Final = 8
 RECONNECT_MS: Final = 20
 RECONNECT_MAX_MS: Final = 100
-EXIT_ORPHANED: Final = 70
 
 # Plain integers: or-ing ZeroMQ's own flags costs more than sending a frame.
 _NOW: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
-_PR_SET_PDEATHSIG: Final = 1
 
 Socket = zmq.Socket[bytes]
 Frames = list[zmq.Frame]
@@ -85,7 +81,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def main(config: HubConfig) -> None:
     """Entry point of the hub's process: forward until stopped."""
-    _settle_in(config)
+    settle_in(config.parent_pid, config.output_file)
     try:
         hub = Hub(config)
     except FloodmarkError as error:
@@ -284,25 +280,6 @@ class Hub:
             socket.close()
             raise FloodmarkError(f"cannot connect to {address}: {error}") from None
         return socket
-
-
-def _settle_in(config: HubConfig) -> None:
-    """Tie this process's life to its parent's, ignore Ctrl-C, write to the output file."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    # The parent may have died before the kernel was told to watch it.
-    if os.getppid() != config.parent_pid:
-        os._exit(EXIT_ORPHANED)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-    if config.output_file:
-        output = os.open(config.output_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
-    faulthandler.enable(file=2)
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
 def _now_us() -> int:

@@ -9,7 +9,6 @@ with its stacks. In all other cases that file ends with the reason, in one sente
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
@@ -27,6 +26,7 @@ from node.core.api import NodeConfig
 from node.core.storage import Storage
 from node.formats.errors import FloodmarkError, StorageError
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
+from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -38,7 +38,6 @@ STOP_DEADLINE_S: Final = 3.0
 """After this long from SIGTERM the process ends anyway, with a dump of its stacks."""
 CONNECT_MS: Final = 50
 LINGER_MS: Final = 200
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +61,20 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     breakpoints: tuple[Breakpoint, ...] = ()
 
 
+def spawn(
+    config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
+) -> Child:
+    """Start the process of `config`; returns as soon as it has been made, long before it is ready.
+
+    Ready means: its trace file says `started`, its address is bound. `make_core` stands in for the
+    real core; through `pipe` breakpoints are armed. Raises RuntimeError outside the main thread.
+    """
+    if not config.parent_pid:
+        config = msgspec.structs.replace(config, parent_pid=os.getpid())
+    blocked = (signal.SIGINT, signal.SIGTERM)
+    return start(config.core.node, main, config, make_core, pipe, blocked=blocked)
+
+
 def main(
     config: ProcessConfig, make_core: MakeCore | None = None, pipe: Connection | None = None
 ) -> None:
@@ -70,7 +83,7 @@ def main(
     `make_core` stands in for `node.core.broker.Broker`. Breakpoints are armed through `pipe`.
     """
     die_with_parent(config.parent_pid)
-    _redirect_output(config.output_file)
+    redirect_output(config.output_file)
     stop = _handle_signals()
     code, sentence = 0, ""
     try:
@@ -87,19 +100,6 @@ def main(
     sys.stderr.flush()
     if code:
         raise SystemExit(code)
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Make the kernel kill this process, even a stopped one, when its parent dies.
-
-    Exits at once if the parent is already gone. The kernel watches the parent's *thread* that made
-    this process: only a main thread may spawn.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if parent_pid and os.getppid() != parent_pid:
-        os._exit(EXIT_BROKEN)
 
 
 def _run(
@@ -145,18 +145,6 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, FloodmarkError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}"
-
-
-def _redirect_output(path: str) -> None:
-    """Send stdout, stderr and stack dumps (SIGUSR1, crashes) to the end of a file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
-    faulthandler.enable(file=2)
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
 def _handle_signals() -> StopRequest:

@@ -11,8 +11,7 @@ import unittest.mock  # stands for a command line's own weight
 
 import msgspec
 
-from node.runtime.process import ProcessConfig
-from node.runtime.spawn import spawn
+from node.runtime.process import ProcessConfig, spawn
 from tests.support.runtime_fakes import FakeCore
 
 if __name__ != "__main__":

@@ -20,9 +20,9 @@ from harness.systems.floodmark.breakpoints import Remote
 from node.core import batch, wire
 from node.core.api import NodeConfig
 from node.core.messages import AnyMessage, ProduceRequest
+from node.runtime.children import Child
 from node.runtime.loop import MakeCore
-from node.runtime.process import ProcessConfig
-from node.runtime.spawn import NodeProcess, spawn
+from node.runtime.process import ProcessConfig, spawn
 from tests.support.waiting import until
 
 DEADLINE_S = 60.0
@@ -72,7 +72,7 @@ class Node:
         self.outbox.set(zmq.IMMEDIATE, 1)
         self.outbox.set(zmq.SNDTIMEO, int(DEADLINE_S * 1000))
         self.outbox.connect(self.config.bind)
-        self.process: NodeProcess
+        self.process: Child
         self.breakpoints: Remote
 
     def __enter__(self) -> Self:

@@ -32,10 +32,10 @@ from harness.clients.types import Answer
 from harness.formats.history import encode
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mail import Mail
-from harness.systems.processes import settle_in
 from node.core import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.formats.files import AppendOnlyFile
+from node.runtime.children import settle_in
 
 STATUS_EVERY_US: Final = 100_000
 LONGEST_WAIT_MS: Final = 100
@@ -63,7 +63,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 def main(config: DriverConfig, pipe: Connection) -> None:
     """Run the clients of `config` until told to quit."""
-    settle_in(config.parent_pid, Path(config.output))
+    settle_in(config.parent_pid, config.output)
     driver = _Driver(config, pipe)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         driver.run()

@@ -10,9 +10,9 @@ import multiprocess
 from harness.clients.factory import Crew
 from harness.clients.types import Status
 from harness.runs.clock import now_us
-from harness.systems import processes
 from harness.systems.floodmark import client_process
 from harness.systems.floodmark.client_process import Command, DriverConfig
+from node.runtime import children
 
 
 class Clients:
@@ -31,7 +31,7 @@ class Clients:
             parent_pid=os.getpid(),
         )
         self._pipe, far_end = multiprocess.Pipe()
-        self._process = processes.start("clients", client_process.main, config, far_end)
+        self._process = children.start("clients", client_process.main, config, far_end)
         far_end.close()
         self._status = Status()
         self._output = output

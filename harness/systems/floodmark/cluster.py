@@ -18,7 +18,6 @@ from harness.clients.factory import Crew
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.runs.startup_monitor import Observed
-from harness.systems import processes
 from harness.systems.floodmark.admin import Admin
 from harness.systems.floodmark.admin_call import ADMIN
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
@@ -37,6 +36,7 @@ from nemesis.view import ClusterView
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
+from node.runtime import children
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 
 READY_TIMEOUT_S: Final = 30.0
@@ -63,7 +63,7 @@ class FloodmarkCluster:
         self.problems: list[str] = []
         self.nodes = Nodes(self._config, self._exits, self._excuse)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
-        self._hub: processes.Child | None = None
+        self._hub: children.Child | None = None
         self._mail: Mail | None = None
         self._clients: Clients | None = None
         self.admin: Admin | None = None
@@ -243,7 +243,7 @@ class FloodmarkCluster:
             output_file=str(self._folder.path / "output" / "hub.txt"),
             messages_file=str(self._folder.path / message_log.FILE),
         )
-        child = self._hub = processes.start("hub", hub.main, config)
+        child = self._hub = children.start("hub", hub.main, config)
         self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
         self.hub.wait_ready()
 

@@ -20,8 +20,8 @@ from harness.runs.clock import now_us
 from harness.systems.floodmark.breakpoints import Remote
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint
-from node.runtime.process import ProcessConfig
-from node.runtime.spawn import NodeProcess, spawn
+from node.runtime.children import Child
+from node.runtime.process import ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
 REAP_TIMEOUT_S: Final = 10.0
@@ -31,7 +31,7 @@ MakeConfig = Callable[[str, int], ProcessConfig]
 
 @dataclass(slots=True)
 class _Running:
-    process: NodeProcess
+    process: Child
     incarnation: int
     breakpoints: Remote
     paused: bool = False

@@ -24,6 +24,7 @@ from nemesis.links.rule import Counts, LinkRule
 from node.core import wire
 from node.core.messages import FetchRequest, MetadataRequest
 from node.formats.errors import FloodmarkError
+from node.runtime.children import EXIT_ORPHANED
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -465,4 +466,4 @@ def test_a_hub_whose_parent_is_gone_already_does_not_start(tmp_path: Path) -> No
     with started as harness:
         assert harness.stdout is not None
         lines = harness.stdout.read().split()
-    assert lines[1] == str(hub.EXIT_ORPHANED)
+    assert lines[1] == str(EXIT_ORPHANED)

@@ -16,7 +16,7 @@ import pytest
 
 from node.core import wire
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
-from node.runtime.spawn import spawn
+from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
 from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk

@@ -1,0 +1,134 @@
+"""Child processes that never outlive their parent: how they are started, and what each does first.
+
+The kernel kills a child, even a stopped one, when its parent dies, however it dies. A `spawn` child
+normally imports its parent's main script again (as `__mp_main__`). Our parent is a console script
+or pytest: that import would cost every child the whole command line, or worse, run it. So the
+parent's `__main__` is hidden while a child starts, and what a child shall do must be importable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Protocol, cast
+
+import multiprocess
+from multiprocess import resource_tracker
+
+EXIT_ORPHANED: Final = 70
+"""The exit code of a child whose parent died before the kernel was told to watch it."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Child(Protocol):
+    """The part of `multiprocess.Process` that callers may rely on."""
+
+    pid: int
+    name: str
+    sentinel: int
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most `timeout` seconds."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+    def terminate(self) -> None:
+        """SIGTERM: a clean stop."""
+        ...
+
+    def close(self) -> None:
+        """Forget an ended process."""
+        ...
+
+
+def start(
+    name: str,
+    target: Callable[..., None],
+    *args: Any,
+    blocked: tuple[signal.Signals, ...] = (signal.SIGINT,),
+) -> Child:
+    """Start `target(*args)` in a process of its own; returns long before it does something.
+
+    It inherits `blocked` signals as blocked, until it has its own handlers. Raises RuntimeError
+    outside the main thread: the kernel kills a child when the *thread* that made it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("processes must be started from the main thread")
+    process = multiprocess.get_context("spawn").Process(
+        target=target, args=args, name=name, daemon=True
+    )
+    # The tracker's own start lifts the block below, so it must be up before.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        with _hidden_main():
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return cast(Child, process)
+
+
+def settle_in(parent_pid: int, output: str | Path) -> None:
+    """What a helper process does first: tie its life to its parent, ignore Ctrl-C, which belongs
+    to the parent, and write to `output` ("": to what it inherited)."""
+    die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    redirect_output(output)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Make the kernel kill this process, even a stopped one, when its parent dies.
+
+    Exits at once if the parent is already gone (0: whoever it is). The kernel watches the parent's
+    *thread* that made this process.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if parent_pid and os.getppid() != parent_pid:
+        os._exit(EXIT_ORPHANED)
+
+
+def redirect_output(path: str | Path) -> None:
+    """Send stdout, stderr and stack dumps (SIGUSR1, crashes) to the end of a file."""
+    if str(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    """A `spawn` child imports its parent's main script, unless there seems to be none."""
+    real = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = real
