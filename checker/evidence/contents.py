@@ -255,7 +255,7 @@ class Evidence:
     def committed(self) -> Mask:
         """For each send whether it certainly took effect: ok, or info with a record of its
         operation read by an ok read, here or in another partition
-        (`checker.ingest.implied_commits`)."""
+        (`checker.ingest.read_history`)."""
         by_reads = np.zeros(len(self.sends), dtype=bool)
         row = self.writer_of_read[(self.read_records.flags & READ_OK) != 0]
         by_reads[row[row >= 0]] = True

@@ -6,7 +6,8 @@ invocation, a second completion, a clock that goes back: each is a sentence, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -28,9 +29,8 @@ from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.implied_commits import proved
 from checker.ingest.lines import Line, lines_of
-from checker.ingest.row_group import whole
+from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
 from harness.formats.history import Op, Read, Run, Send
 from node.formats.trace import METADATA_PARTITION
@@ -326,94 +326,50 @@ def _facts(run: int, reader: Reader, certain: set[int]) -> Iterator[pa.RecordBat
     several = TRANSACTIONS if reader.transactions else 0
     make = reader.into.make
     yield make(run, Kind.HISTORY, partitions, flags=whole | several)
-    if reader.ops:
-        _, t0, t1, _, _, f, outcome, *_, step, _ = zip(*reader.ops, strict=True)
+    if ops := _columns("ops", reader.ops):
         code = {"send": SEND_OP, "poll": POLL_OP}
         yield from downsample_operations(
             run,
             reader.into.meta.phases,
-            invoke_us=np.array(t0),
-            complete_us=np.array(t1),
-            kind=np.array([code.get(x, 0) for x in f]),
-            outcome=np.array(_codes(outcome)),
-            step=np.array(step),
+            invoke_us=np.array(ops["invoke_us"]),
+            complete_us=np.array(ops["complete_us"]),
+            kind=np.array([code.get(f, 0) for f in ops["f"]]),
+            outcome=np.array(_codes(ops["outcome"])),
+            step=np.array(ops["step"]),
             make=make,
         )
-    if reader.sends:
-        op, seq, partition, process, client, t0, t1, outcome, acks, value, count, offset = zip(
-            *reader.sends, strict=True
-        )
+    if sends := _columns("sends", reader.sends):
         yield make(
             run,
             Kind.SEND,
-            partition,
-            op=op,
-            seq=seq,
-            idx=acks,
-            process=process,
-            client=client,
-            t0=t0,
-            t1=t1,
-            outcome=_codes(outcome),
-            value=value,
-            count=count,
-            offset=offset,
-            flags=[PROVED if number in certain else 0 for number in op] if certain else 0,
+            sends["partition"],
+            **{fact: sends[name] for fact, name in SEND_COLUMNS.items()},
+            outcome=_codes(sends["outcome"]),
+            flags=[PROVED if op in certain else 0 for op in sends["op"]] if certain else 0,
         )
-    if reader.reads:
-        (
-            op,
-            seq,
-            idx,
-            partition,
-            process,
-            client,
-            node,
-            final,
-            outcome,
-            t0,
-            t1,
-            start,
-            hw,
-            offset,
-            value,
-            count,
-            epoch,
-        ) = zip(*reader.reads, strict=True)
+    if reads := _columns("reads", reader.reads):
         yield make(
             run,
             Kind.READ,
-            partition,
-            op=op,
-            seq=seq,
-            idx=idx,
-            process=process,
-            client=client,
-            node=node,
-            flags=_flags(final, reader.rebalanced),
-            outcome=_codes(outcome),
-            t0=t0,
-            t1=t1,
-            leo=start,
-            hw=hw,
-            offset=offset,
-            value=value,
-            count=count,
-            epoch=epoch,
+            reads["partition"],
+            **{fact: reads[name] for fact, name in READ_COLUMNS.items()},
+            outcome=_codes(reads["outcome"]),
+            flags=_flags(reads["final"], reader.rebalanced),
         )
-    if resets := list(reader.resets()):
-        op, partition, process, t0, t1, subscribed, named = zip(*resets, strict=True)
+    if resets := _columns("assigns", list(reader.resets())):
         yield make(
             run,
             Kind.RESET,
-            partition,
-            op=op,
-            process=process,
-            t0=t0,
-            t1=t1,
-            value=subscribed,
-            count=named,
+            resets["partition"],
+            **{fact: resets[name] for fact, name in RESET_COLUMNS.items()},
+            value=resets["subscribed"],
+            count=resets["named"],
         )
+
+
+def _columns(table: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Rows as the columns that a table begins with, after the name of the run."""
+    return dict(zip(tables.SCHEMAS[table].names[1:], zip(*rows, strict=True), strict=False))
 
 
 def _codes(outcomes: tuple[str, ...]) -> list[int]:
@@ -426,7 +382,35 @@ def _proved(reader: Reader) -> set[int]:
         return set()
     # Columns of a row of reads: partition 3, outcome 8, value 14, count 15.
     runs = ((row[3], row[14], row[15]) for row in reader.reads if row[8] == "ok")
-    return proved(reader.unknown, runs)
+    return _implied_commits(reader.unknown, runs)
+
+
+def _implied_commits(
+    unknown: Mapping[int, Sequence[Send]], runs: Iterable[tuple[str, int, int]]
+) -> set[int]:
+    """Which operations of unknown outcome took effect after all: one visible record proves its
+    whole operation.
+
+    Inside a partition the checks see that themselves (`checker.evidence.contents`). `unknown` says
+    what operations sent that wrote to several partitions; `runs` are the records that ok reads
+    returned: partition, first value, count.
+    """
+    claims: dict[str, list[tuple[int, int]]] = {}
+    for op, sends in unknown.items():
+        for send in sends:
+            claims.setdefault(send.partition, []).extend(
+                (send.value + k, op) for k in range(send.count)
+            )
+    for claimed in claims.values():
+        claimed.sort()
+    found: set[int] = set()
+    for partition, value, count in runs:
+        claimed = claims.get(partition, [])
+        at = bisect_left(claimed, (value,))
+        while at < len(claimed) and claimed[at][0] < value + count:
+            found.add(claimed[at][1])
+            at += 1
+    return found
 
 
 def _flags(final: tuple[bool, ...], rebalanced: list[bool]) -> list[int]:

@@ -27,7 +27,7 @@ from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.row_group import SILENT, Table
+from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, SILENT, Table
 from checker.ingest.source import Ingested, Source, why
 from node.formats.trace import METADATA_PARTITION
 
@@ -38,9 +38,6 @@ ROWS_PER_SOURCE: Final = 1_000_000
 _MAY_LACK: Final = ("step",)
 _NOT_WANTED: Final = ("run", "error")
 _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
-
-
-_OF_A_SEND: Final = ("op", "process", "client", "value", "count")
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
@@ -120,7 +117,7 @@ def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
     """The facts of sends in some row groups of the table `sends`, which an earlier step has read
     already. Raises OSError."""
     for table in _read(source):
-        names = table.given({"t0": "invoke_us", **{n: n for n in _OF_A_SEND}})
+        names = table.given(SEND_COLUMNS)
         names["partition"] = table.rows.column("partition")
         yield pa.RecordBatch.from_arrays(list(names.values()), list(names))
 
@@ -164,44 +161,14 @@ def _ops(run: int, table: Table, into: Ingested) -> Made:
 
 
 def _sends(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(
-        {
-            "op": "op",
-            "seq": "seq",
-            "idx": "acks",
-            "process": "process",
-            "t0": "invoke_us",
-            "t1": "complete_us",
-            "offset": "offset",
-            "value": "value",
-            "count": "count",
-            "client": "client",
-        }
-    )
+    columns = table.given(SEND_COLUMNS)
     columns |= {"outcome": table.codes("outcome"), **table.bits({"proved": PROVED})}
     several = table.column("seq") is not None
     return _facts(run, Kind.SEND, table, columns), TRANSACTIONS if several else 0
 
 
 def _reads(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(
-        {
-            "op": "op",
-            "seq": "seq",
-            "idx": "idx",
-            "process": "process",
-            "t0": "invoke_us",
-            "t1": "complete_us",
-            "offset": "offset",
-            "value": "value",
-            "count": "count",
-            "epoch": "epoch",
-            "hw": "hw",
-            "leo": "start",
-            "client": "client",
-            "node": "node",
-        }
-    )
+    columns = table.given(READ_COLUMNS)
     columns |= {
         "outcome": table.codes("outcome"),
         **table.bits({"final": FINAL, "rebalanced": REBALANCED}),
@@ -210,9 +177,7 @@ def _reads(run: int, table: Table, into: Ingested) -> Made:
 
 
 def _assigns(run: int, table: Table, into: Ingested) -> Made:
-    columns = table.given(
-        {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
-    )
+    columns = table.given(RESET_COLUMNS)
     columns |= {"value": table.numbers("subscribed"), "count": table.numbers("named")}
     return _facts(run, Kind.RESET, table, columns), 0
 

@@ -24,6 +24,27 @@ SILENT: Final[dict[str, Any]] = {
     "subscribed": False,
     "named": False,
 }
+# Columns of facts, and the columns of the tables that they are.
+SEND_COLUMNS: Final = {
+    "op": "op",
+    "seq": "seq",
+    "idx": "acks",
+    "process": "process",
+    "client": "client",
+    "t0": "invoke_us",
+    "t1": "complete_us",
+    "offset": "offset",
+    "value": "value",
+    "count": "count",
+}
+READ_COLUMNS: Final = {
+    **{name: name for name in ("op", "seq", "idx", "process", "client", "node")},
+    **{name: name for name in ("offset", "value", "count", "epoch", "hw")},
+    "t0": "invoke_us",
+    "t1": "complete_us",
+    "leo": "start",
+}
+RESET_COLUMNS: Final = {"op": "op", "process": "process", "t0": "invoke_us", "t1": "complete_us"}
 _CODES: Final[dict[str, dict[str | None, int]]] = {
     "outcome": {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL},
     "f": {"send": SEND_OP, "poll": POLL_OP},
