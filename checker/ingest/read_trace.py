@@ -65,6 +65,8 @@ class _Membership(msgspec.Struct, frozen=True):
 
 _decoder = msgspec.json.Decoder(_Event)
 _decode_lines = _decoder.decode_lines
+# Columns of the table that are fields of an event, between run, node, incarnation, line and text.
+_FIELDS: Final = tables.TRACE.names[4:-1]
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 
 
@@ -193,35 +195,9 @@ def read_trace(source: Source, into: Ingested) -> None:
 def _table(into: Ingested, reader: _Reader) -> None:
     """One node's part of the trace table."""
     run, node = into.meta.run, reader.node
-    into.tables["trace"] = tables.from_rows(
-        "trace",
-        (
-            (
-                run,
-                node,
-                e.incarnation,
-                number,
-                e.t_us,
-                e.event,
-                e.partition,
-                e.role,
-                e.leader,
-                e.leader_epoch,
-                e.partition_epoch,
-                e.leo,
-                e.hw,
-                e.base_offset,
-                e.batch_end,
-                e.from_leo,
-                e.hash,
-                e.isr,
-                e.state,
-                e.term,
-                text,
-            )
-            for number, e, text in reader.rows
-        ),
-    )
+    fields = attrgetter(*_FIELDS)
+    rows = ((run, node, e.incarnation, n, *fields(e), text) for n, e, text in reader.rows)
+    into.tables["trace"] = tables.from_rows("trace", rows)
 
 
 def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
