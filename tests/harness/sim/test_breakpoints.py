@@ -83,7 +83,7 @@ def test_what_does_not_wait_for_the_disk_has_left_before_the_commit(
 
 
 @pytest.mark.parametrize("before", ["send", "commit"])
-def test_who_is_let_go_goes_on_where_it_stopped(before: str) -> None:
+def test_a_released_process_goes_on_where_it_stopped(before: str) -> None:
     result = run(
         Break(at_ms=0, before=before, for_ms=300, **APPENDED),
         sends=2,  # type: ignore[arg-type]

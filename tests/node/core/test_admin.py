@@ -63,7 +63,7 @@ def test_the_leadership_is_handed_over_in_one_change() -> None:
 # -- unclean elections ----------------------------------------------------------------------------
 
 
-def test_an_unclean_election_is_for_partitions_that_nobody_leads() -> None:
+def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
     d = Desk()
     assert d.elect_unclean() == "n1 leads log-0: nobody else is needed"
     d.alter("n1 n2")
@@ -135,7 +135,7 @@ min_isr 1                  n1   1  5  isr 12   elr      lost
     )
 
 
-def test_it_does_not_take_the_last_who_may_lead() -> None:
+def test_a_new_min_isr_keeps_the_last_replica_that_may_lead() -> None:
     """Nobody leads, so nothing commits whatever MinISR is: the ELR stays complete."""
     d = Desk()
     for name in ("n1", "n2", "n3"):
@@ -162,7 +162,7 @@ def test_the_high_watermark_moves_when_min_isr_is_lowered() -> None:
     assert b.r.hw == 2
 
 
-def test_who_waits_for_an_acknowledgement_is_told_when_min_isr_is_raised() -> None:
+def test_a_waiting_producer_gets_an_error_when_min_isr_is_raised() -> None:
     b = Bench("n1")
     b.metadata("n1", 1, "n1 n2", at=1, min_isr=2)
     assert b.produce() is None
@@ -208,7 +208,7 @@ def test_a_leader_that_has_not_heard_of_a_new_min_isr_is_not_let_change_the_isr(
         ),
     ],
 )
-def test_what_is_answered_when_nothing_is_done(command: AdminRequest, answer: str) -> None:
+def test_the_answer_to_a_command_that_changes_nothing(command: AdminRequest, answer: str) -> None:
     d = Desk()
     end = d.node.quorum.r.leo
     assert d.admin(command) == answer

@@ -127,7 +127,7 @@ def test_an_answer_to_the_proposal_before_is_ignored() -> None:
     assert a.state() == ("n1 n2", "n1 n2 n3", 6, True)
 
 
-def test_who_lost_the_leadership_has_no_proposal() -> None:
+def test_a_former_leader_has_no_proposal() -> None:
     a = Asking()
     a.b.metadata("n2", 3, "n1 n2", at=6)
     a.b.controller_says(to=a.wish, isr="n1 n2 n3", at=6, epoch=3)
@@ -155,7 +155,7 @@ def cluster_with_n3_out() -> World:
     return world
 
 
-def test_whoever_might_be_in_the_isr_is_waited_for() -> None:
+def test_the_high_watermark_waits_for_every_possible_member() -> None:
     """The loss of KIP-966's book, 6.5.2, step by step; with the maximal ISR it does not happen."""
     world = cluster_with_n3_out()
     r1 = world.nodes["n1"].replicas["log-0"]

@@ -124,7 +124,7 @@ fence 3                    -    4  4  isr      elr 3    lost
     )
 
 
-def test_an_unclean_election_takes_whoever_lives_and_says_so() -> None:
+def test_an_unclean_election_takes_any_active_replica_and_records_it() -> None:
     d = Desk(unclean_election=True)
     d.alter("n1 n2")
     d.fence("n2")
@@ -151,7 +151,7 @@ fence 3                    -    3  5  isr      elr 3    lost 12
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_the_controller_appoints_nobody_where_votes_decide(unclean: bool) -> None:
+def test_the_controller_appoints_no_leader_where_votes_decide(unclean: bool) -> None:
     d = Desk(protocol="quorum", unclean_election=unclean)
     made = d.state
     assert (made.leader, made.isr) == ("", ())
@@ -264,7 +264,7 @@ def test_silence_is_counted_from_when_the_controller_could_hear() -> None:
 # -- proposals ------------------------------------------------------------------------------------
 
 
-def test_an_accepted_proposal_is_answered_with_what_is_now() -> None:
+def test_an_accepted_proposal_is_answered_with_the_present_state() -> None:
     d = Desk()
     answer = d.alter("n3 n1")
     assert (answer.error, answer.request_epoch, answer.partition_epoch) == (Error.NONE, 1, 2)

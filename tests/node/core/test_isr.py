@@ -28,7 +28,7 @@ ENDS = {"n1": 9, "n2": 7, "n3": 4}
         pytest.param("n1 n2 n4", ENDS, 3, 2, None, id="a member never heard of blocks"),
     ],
 )
-def test_what_every_member_has(
+def test_the_high_watermark_of_an_isr(
     maximal: str, ends: dict[str, int], committed: int, min_isr: int, expected: int | None
 ) -> None:
     found = isr_high_watermark(maximal.split(), ends, committed_isr=committed, min_isr=min_isr)
@@ -49,7 +49,7 @@ def test_what_every_member_has(
         ([3, 3, 3, 3], 3),
     ],
 )
-def test_what_a_majority_has(ends: list[int], expected: int | None) -> None:
+def test_the_high_watermark_of_a_majority(ends: list[int], expected: int | None) -> None:
     names = [f"v{i}" for i in range(len(ends))]
     leos = dict(zip(names, ends, strict=True))
     assert majority_high_watermark(names, leos, epoch_start=0) == expected
@@ -242,7 +242,7 @@ def test_rule_5_only_the_registered_active_process(image: dict[str, int], why: s
     assert not o.joins(), why
 
 
-def test_who_is_no_replica_never_joins() -> None:
+def test_a_broker_that_is_no_replica_never_joins() -> None:
     o = Outsider()
     response = o.b.fetch("n4", 3, 1)
     assert response is not None
@@ -274,14 +274,14 @@ class Trio:
         return proposed
 
 
-def test_who_keeps_up_stays() -> None:
+def test_a_follower_that_keeps_up_stays() -> None:
     t = Trio()
     for i in range(1, 60):
         t.b.produce(f"{i}e1", acks=1)
         assert t.pass_time(100, n2=-1, n3=-1) == []
 
 
-def test_who_is_always_one_fetch_behind_stays() -> None:
+def test_a_follower_always_one_fetch_behind_stays() -> None:
     """The log grows before each fetch; the last end it could know of is reached every time."""
     t = Trio()
     for i in range(1, 40):
@@ -289,14 +289,14 @@ def test_who_is_always_one_fetch_behind_stays() -> None:
         assert t.pass_time(100, n2=-1, n3=-2) == []
 
 
-def test_who_stands_still_goes_after_the_lag() -> None:
+def test_a_follower_that_makes_no_progress_leaves_after_the_lag() -> None:
     t = Trio("0e1 1e1")
     assert t.pass_time(900, n2=-1, n3=1) == []
     assert t.pass_time(1000, n2=-1, n3=1)[0] == "n1 n2"
     assert t.b.r.maximal_isr == ("n1", "n2", "n3"), "until the controller says so"
 
 
-def test_who_is_silent_goes_after_the_lag() -> None:
+def test_a_silent_follower_leaves_after_the_lag() -> None:
     t = Trio()
     assert t.pass_time(500, n2=-1, n3=-1) == []
     t.b.produce("1e1", acks=1)
@@ -304,7 +304,7 @@ def test_who_is_silent_goes_after_the_lag() -> None:
     assert t.pass_time(1000, n2=-1, n3=None)[0] == "n1 n2"
 
 
-def test_who_is_silent_at_the_log_end_stays_while_nothing_is_written() -> None:
+def test_a_silent_follower_at_the_log_end_stays_while_nothing_is_written() -> None:
     t = Trio()
     t.pass_time(100, n2=-1, n3=-1)
     assert t.pass_time(5000, n2=-1, n3=None) == []
@@ -323,7 +323,7 @@ def test_a_fresh_leader_waits_for_one_lag_before_it_blames_anyone() -> None:
     assert [m for m, _ in b.proposals()[0].isr] == ["n1", "n2"]
 
 
-def test_a_leader_looks_for_laggards_even_if_nobody_speaks_to_it() -> None:
+def test_a_leader_removes_lagging_followers_without_any_message() -> None:
     b = Bench("n1", "0e1")
     b.metadata("n1", 1)
     b.sent()

@@ -1,8 +1,7 @@
-"""Liftbridge, as documented: whole nodes in virtual time, told as stories.
+"""Liftbridge, as documented: whole nodes in virtual time, as printed conversations.
 
-`Told` writes down what the brokers say to each other and decide, one line each, without times: a
-story is compared as text. The defects of Liftbridge's code, which are bugs, are in
-`test_liftbridge_defects.py`.
+`Conversation` prints the messages and decisions of the brokers, one line each, without times. The
+defects of Liftbridge's code, which are bugs, are in `test_liftbridge_defects.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.support.broker_world import World
 LOG = "log-0"
 
 
-class Told(World):
+class Conversation(World):
     """Three brokers; `lines` is what was said about `log-0` since `listen`."""
 
     def __init__(self, *, protocol: str = "liftbridge", partitions: int = 1, **more: Any) -> None:
@@ -116,7 +115,7 @@ class Told(World):
 # -- replication ----------------------------------------------------------------------------------
 
 
-def until_a_fetch(world: Told, ms: int = 300) -> list[str]:
+def until_a_fetch(world: Conversation, ms: int = 300) -> list[str]:
     """What is said until the first follower wakes from its sleep."""
     heard: list[str] = []
     for _ in range(ms):
@@ -129,7 +128,7 @@ def until_a_fetch(world: Told, ms: int = 300) -> list[str]:
 
 
 def test_new_data_wakes_the_followers_and_then_all_are_silent() -> None:
-    world = Told(seed=1)
+    world = Conversation(seed=1)
     until_a_fetch(world)
     world.run_for(250)
     until_a_fetch(world)
@@ -158,7 +157,7 @@ def test_new_data_wakes_the_followers_and_then_all_are_silent() -> None:
 
 
 def test_a_lost_notification_costs_one_sleep_and_no_more() -> None:
-    world = Told(seed=2)
+    world = Conversation(seed=2)
     world.lost = PartitionNotification
     world.write(world.first, 1)
     world.run_for(310)
@@ -167,7 +166,7 @@ def test_a_lost_notification_costs_one_sleep_and_no_more() -> None:
 
 def test_news_that_overtakes_the_empty_answer_is_not_slept_over() -> None:
     """The record is appended after the leader answered and before the follower has the answer."""
-    world = Told(seed=3)
+    world = Conversation(seed=3)
     f, (a, _) = world.first, world.others
     r = world.nodes[a].replicas[LOG]
     world.lost = FetchResponse
@@ -192,10 +191,10 @@ def test_a_sleep_longer_than_the_lag_is_refused() -> None:
     idle.check(protocol.KAFKA, idle_wait_ms=1000, lag_ms=1000)
 
 
-def test_an_idle_cluster_says_a_third_of_what_the_long_poll_says() -> None:
+def test_an_idle_cluster_sends_a_third_of_the_messages_of_a_long_poll() -> None:
     said = {}
     for name in ("liftbridge", "kip-279"):
-        world = Told(seed=4, protocol=name)
+        world = Conversation(seed=4, protocol=name)
         world.listen()
         world.run_for(10_000)
         said[name] = sum("fetch" in line for line in world.lines)
@@ -209,7 +208,7 @@ def test_an_idle_cluster_says_a_third_of_what_the_long_poll_says() -> None:
 def test_epochs_are_offsets_of_the_metadata_log_and_the_first_leader_is_drawn() -> None:
     leaders = set()
     for seed in range(8):
-        world = Told(seed=seed)
+        world = Conversation(seed=seed)
         leader_epoch, partition_epoch = world.epochs()
         assert leader_epoch == partition_epoch
         (batch,) = [
@@ -226,7 +225,7 @@ def test_epochs_are_offsets_of_the_metadata_log_and_the_first_leader_is_drawn() 
 
 
 def test_two_reports_depose_a_dead_leader_of_three() -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     before = world.epochs()
     world.listen()
     world.kill(world.first)
@@ -258,7 +257,7 @@ def int_of(name: str) -> int:
 
 def test_one_report_of_two_followers_is_not_enough() -> None:
     """One follower is cut off from the leader: it is the one to go, from the ISR."""
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.cut = {(f, a), (a, f)}
     world.listen()
@@ -277,11 +276,11 @@ def in_order(*names: str) -> str:
     return " ".join(sorted(names, key=int_of))
 
 
-def test_silence_towards_the_controller_deposes_nobody() -> None:
+def test_silence_towards_the_controller_deposes_no_leader() -> None:
     """Missed heartbeats fence a broker, here as elsewhere, but its followers hear it."""
     led = {}
     for name in ("liftbridge", "kip-279"):
-        world = Told(seed=0, protocol=name)
+        world = Conversation(seed=0, protocol=name)
         world.cut = {(world.first, "v1"), ("v1", world.first)}
         world.run_for(4000)
         assert not world.nodes["v1"].ctx.image.is_active(world.first)
@@ -294,7 +293,7 @@ def test_silence_towards_the_controller_deposes_nobody() -> None:
 
 
 def test_witnesses_are_forgotten_when_the_leader_timeout_passes_without_a_report() -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     a, b = world.others
     world.listen()
     world.report(a)
@@ -320,7 +319,7 @@ def test_witnesses_are_forgotten_when_the_leader_timeout_passes_without_a_report
     ids=lambda other: next(iter(other)),
 )
 def test_a_report_of_another_leader_or_epoch_is_no_testimony(other: dict[str, Any]) -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     world.listen()
     for name in world.others:
         world.report(name, **other)
@@ -329,7 +328,7 @@ def test_a_report_of_another_leader_or_epoch_is_no_testimony(other: dict[str, An
 
 
 def test_only_members_of_the_isr_testify() -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.kill(a)
     for corr in range(20):
@@ -344,7 +343,7 @@ def test_only_members_of_the_isr_testify() -> None:
 
 
 def test_a_new_controller_has_heard_no_reports() -> None:
-    world = Told(seed=0, voters=3)
+    world = Conversation(seed=0, voters=3)
     a, b = world.others
     world.report(a)
     controller = next(n for n, node in world.nodes.items() if node.controller is not None)
@@ -358,7 +357,7 @@ def test_a_new_controller_has_heard_no_reports() -> None:
 
 
 def test_the_broker_that_leads_least_is_chosen() -> None:
-    world = Told(seed=0, partitions=4)
+    world = Conversation(seed=0, partitions=4)
     state = world.nodes["v1"].controller.image  # type: ignore[union-attr]
     load = {n: sum(s.leader == n for s in state.partitions.values()) for n in world.broker_names}
     candidates = [n for n in state.partitions[LOG].replicas if n != world.first]
@@ -368,8 +367,8 @@ def test_the_broker_that_leads_least_is_chosen() -> None:
     assert world.leader(LOG) == min(candidates, key=load.__getitem__)
 
 
-def test_with_nobody_else_in_the_isr_the_partition_waits_for_its_leader() -> None:
-    world = Told(seed=0)
+def test_with_no_other_in_the_isr_the_partition_waits_for_its_leader() -> None:
+    world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.kill(a)
     world.kill(b)
@@ -392,8 +391,8 @@ def test_with_nobody_else_in_the_isr_the_partition_waits_for_its_leader() -> Non
 # -- acknowledgements -----------------------------------------------------------------------------
 
 
-def test_below_min_isr_nothing_commits_and_nobody_is_refused() -> None:
-    world = Told(seed=0)
+def test_below_min_isr_nothing_commits_and_no_request_is_refused() -> None:
+    world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.kill(a)
     world.kill(b)
@@ -414,7 +413,7 @@ def test_below_min_isr_nothing_commits_and_nobody_is_refused() -> None:
 
 
 def test_a_deposed_leader_asks_where_its_epoch_ends_and_cuts_there() -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.write(f, 1)
     world.run_for(100)
@@ -444,7 +443,7 @@ def test_a_deposed_leader_asks_where_its_epoch_ends_and_cuts_there() -> None:
 
 
 def test_a_restarted_leader_leads_on_in_its_epoch() -> None:
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     world.write(world.first, 1)
     world.run_for(100)
     before = world.epochs()
@@ -462,7 +461,7 @@ def test_a_restarted_leader_leads_on_in_its_epoch() -> None:
 def test_and_so_two_records_of_one_offset_and_epoch_when_it_lost_its_tail() -> None:
     """Documented, and why the row of `liftbridge` is violable: nothing tells a process that lost
     records (here by hand, as a power cut under flush=async does) from one that lost none."""
-    world = Told(seed=0)
+    world = Conversation(seed=0)
     f, (a, _) = world.first, world.others
     for corr in (1, 2):
         world.write(f, corr)

@@ -12,7 +12,7 @@ import pytest
 
 from node.core.messages import EpochEndRequest
 from node.core.protocol import LIFTBRIDGE
-from tests.node.core.test_liftbridge import LOG, Told
+from tests.node.core.test_liftbridge import LOG, Conversation
 from tests.support.replica_scenarios import Cluster, Scenario, Variant, second_successor
 
 
@@ -311,7 +311,7 @@ LB4:
 
 @pytest.mark.parametrize("names", [(), ("LB3",)])
 def test_one_report_against_the_next_leader(names: tuple[str, ...]) -> None:
-    world = Told(seed=0, bugs=names)
+    world = Conversation(seed=0, bugs=names)
     old, (a, b) = world.first, world.others
     world.report(a)
     world.report(b)

@@ -86,7 +86,7 @@ def test_refused_below_min_isr() -> None:
 
 
 @pytest.mark.parametrize("role", ["follower", "none"])
-def test_refused_by_who_does_not_lead(role: str) -> None:
+def test_a_replica_that_does_not_lead_refuses(role: str) -> None:
     b = leading()
     b.metadata("n2" if role == "follower" else "", 2, at=2)
     for acks in (1, -1):

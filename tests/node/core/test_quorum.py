@@ -185,7 +185,7 @@ def test_a_pre_vote_promises_nothing() -> None:
     assert v.asked_for_vote("v3", 5).granted
 
 
-def test_who_hears_a_leader_grants_no_pre_vote() -> None:
+def test_a_voter_that_hears_a_leader_grants_no_pre_vote() -> None:
     v = Voter("v1")
     v.hear("v2", BeginQuorumEpoch(partition=METADATA_PARTITION, term=1))
     assert not v.asked_for_vote("v3", 2, pre=True).granted
@@ -272,7 +272,7 @@ def test_observers_are_not_counted() -> None:
     assert v1.r.hw == 1
 
 
-def test_to_cut_what_is_committed_is_fatal() -> None:
+def test_a_cut_of_committed_records_is_fatal() -> None:
     v = Voter("v2", "0e1 1e1 2e1", hw=2)
     v.hear("v1", BeginQuorumEpoch(partition=METADATA_PARTITION, term=4))
     answer = FetchResponse(
@@ -287,7 +287,7 @@ def test_to_cut_what_is_committed_is_fatal() -> None:
         v.hear("v1", answer, fetch_body(4, 0, []))
 
 
-def test_what_is_committed_stays_known_to_be_when_a_leader_knows_less() -> None:
+def test_a_leader_with_a_lower_high_watermark_does_not_lower_that_of_others() -> None:
     """KRaft: the high watermark of a voter never falls."""
     v = Voter("v2", "0e1 1e1 2e1", hw=3)
     v.hear("v1", BeginQuorumEpoch(partition=METADATA_PARTITION, term=4))

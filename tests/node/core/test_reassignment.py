@@ -307,7 +307,7 @@ def test_a_log_moves_to_other_brokers_under_writes_and_leaves_nothing_behind() -
     assert {b"%d" % corr for corr in done} <= set(log)
 
 
-def test_a_broker_that_was_away_deletes_what_moved_meanwhile() -> None:
+def test_a_broker_that_was_down_deletes_the_logs_that_moved() -> None:
     world = cluster()
     world.kill("n2")
     world.run_for(2000)

@@ -95,7 +95,7 @@ def test_an_answer_that_is_not_about_now_does_not_count() -> None:
     assert d.state.leader == "n2"
 
 
-def test_who_dies_after_a_recovery_is_asked_with_the_others_again() -> None:
+def test_a_replica_that_dies_after_a_recovery_is_asked_again() -> None:
     d = lost_by_all()
     unfence(d, "n1", "n2", "n3")
     d.log_ends("n2", 3, 12)
@@ -109,7 +109,7 @@ def test_who_dies_after_a_recovery_is_asked_with_the_others_again() -> None:
     assert d.state.leader == "n3"
 
 
-def test_nobody_waits_where_an_unclean_election_is_asked_for() -> None:
+def test_an_unclean_election_does_not_wait_for_a_recovery() -> None:
     d = lost_by_all()
     assert d.elect_unclean() == "invalid-request: no replica of log-0 is active"
     unfence(d, "n1")
@@ -122,7 +122,7 @@ def test_nobody_waits_where_an_unclean_election_is_asked_for() -> None:
 # -- in a whole cluster ---------------------------------------------------------------------------
 
 
-def test_a_power_cut_everywhere_costs_only_what_nobody_had_synced() -> None:
+def test_a_power_cut_everywhere_costs_only_unsynced_records() -> None:
     """Everyone loses the tail of its log, each another part of it."""
     world = World(4, flush_interval_ms=100_000)
     world.run_for(500)
@@ -151,7 +151,7 @@ def test_a_power_cut_everywhere_costs_only_what_nobody_had_synced() -> None:
     assert [e["leader"] for e in unclean] == ["n2"]
 
 
-def test_a_replica_answers_only_when_it_has_heard_that_nobody_leads() -> None:
+def test_a_replica_answers_only_when_it_knows_of_the_leaderless_epoch() -> None:
     """Until then its leader could still make its log longer than it said."""
     world = World(4, flush_interval_ms=100_000)
     world.run_for(500)

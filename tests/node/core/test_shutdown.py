@@ -45,7 +45,7 @@ and may                    n2   2  2  isr 23   elr      lost
     )
 
 
-def test_all_stop_one_after_the_other_and_the_last_waits_for_nobody() -> None:
+def test_all_stop_one_after_the_other_and_the_last_does_not_wait() -> None:
     d = Desk()
     for name in ("n1", "n2", "n3"):
         leave(d, name)
@@ -189,7 +189,7 @@ def test_where_a_restart_changes_nothing_nothing_is_handed_over(protocol: str) -
     assert world.leader(PARTITION) == "n1"
 
 
-def test_a_broker_that_nobody_knows_yet_stops_at_once() -> None:
+def test_a_broker_that_has_not_registered_stops_at_once() -> None:
     world = World(3)
     world.stop("n1")
     assert stopped(world, "n1") == world.now_us

@@ -59,7 +59,7 @@ def test_a_leader_that_is_not_heard_from_but_hears_is_replaced(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leader_that_hears_nobody_but_is_heard_is_replaced(seed: int) -> None:
+def test_a_leader_that_receives_nothing_but_is_received_is_replaced(seed: int) -> None:
     """KAFKA-15489."""
     world = group(seed)
     (first,) = leaders(world)
@@ -69,7 +69,7 @@ def test_a_leader_that_hears_nobody_but_is_heard_is_replaced(seed: int) -> None:
     assert first not in leaders(world)
 
 
-def test_a_follower_that_comes_back_from_a_partition_disturbs_nobody() -> None:
+def test_a_follower_that_comes_back_from_a_partition_starts_no_election() -> None:
     world = group()
     (leader,) = leaders(world)
     (term,) = terms(world)
@@ -167,7 +167,7 @@ def test_only_an_active_controller_answers() -> None:
     assert errors == {v: Error.NONE if v == leader else Error.NOT_CONTROLLER for v in VOTERS}
 
 
-def test_what_a_voter_of_a_data_partition_told_survives_a_power_cut() -> None:
+def test_the_records_a_voter_reported_survive_a_power_cut() -> None:
     """A fetch offset is a voter's word that the records are on its disk, flush=async or not: else
     one power cut is enough to lose what a majority had."""
     world = World(1, protocol="quorum", flush_interval_ms=100_000)

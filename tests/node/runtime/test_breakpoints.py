@@ -46,7 +46,7 @@ def next_answer_of_a_new_process(node: Node) -> int:
     return answer.base_offset
 
 
-def test_a_kill_before_the_send_leaves_a_write_that_nobody_was_told_of(node: Node) -> None:
+def test_a_kill_before_the_send_leaves_an_unacknowledged_write(node: Node) -> None:
     stop_at_the_second_write(node, AT_THE_SECOND)
     (told,) = node.trace("break")
     assert (told["number"], told["before"], told["at"], told["partition"]) == (
@@ -67,7 +67,7 @@ def test_a_kill_before_the_commit_leaves_nothing_of_the_turn(node: Node) -> None
 
 
 @pytest.mark.parametrize("point", [AT_THE_SECOND, BEFORE_COMMIT])
-def test_who_is_let_go_goes_on_where_it_stopped(node: Node, point: Breakpoint) -> None:
+def test_a_released_process_goes_on_where_it_stopped(node: Node, point: Breakpoint) -> None:
     stop_at_the_second_write(node, point)
     node.breakpoints.order([])
     answer = node.receive()
@@ -98,7 +98,7 @@ def test_a_request_to_stop_ends_the_standing_too(node: Node) -> None:
     store.close()
 
 
-def test_what_a_process_is_started_with_is_in_force_from_its_first_turn(tmp_path: Path) -> None:
+def test_breakpoints_of_the_start_are_in_force_from_the_first_turn(tmp_path: Path) -> None:
     first = Breakpoint(number=1, event="started")
     with Node(tmp_path, FakeCore, breakpoints=(first,)) as node:
         node.start()

@@ -146,7 +146,7 @@ def test_a_failing_step_commits_traces_and_sends_nothing(world: World) -> None:
     ]
 
 
-def test_the_core_is_told_of_the_time_at_its_deadline_and_not_before(world: World) -> None:
+def test_the_core_gets_a_tick_at_its_deadline_and_not_before(world: World) -> None:
     run(world, Effects(deadline_us=1_002_500), Effects(deadline_us=1_002_501))
     assert world.waits == [3, 0]
     assert [one for one in world.done if isinstance(one, tuple)] == [

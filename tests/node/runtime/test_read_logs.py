@@ -152,7 +152,7 @@ def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert list(dumped(tmp_path)) == sorted([*KEPT, "gone-0"])
 
 
-def test_what_cannot_be_dumped_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_dumped_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no store"):
         dumped(tmp_path / "nowhere")
     store = LmdbStorage(tmp_path / "data", "boot")

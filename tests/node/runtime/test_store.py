@@ -93,7 +93,7 @@ def test_a_turn_that_was_not_committed_never_happened(store: LmdbStorage, durabl
 
 @BOTH
 @pytest.mark.parametrize("committed", [True, False])
-def test_truncate_forgets_what_starts_at_or_above(
+def test_truncate_removes_batches_that_start_at_or_above(
     store: LmdbStorage, durable: bool, committed: bool
 ) -> None:
     fill(store, range(0, 15, 3), durable=durable)

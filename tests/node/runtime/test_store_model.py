@@ -159,7 +159,7 @@ def test_a_power_cut_loses_only_a_tail_of_deferred_turns(
         store.close()
 
 
-def test_what_is_not_there_cannot_be_read() -> None:
+def test_a_missing_batch_cannot_be_read() -> None:
     with tempfile.TemporaryDirectory() as path:
         store = LmdbStorage(path, "boot")
         do_write(store, Model(), ("append", "d-0", 5, 10), durable=True)
