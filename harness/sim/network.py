@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from harness.sim.event_queue import Action, EventQueue
-from nemesis.formats.message_log import Fate, MessageLine
-from nemesis.links.message_log import StruckMessages
-from nemesis.links.pipeline import Carrier
+from nemesis.formats.message_log import Fate, MessageLine, MessageSampler
+from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts, LinkRule
 from node.core.messages import AnyMessage
 from node.formats import wire
@@ -40,7 +39,7 @@ class Network:
 
     def __init__(self, queue: EventQueue, rng: random.Random) -> None:
         self._queue = queue
-        self._carrier: Carrier[Envelope] = Carrier(_peek, rng)
+        self._pipeline: LinkPipeline[Envelope] = LinkPipeline(_peek, rng)
         self._arrive: dict[str, Action] = {}
         self._ruled = False
         self._due_us = 0
@@ -66,28 +65,28 @@ class Network:
             kind = str(envelope[2].__struct_config__.tag)
             return exempt(AffectedMessage(self._queue.now_us, sender, receiver, kind))
 
-        self._carrier.spares = passes
+        self._pipeline.exempts = passes
 
     def record(self, keep: Callable[[MessageLine], None]) -> None:
         """Call `keep` with a line of `messages.jsonl` for each message that a rule affects."""
-        kept = StruckMessages()
+        kept = MessageSampler()
 
-        def struck(sender: str, receiver: str, envelope: Envelope, fate: Fate) -> None:
+        def affected(sender: str, receiver: str, envelope: Envelope, fate: Fate) -> None:
             line = kept.line(self._queue.now_us, sender, receiver, fate, _peek(envelope))
             if line is not None:
                 keep(line)
 
-        self._carrier.struck = struck
+        self._pipeline.on_affected = affected
 
     def add_rule(self, rule: LinkRule) -> int:
         """Put a link rule in force."""
         self._ruled = True
-        return self._carrier.add(rule)
+        return self._pipeline.add(rule)
 
     def remove_rule(self, number: int) -> Counts:
         """End a link rule. The remaining rules apply to what it held. Raises FloodmarkError."""
         self._flush(None)
-        counts, released = self._carrier.remove(number)
+        counts, released = self._pipeline.remove(number)
         for kept in released:
             self._under_rules(kept.load)
         if counts is None:
@@ -95,27 +94,27 @@ class Network:
         return counts
 
     def _under_rules(self, envelope: Envelope) -> None:
-        carrier, now_us = self._carrier, self._queue.now_us
-        if carrier.transit.next_due() is not None:
+        pipeline, now_us = self._pipeline, self._queue.now_us
+        if pipeline.delay_queue.next_due() is not None:
             self._flush(None)
-        if carrier.is_idle(now_us):
+        if pipeline.is_idle(now_us):
             self._ruled = False
             self._forward(envelope)
             return
         receiver, sender, _, body = envelope
-        for _ in range(carrier.carry(sender, receiver, envelope, len(body or b""), now_us)):
+        for _ in range(pipeline.carry(sender, receiver, envelope, len(body or b""), now_us)):
             self._forward(envelope)
         self._arm()
 
     def _flush(self, _: object) -> None:
         """Deliver the delayed messages that are due, and arrange the next time."""
-        for kept in self._carrier.due(self._queue.now_us):
+        for kept in self._pipeline.due(self._queue.now_us):
             self._forward(kept.load)
         self._arm()
 
     def _arm(self) -> None:
         """Flush again when the next delayed message is due, unless that is arranged already."""
-        due_us = self._carrier.transit.next_due()
+        due_us = self._pipeline.delay_queue.next_due()
         if due_us is not None and not self._queue.now_us < self._due_us <= due_us:
             self._due_us = due_us
             self._queue.at(due_us, self._flush)

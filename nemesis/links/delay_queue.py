@@ -25,7 +25,7 @@ class Kept(NamedTuple, Generic[Load]):
     size: int
 
 
-class Transit(Generic[Load]):
+class DelayQueue(Generic[Load]):
     """Keeps messages of any form (`Load`) back; `overflow` counts those that found no room."""
 
     def __init__(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:

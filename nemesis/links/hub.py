@@ -28,8 +28,8 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from nemesis.formats.message_log import Fate
-from nemesis.links.hub_commands import (
+from nemesis.formats.message_log import Fate, MessageSampler
+from nemesis.links.hub_control import (
     AddRule,
     Answer,
     Command,
@@ -40,8 +40,7 @@ from nemesis.links.hub_commands import (
     SetRules,
     Stop,
 )
-from nemesis.links.message_log import StruckMessages
-from nemesis.links.pipeline import Carrier
+from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError
@@ -91,7 +90,7 @@ def main(config: HubConfig) -> None:
 
 
 class Hub:
-    """Sockets and loop; the decisions and the keeping are `Carrier`'s."""
+    """Sockets and loop; the decisions and the keeping are `LinkPipeline`'s."""
 
     def __init__(self, config: HubConfig) -> None:
         """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
@@ -104,7 +103,7 @@ class Hub:
         self._outboxes: dict[bytes, Socket] = {}
         for name, address in config.nodes.items():
             self._outboxes[name.encode()] = self._connected(address)
-        self._carrier: Carrier[Frames] = Carrier(_peek, random.Random(config.seed))
+        self._pipeline: LinkPipeline[Frames] = LinkPipeline(_peek, random.Random(config.seed))
         if config.messages_file:
             self._record_into(config.messages_file)
         self._forwarded = 0
@@ -125,7 +124,7 @@ class Hub:
 
     def _patience_ms(self) -> int | None:
         """How long the loop may sleep: until the next delayed message, rounded up."""
-        due = self._carrier.transit.next_due()
+        due = self._pipeline.delay_queue.next_due()
         return None if due is None else max(0, -((_now_us() - due) // 1000))
 
     def _record_into(self, path: str) -> None:
@@ -134,19 +133,19 @@ class Hub:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise FloodmarkError(f"{path} cannot be written: {error.strerror}") from None
-        kept = StruckMessages()
+        kept = MessageSampler()
 
-        def struck(sender: str, receiver: str, load: Frames, fate: Fate) -> None:
+        def affected(sender: str, receiver: str, load: Frames, fate: Fate) -> None:
             line = kept.line(_now_us(), sender, receiver, fate, _peek(load))
             if line is not None:
                 # What a full disk costs here is a line of the page, not the run.
                 with contextlib.suppress(OSError):
                     os.write(file, msgspec.json.encode(line) + b"\n")
 
-        self._carrier.struck = struck
+        self._pipeline.on_affected = affected
 
     def _flush(self, now_us: int) -> None:
-        for kept in self._carrier.due(now_us):
+        for kept in self._pipeline.due(now_us):
             self._forward(kept.load)
 
     def _drain(self) -> None:
@@ -155,7 +154,7 @@ class Hub:
         # One reading of the clock for all of them; `_flush` before it, or order would be lost.
         now_us = _now_us()
         self._flush(now_us)
-        idle = self._carrier.is_idle(now_us)
+        idle = self._pipeline.is_idle(now_us)
         try:
             for _ in range(DRAIN_MESSAGES):
                 frame = receive(_NOW, False)
@@ -180,7 +179,7 @@ class Hub:
             return
         receiver, sender = _name(frames[0]), _name(frames[1])
         size = sum(map(len, frames))
-        for _ in range(self._carrier.carry(sender, receiver, frames, size, now_us)):
+        for _ in range(self._pipeline.carry(sender, receiver, frames, size, now_us)):
             self._forward(frames)
 
     def _forward(self, frames: Frames) -> None:
@@ -212,15 +211,15 @@ class Hub:
     def _answer(self, command: Command) -> Answer:
         match command:
             case AddRule(rule=rule):
-                return Answer(numbers=(self._carrier.add(rule),))
+                return Answer(numbers=(self._pipeline.add(rule),))
             case RemoveRule(number=number):
                 counts = self._remove([number])[0]
                 if counts is None:
                     return Answer(error=f"there is no link rule {number}")
                 return Answer(counts=counts)
             case SetRules(rules=rules):
-                old = tuple(self._carrier.table.counts())
-                numbers = tuple(map(self._carrier.add, rules))
+                old = tuple(self._pipeline.table.counts())
+                numbers = tuple(map(self._pipeline.add, rules))
                 self._remove(old)
                 return Answer(numbers=numbers)
             case SetNode(name=name, address=address):
@@ -239,7 +238,7 @@ class Hub:
         """End rules; what they held is decided again when all are gone, as if it were sent now."""
         now_us = _now_us()
         self._flush(now_us)
-        ended = [self._carrier.remove(number) for number in numbers]
+        ended = [self._pipeline.remove(number) for number in numbers]
         for _, released in ended:
             for kept in released:
                 self._carry(kept.load, now_us)
@@ -249,11 +248,11 @@ class Hub:
         return HubStats(
             forwarded=self._forwarded,
             garbage=self._garbage,
-            overflow=self._carrier.transit.overflow,
-            delayed=len(self._carrier.transit) - self._carrier.transit.held,
-            held=self._carrier.transit.held,
+            overflow=self._pipeline.delay_queue.overflow,
+            delayed=len(self._pipeline.delay_queue) - self._pipeline.delay_queue.held,
+            held=self._pipeline.delay_queue.held,
             unreachable={name.decode(): count for name, count in self._unreachable.items()},
-            rules=self._carrier.table.counts(),
+            rules=self._pipeline.table.counts(),
         )
 
     def _bound(self, kind: int, address: str) -> Socket:

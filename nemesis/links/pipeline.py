@@ -1,6 +1,6 @@
-"""Carries messages under link rules: the table decides, what it keeps back waits. Pure.
+"""Applies link rules to messages: the table decides, a queue holds what is delayed or held. Pure.
 
-The hub of real processes and the simulated network are both a `Carrier` with a clock: what a rule
+The hub of real processes and the simulated network each have a `LinkPipeline` and a clock: what a rule
 does to a message, and when a held one is decided again, is written here once.
 """
 
@@ -11,29 +11,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nemesis.formats.message_log import Fate
-from nemesis.links.delay_queue import Kept, Transit
+from nemesis.links.delay_queue import DelayQueue, Kept
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import LinkTable
 
 Load = TypeVar("Load")
 
 
-class Carrier(Generic[Load]):
+class LinkPipeline(Generic[Load]):
     """Decides what becomes of messages of any form (`Load`). Times in microseconds.
 
     `peek` tells the header fields of a message; it is asked only when a rule of its link wants
-    them. `rng` draws percentages and jitter. `spares`, when set, is asked about each message that
+    them. `rng` draws percentages and jitter. `exempts`, when set, is asked about each message that
     is to be dropped or held, by sender and receiver; True lets that one go on all the same.
-    `struck`, when set, is told of each that was dropped or held indeed.
+    `on_affected`, when set, is told of each that was dropped or held indeed.
     """
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
         self._peek = peek
         self._rng = rng
-        self.spares: Callable[[str, str, Load], bool] | None = None
-        self.struck: Callable[[str, str, Load, Fate], None] | None = None
+        self.exempts: Callable[[str, str, Load], bool] | None = None
+        self.on_affected: Callable[[str, str, Load, Fate], None] | None = None
         self.table = LinkTable()
-        self.transit: Transit[Load] = Transit()
+        self.delay_queue: DelayQueue[Load] = DelayQueue()
 
     def is_idle(self, now_us: int) -> bool:
         """Whether every message would go on at once, unasked."""
@@ -51,23 +51,25 @@ class Carrier(Generic[Load]):
             fields = self._peek(load)
         decision = self.table.decide(sender, receiver, fields, now_us, self._rng)
         kept = Kept(sender, receiver, load, size)
-        if not decision.times and self.spares is not None and self.spares(sender, receiver, load):
+        if not decision.times and self.exempts is not None and self.exempts(sender, receiver, load):
             return 1
-        if not decision.times and self.struck is not None:
-            self.struck(sender, receiver, load, "dropped" if decision.held_by is None else "held")
+        if not decision.times and self.on_affected is not None:
+            self.on_affected(
+                sender, receiver, load, "dropped" if decision.held_by is None else "held"
+            )
         if decision.held_by is not None:
-            self.transit.hold(decision.held_by, kept)
+            self.delay_queue.hold(decision.held_by, kept)
         at_once = 0
         for time_us in decision.times:
             if time_us <= now_us:
                 at_once += 1
             else:
-                self.transit.delay(time_us, kept)
+                self.delay_queue.delay(time_us, kept)
         return at_once
 
     def due(self, now_us: int) -> list[Kept[Load]]:
         """Take out the delayed messages whose time has come, in order."""
-        return self.transit.due(now_us)
+        return self.delay_queue.due(now_us)
 
     def add(self, rule: LinkRule) -> int:
         """Put a rule in force; returns its number."""
@@ -78,4 +80,4 @@ class Carrier(Generic[Load]):
 
         Those are to be carried again, as if they were sent now.
         """
-        return self.table.remove(number), self.transit.release(number)
+        return self.table.remove(number), self.delay_queue.release(number)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.links.delay_queue import Kept, Transit
+from nemesis.links.delay_queue import DelayQueue, Kept
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import Decision, LinkTable
 from node.formats.errors import UsageError
@@ -217,34 +217,34 @@ def loads(found: list[Kept[str]]) -> str:
     return "".join(message.load for message in found)
 
 
-def test_transit_gives_back_in_order_and_on_time() -> None:
-    transit: Transit[str] = Transit()
+def test_queue_gives_back_in_order_and_on_time() -> None:
+    queue: DelayQueue[str] = DelayQueue()
     for until, load in [(20, "c"), (10, "a"), (10, "b")]:
-        assert transit.delay(until, kept(load))
-    assert transit.next_due() == 10
-    assert loads(transit.due(9)) == ""
-    assert loads(transit.due(15)) == "ab"
-    assert loads(transit.due(20)) == "c"
-    assert (len(transit), transit.next_due()) == (0, None)
+        assert queue.delay(until, kept(load))
+    assert queue.next_due() == 10
+    assert loads(queue.due(9)) == ""
+    assert loads(queue.due(15)) == "ab"
+    assert loads(queue.due(20)) == "c"
+    assert (len(queue), queue.next_due()) == (0, None)
 
 
-def test_transit_holds_until_released() -> None:
-    transit: Transit[str] = Transit()
+def test_queue_holds_until_released() -> None:
+    queue: DelayQueue[str] = DelayQueue()
     for number, load in [(1, "a"), (2, "b"), (1, "c")]:
-        assert transit.hold(number, kept(load))
-    assert transit.held == 3
-    assert loads(transit.release(1)) == "ac"
-    assert loads(transit.release(1)) == ""
-    assert transit.held == 1
+        assert queue.hold(number, kept(load))
+    assert queue.held == 3
+    assert loads(queue.release(1)) == "ac"
+    assert loads(queue.release(1)) == ""
+    assert queue.held == 1
 
 
-def test_a_full_transit_drops_the_newest() -> None:
-    transit: Transit[str] = Transit(max_messages=3, max_bytes=100)
-    assert transit.hold(1, kept("a"))
-    assert transit.delay(5, kept("b", 90))
-    assert not transit.delay(1, kept("too large", 10))
-    assert transit.delay(6, kept("c"))
-    assert not transit.hold(1, kept("one too many"))
-    assert transit.overflow == 2
-    assert loads(transit.due(9)) == "bc"
-    assert transit.delay(9, kept("d", 90))
+def test_a_full_queue_drops_the_newest() -> None:
+    queue: DelayQueue[str] = DelayQueue(max_messages=3, max_bytes=100)
+    assert queue.hold(1, kept("a"))
+    assert queue.delay(5, kept("b", 90))
+    assert not queue.delay(1, kept("too large", 10))
+    assert queue.delay(6, kept("c"))
+    assert not queue.hold(1, kept("one too many"))
+    assert queue.overflow == 2
+    assert loads(queue.due(9)) == "bc"
+    assert queue.delay(9, kept("d", 90))

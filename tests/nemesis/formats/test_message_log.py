@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 
-from nemesis.formats.message_log import MessageLine
-from nemesis.links.message_log import MOST_A_SECOND, StruckMessages
-from nemesis.links.pipeline import Carrier
+from nemesis.formats.message_log import MOST_A_SECOND, MessageLine, MessageSampler
+from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import LinkRule
 
 Message = dict[str, object]
 
 
 def test_every_second_and_kind_has_its_share() -> None:
-    struck = StruckMessages()
+    sampler = MessageSampler()
     kept = [
-        struck.line(second * 1_000_000 + i, "n1", "n2", "dropped", {"kind": kind, "hw": i})
+        sampler.line(second * 1_000_000 + i, "n1", "n2", "dropped", {"kind": kind, "hw": i})
         for second in range(3)
         for kind in ("fetch", "fetch-response")
         for i in range(40)
@@ -28,12 +27,12 @@ def test_every_second_and_kind_has_its_share() -> None:
     assert {line.t_us // 1_000_000 for line in lines} == {0, 1, 2}
 
 
-def test_only_what_never_arrived_or_waits_is_struck() -> None:
-    carrier: Carrier[Message] = Carrier(lambda message: message, random.Random(1))
+def test_only_what_never_arrived_or_waits_is_sampler() -> None:
+    pipeline: LinkPipeline[Message] = LinkPipeline(lambda message: message, random.Random(1))
     told: list[tuple[str, str, object, str]] = []
-    carrier.struck = lambda a, b, load, fate: told.append((a, b, load["kind"], fate))
+    pipeline.on_affected = lambda a, b, load, fate: told.append((a, b, load["kind"], fate))
     for action, kind in (("drop", "fetch"), ("hold", "vote"), ("delay", "fetch-response")):
-        carrier.add(
+        pipeline.add(
             LinkRule(
                 senders=("n1",),
                 receivers=("n2",),
@@ -43,15 +42,15 @@ def test_only_what_never_arrived_or_waits_is_struck() -> None:
             )
         )
     for kind in ("fetch", "vote", "fetch-response", "alter-partition"):
-        carrier.carry("n1", "n2", {"kind": kind}, 1, 0)
+        pipeline.carry("n1", "n2", {"kind": kind}, 1, 0)
     assert told == [("n1", "n2", "fetch", "dropped"), ("n1", "n2", "vote", "held")]
 
 
-def test_a_spared_message_is_not_struck() -> None:
-    carrier: Carrier[Message] = Carrier(lambda message: message, random.Random(1))
+def test_a_spared_message_is_not_sampler() -> None:
+    pipeline: LinkPipeline[Message] = LinkPipeline(lambda message: message, random.Random(1))
     told: list[str] = []
-    carrier.struck = lambda a, b, load, fate: told.append(fate)
-    carrier.spares = lambda a, b, load: True
-    carrier.add(LinkRule(senders=("n1",), receivers=("n2",), action="drop"))
-    assert carrier.carry("n1", "n2", {"kind": "fetch"}, 1, 0) == 1
+    pipeline.on_affected = lambda a, b, load, fate: told.append(fate)
+    pipeline.exempts = lambda a, b, load: True
+    pipeline.add(LinkRule(senders=("n1",), receivers=("n2",), action="drop"))
+    assert pipeline.carry("n1", "n2", {"kind": "fetch"}, 1, 0) == 1
     assert told == []
