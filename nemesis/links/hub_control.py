@@ -1,4 +1,4 @@
-"""The control of the link hub: the commands and answers (msgpack), and the harness's end of them."""
+"""Control of the link hub: its commands and answers (msgpack), and the harness's end of them."""
 
 from __future__ import annotations
 

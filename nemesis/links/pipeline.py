@@ -1,7 +1,7 @@
 """Applies link rules to messages: the table decides, a queue holds what is delayed or held. Pure.
 
-The hub of real processes and the simulated network each have a `LinkPipeline` and a clock: what a rule
-does to a message, and when a held one is decided again, is written here once.
+The hub of real processes and the simulated network each have a `LinkPipeline` and a clock. What a
+rule does to a message, and when a held one is decided again, is written here once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Load = TypeVar("Load")
 class LinkPipeline(Generic[Load]):
     """Decides what becomes of messages of any form (`Load`). Times in microseconds.
 
-    `peek` tells the header fields of a message; it is asked only when a rule of its link wants
-    them. `rng` draws percentages and jitter. `exempts`, when set, is asked about each message that
-    is to be dropped or held, by sender and receiver; True lets that one go on all the same.
-    `on_affected`, when set, is told of each that was dropped or held indeed.
+    `peek` returns the header fields of a message; it is called only when a rule of its link needs
+    them. `rng` draws percentages and jitter. `exempts`, when set, is called for each message that
+    is to be dropped or held, with sender and receiver; True lets that one pass. `on_affected`,
+    when set, is called for each that was really dropped or held.
     """
 
     def __init__(self, peek: Callable[[Load], Mapping[str, Any]], rng: random.Random) -> None:
