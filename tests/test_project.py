@@ -6,9 +6,10 @@ import ast
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,14 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
-def imports_of(file: Path) -> Iterator[Import]:
-    """All imports of a file, also those inside functions and for type checking only."""
+def imports_of(
+    file: Path, of: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk
+) -> Iterator[Import]:
+    """The imports of a file; unless told otherwise also those inside functions and for type
+    checking only."""
     importer = module_name(file)
     package = importer if file.name == "__init__.py" else importer.rpartition(".")[0]
-    for found in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for found in of(ast.parse(file.read_text(encoding="utf-8"))):
         match found:
             case ast.Import():
                 names = [alias.name for alias in found.names]
@@ -137,6 +141,53 @@ def test_nothing_imports_a_command() -> None:
     assert not broken, listed(broken)
 
 
+def imported_when_loaded(file: Path) -> set[str]:
+    """Our modules that a module imports while it is being loaded itself."""
+    return {found.imported for found in imports_of(file, of=_run_at_import)}
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements under `node` that run when it does, not those for type checking."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                for other in child.orelse:
+                    yield from (other, *_run_at_import(other))
+            case _:
+                yield child
+                yield from _run_at_import(child)
+
+
+def test_no_modules_import_each_other() -> None:
+    modules = {module_name(file): imported_when_loaded(file) for file in python_files(*PACKAGES)}
+    order = TopologicalSorter({name: found & modules.keys() for name, found in modules.items()})
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+# Classes of one name, and why each pair keeps it.
+SAME_NAME = {
+    "Finding": "what a check returns of a group; a class of failure that a search keeps",
+    "Judged": "a group of evidence that was judged; the line of the journal for a judged run",
+    "Send": "an operation of a schedule; the part of a history line that says it was sent",
+    "SetMinIsr": "a fault of a schedule; the message to the controller that it sends",
+}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for file in python_files(*PACKAGES):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: twice[name] for name in twice.keys() - SAME_NAME.keys()} == {}
+
+
 @pytest.mark.parametrize("library", LIBRARY_HOMES)
 def test_libraries_stay_in_their_place(library: str) -> None:
     broken = [
@@ -180,6 +231,8 @@ def test_imports_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "node.formats.trace",
         "node.core.log",
     ]
+    assert "node.core.log" not in imported_when_loaded(file)
+    assert "node.formats.trace" in imported_when_loaded(file)
 
 
 # Written in pieces, so that this file does not find itself.

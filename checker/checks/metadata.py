@@ -10,7 +10,7 @@ import numpy as np
 from checker.checks.findings import Finding, anomaly, listing, node_witness
 from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import first_of
-from checker.evidence.facts import Kind
+from checker.evidence.facts import Kind, PartitionMembers
 from checker.evidence.group import Facts, Group
 from checker.evidence.sorting import distinct, order_of
 from checker.formats.anomalies import LOG
@@ -91,17 +91,7 @@ def _two_controllers(group: Group, active: Facts) -> list[Anomaly]:
     ]
 
 
-class _Membership(msgspec.Struct, frozen=True):
-    leader: str
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
-    last_known_elr: tuple[str, ...]
-    replicas: tuple[str, ...]
-    removing: tuple[str, ...] = ()
-    fenced: tuple[str, ...] = ()
-
-
-def _may_lead(was: _Membership, now: _Membership) -> set[str]:
+def _may_lead(was: PartitionMembers, now: PartitionMembers) -> set[str]:
     """The brokers that a clean election, or a recovery, between these two records can choose.
 
     The record that completes a reassignment takes in what its leader proposed with it: if that
@@ -117,13 +107,13 @@ def _may_lead(was: _Membership, now: _Membership) -> set[str]:
 
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     """Each committed change of the partition against the one before it."""
-    decoder = msgspec.json.Decoder(_Membership)
+    decoder = msgspec.json.Decoder(PartitionMembers)
     # Every voter may report a change; a partition epoch names one.
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []
     misplaced: list[tuple[str, Witness]] = []
     away: list[tuple[str, Witness]] = []
-    before: tuple[int, int, _Membership] | None = None
+    before: tuple[int, int, PartitionMembers] | None = None
     for row in first.tolist():
         now, number = decoder.decode(changes.text[row]), int(changes.value[row])
         witness = node_witness(changes, row, Kind.PARTITION)

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from checker.engine.plan import Run
+from checker.engine.plan import RunToJudge
 from checker.ingest import tables
 from checker.ingest.read_parts import PART_BYTES, Part, join, parts_of, read_part
 from checker.ingest.read_tables import HISTORY_TABLES
@@ -21,7 +21,7 @@ from checker.ingest.source import Source
 _SCHEMA: Final = pa.schema([("run", pa.int32()), ("part", pa.binary())])
 
 
-def into_tables(session: SparkSession, runs: Sequence[Run]) -> dict[int, Path]:
+def into_tables(session: SparkSession, runs: Sequence[RunToJudge]) -> dict[int, Path]:
     """The runs, by number, whose history is now tables in the folder given; the others are small,
     or must be read from beginning to end. Raises OSError if tables cannot be written."""
     large: dict[int, tuple[Source, Path]] = {}

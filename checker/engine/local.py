@@ -12,7 +12,7 @@ from checker.checks.findings import Origin
 from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import plan
 from checker.engine.judge import judge_group
-from checker.engine.plan import Run
+from checker.engine.plan import RunToJudge
 from checker.evidence.facts import Kind, block
 from checker.evidence.group import groups_of
 from checker.evidence.rows import Rows, groups_of_rows
@@ -30,7 +30,7 @@ from checker.output.conclude import write_results
 class LocalExecutor:
     """Reads the sources of runs one after another and keeps their facts in memory."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RunToJudge]) -> None:
         self._runs = runs
         self._facts: list[list[Any]] = [[] for _ in runs]
         self._counts: list[dict[str, list[pa.Table]]] = [{"tallies": [], "acks": []} for _ in runs]
@@ -43,7 +43,7 @@ class LocalExecutor:
             for group in groups_of_rows(facts) if in_memory else groups_of(facts):
                 yield number, judge_group(group, measured=not in_memory)
 
-    def _read(self, number: int, run: Run) -> list[Any]:
+    def _read(self, number: int, run: RunToJudge) -> list[Any]:
         facts, counts = self._facts[number], self._counts[number]
         found = sources(0, run.folder) if run.files is None else sources_in_memory(run.files)
         for source in found:
@@ -98,7 +98,7 @@ def check_run(path: Path, *, write: bool = False) -> RunResult:
     Never raises for what the run folder holds; OSError if results cannot be written.
     """
     tables = path / "tables" if write else None
-    run = Run(path, read_meta(path, Problems()), written=tables)
+    run = RunToJudge(path, read_meta(path, Problems()), written=tables)
     (concluded,) = plan.judge([run], LocalExecutor)
     if write:
         write_results(path, concluded.result)
@@ -110,6 +110,6 @@ def check_files(files: Files) -> RunResult:
     checks as for a folder. Measures are not taken, but for the number of faults.
     """
     folder = Path(IN_MEMORY)
-    run = Run(folder, read_meta(folder, Problems(), files), files=files)
+    run = RunToJudge(folder, read_meta(folder, Problems(), files), files=files)
     (concluded,) = plan.judge([run], LocalExecutor)
     return concluded.result

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from checker.checks.findings import Origin
-from checker.engine.result_cache import Place
+from checker.engine.result_cache import ResultsPlace
 from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
@@ -26,7 +26,7 @@ from checker.output.conclude import Concluded, conclude
 from checker.output.measures import Measured
 
 
-class Run(NamedTuple):
+class RunToJudge(NamedTuple):
     """A run to be judged.
 
     Its new tables go to `written`, the tables of its history are read from `tables` once they are
@@ -54,10 +54,10 @@ class Executor(Protocol):
         """What was counted while the sources were read, by run; nothing of runs in memory."""
 
 
-MakeExecutor = Callable[[Sequence[Run]], Executor]
+MakeExecutor = Callable[[Sequence[RunToJudge]], Executor]
 
 
-def judge(runs: Sequence[Run], make: MakeExecutor) -> list[Concluded]:
+def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
     """Judge runs, in the order given. Raises OSError if tables cannot be written."""
     for run in runs:
         if run.written is not None:
@@ -98,10 +98,10 @@ def check(
 
     Raises OSError if results cannot be written.
     """
-    places = [Place(path, out) for path in paths]
+    places = [ResultsPlace(path, out) for path in paths]
     known = [place.begin() for place in places]
     new = [p for p, result in zip(places, known, strict=True) if again or result is None]
-    made: dict[Place, RunResult] = {}
+    made: dict[ResultsPlace, RunResult] = {}
     for batch in [new] if together and new else [[place] for place in new]:
         for place, concluded in zip(batch, judge([_run_of(p) for p in batch], make), strict=True):
             made[place] = concluded.result
@@ -110,6 +110,6 @@ def check(
     return [result for result in results if result is not None]
 
 
-def _run_of(place: Place) -> Run:
+def _run_of(place: ResultsPlace) -> RunToJudge:
     meta = read_meta(place.folder, Problems())
-    return Run(place.folder, meta, place.written, place.tables)
+    return RunToJudge(place.folder, meta, place.written, place.tables)

@@ -52,7 +52,7 @@ def write_mark(target: Path, mark: str) -> None:
     replace_file(target / _MARK, msgspec.json.encode({"mark": mark}) + b"\n")
 
 
-class Place:
+class ResultsPlace:
     """A run folder, and where its results go."""
 
     def __init__(self, folder: Path, out: Path | None) -> None:

@@ -31,7 +31,7 @@ from checker.engine.judge import SPARK_ROWS, judge_rows
 from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs
 from checker.engine.offset_ranges import Ranges, downsample, ranges_of, split
-from checker.engine.plan import Run
+from checker.engine.plan import RunToJudge
 from checker.evidence.arrow_blob import SPARK_SCHEMA, arrow_blobs, packed
 from checker.formats.errors import CheckerError, error_summary
 from checker.formats.verdict import RunResult
@@ -75,7 +75,7 @@ def check(
 class SparkExecutor:
     """Spreads sources over Spark's tasks, and groups over those of a shuffle."""
 
-    def __init__(self, session: SparkSession, runs: Sequence[Run]) -> None:
+    def __init__(self, session: SparkSession, runs: Sequence[RunToJudge]) -> None:
         self._session = session
         self._runs = runs
 
@@ -203,7 +203,7 @@ class SparkExecutor:
             yield pickle.loads(row["made"])
 
 
-def _sources(number: int, run: Run, made: Path | None) -> list[Source]:
+def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:
     """What there is to read of a run; its history from the tables that were `made` of it."""
     found = sources(number, run.folder)
     if made is None:

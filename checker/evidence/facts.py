@@ -45,6 +45,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -78,6 +79,18 @@ class Kind(IntEnum):
     TRUNCATED = 20
     ANSWER = 21
     SPAN = 22
+
+
+class PartitionMembers(msgspec.Struct, frozen=True):
+    """What a fact of kind PARTITION has in its text."""
+
+    leader: str
+    isr: tuple[str, ...]
+    elr: tuple[str, ...]
+    last_known_elr: tuple[str, ...]
+    replicas: tuple[str, ...]
+    removing: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
 
 
 class Outcome(IntEnum):

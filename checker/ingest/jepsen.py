@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.formats.history import Op, OpKind, OpType, Read, Run, Send
+from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
 
 _TYPES: Final[dict[Any, OpType]] = {"invoke": "invoke", "ok": "ok", "info": "info", "fail": "fail"}
 _KINDS: Final[dict[Any, OpKind]] = {
@@ -149,7 +149,7 @@ def _read(key: Any, pairs: Any) -> Read:
     return Read(partition=_partition(key), records=tuple(_runs(pairs)))
 
 
-def _runs(pairs: list[Any]) -> Iterator[Run]:
+def _runs(pairs: list[Any]) -> Iterator[RecordRun]:
     """Consecutive records whose offsets and values rise together, as one run each."""
     offset = value = count = 0
     for pair in pairs:
@@ -162,10 +162,10 @@ def _runs(pairs: list[Any]) -> Iterator[Run]:
             count += 1
             continue
         if count:
-            yield Run(offset, value, count)
+            yield RecordRun(offset, value, count)
         offset, value, count = at, what, 1
     if count:
-        yield Run(offset, value, count)
+        yield RecordRun(offset, value, count)
 
 
 def _rebalanced(log: Any) -> Iterator[str]:

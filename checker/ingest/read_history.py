@@ -32,11 +32,11 @@ from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
-from harness.formats.history import Op, Read, Run, Send
+from harness.formats.history import Op, Read, RecordRun, Send
 from node.formats.trace import METADATA_PARTITION
 
 
-class _StrictRun(Run, frozen=True, array_like=True, forbid_unknown_fields=True): ...
+class _StrictRun(RecordRun, frozen=True, array_like=True, forbid_unknown_fields=True): ...
 
 
 class _StrictSend(Send, frozen=True, kw_only=True, forbid_unknown_fields=True): ...
@@ -199,7 +199,7 @@ class Reader:
             )
         op_rebalanced = done.rebalanced if done else ()
         for seq, read in enumerate(reads):
-            runs: tuple[Run, ...] = read.records or (Run(-1, -1, 0),)
+            runs: tuple[RecordRun, ...] = read.records or (RecordRun(-1, -1, 0),)
             for index, run in enumerate(runs):
                 polled += run.count
                 self.reads.append(

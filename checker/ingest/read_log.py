@@ -16,13 +16,13 @@ from checker.evidence.facts import COMPLETE, Kind, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
-from harness.formats.history import LogRun, Run
+from harness.formats.history import LogRun, RecordRun
 
 _decoder = msgspec.json.Decoder(LogRun)
 _decode_lines = _decoder.decode_lines
 
 
-class _Reader:
+class _LogReader:
     """Reads one node's dump line by line."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
@@ -75,7 +75,7 @@ class _Reader:
 
 def read_log(source: Source, into: Ingested) -> None:
     """Read one node's dump into `into`: its parts of the tables, and the facts."""
-    reader = _Reader(source, into)
+    reader = _LogReader(source, into)
     try:
         for first, text in source.blocks():
             reader.read(first, text)
@@ -97,7 +97,9 @@ def read_log(source: Source, into: Ingested) -> None:
 def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any, ...]]:
     """One row for each run of records of each batch."""
     for batch in batches:
-        records: tuple[Run, ...] = batch.records or (Run(batch.offset, -1, batch.count),)
+        records: tuple[RecordRun, ...] = batch.records or (
+            RecordRun(batch.offset, -1, batch.count),
+        )
         for index, record in enumerate(records):
             yield (
                 run,
@@ -115,7 +117,7 @@ def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any,
             )
 
 
-def _facts(run: int, reader: _Reader, complete: bool) -> Iterator[pa.RecordBatch]:
+def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[pa.RecordBatch]:
     """Facts of heads, epoch caches, batches and runs of records."""
     heads, batches, node, make = reader.heads, reader.batches, reader.node, reader.into.make
     if heads:

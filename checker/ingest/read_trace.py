@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from checker.evidence.facts import COMPLETE, LEADER, Kind, hash_number
+from checker.evidence.facts import COMPLETE, LEADER, Kind, PartitionMembers, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
@@ -49,18 +49,6 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     term: Number = -1
     broker: str = ""
     fenced: tuple[str, ...] = ()
-
-
-class _Membership(msgspec.Struct, frozen=True):
-    """What a `partition` fact carries in its text."""
-
-    leader: str
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
-    last_known_elr: tuple[str, ...]
-    replicas: tuple[str, ...]
-    removing: tuple[str, ...]
-    fenced: tuple[str, ...]
 
 
 _decoder = msgspec.json.Decoder(_Event)
@@ -226,7 +214,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
 
 def _membership(event: _Event) -> str:
     return msgspec.json.encode(
-        _Membership(
+        PartitionMembers(
             event.leader or "",
             event.isr,
             event.elr,

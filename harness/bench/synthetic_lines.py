@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from harness.formats.history import Op, Read, Run, Send, encode
+from harness.formats.history import Op, Read, RecordRun, Send, encode
 
 
 def write_lines(folder: Path, target: Path) -> int:
@@ -58,7 +58,7 @@ def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
             done["sends"] = (Send(**what, offset=sent["offset"]),)
         if (runs := reads.get(number)) is not None:
             first = runs[0]
-            records = tuple(Run(run["offset"], run["value"]) for run in runs)
+            records = tuple(RecordRun(run["offset"], run["value"]) for run in runs)
             read = Read(
                 partition=first["partition"],
                 start=first["start"],

@@ -10,7 +10,7 @@ import typer
 from harness.cli.common import Json, Quiet, print_json
 
 if TYPE_CHECKING:
-    from harness.runs.replay import Outcome
+    from harness.runs.replay import ReplayOutcome
     from nemesis.formats.schedule import Expectation
 
 
@@ -51,7 +51,7 @@ def replay(
         quiet=quiet,
     )
     schedule = replays.requested_schedule(request)
-    outcomes: list[Outcome] = []
+    outcomes: list[ReplayOutcome] = []
     for outcome in replays.replay(request, print):
         outcomes.append(outcome)
         if not json:
@@ -73,7 +73,7 @@ def _expected(expected: Expectation, met: bool) -> str:
     return f"expected {expected.verdict}{about}: {'met' if met else 'not met'}"
 
 
-def _line(number: int, times: int, outcome: Outcome) -> str:
+def _line(number: int, times: int, outcome: ReplayOutcome) -> str:
     count = f"{number}/{times} " if times > 1 else ""
     at = f"  {outcome.folder}" if outcome.folder else ""
     return f"{count}seed {outcome.seed}: {outcome.sentence}{at}"

@@ -12,7 +12,7 @@ from harness.cli.common import Bugs, Json, Quiet, print_json, worker_count
 
 if TYPE_CHECKING:
     from harness.search.campaign import Finding, Tally
-    from harness.search.findings import Saved
+    from harness.search.findings import SavedFinding
 
 
 def search(
@@ -89,7 +89,7 @@ def _summary(tally: Tally) -> str:
     return f"{_status(tally)} in {tally.seconds:.1f} s{problems}"
 
 
-def _finding_lines(finding: Finding, saved: Saved) -> Iterator[str]:
+def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
     """A finding for a person, and how to run it again."""
     from harness.search.explain import in_lines
 
@@ -104,7 +104,7 @@ def _finding_lines(finding: Finding, saved: Saved) -> Iterator[str]:
     yield f"  page: floodmark report {saved.folder}"
 
 
-def _real(surely: int | None, saved: Saved) -> str:
+def _real(surely: int | None, saved: SavedFinding) -> str:
     from harness.search.real_schedule import WORLDS
 
     if surely is None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from harness.clients.metadata_cache import Leaders
-from harness.clients.session import DEFAULT_RETRY_US, Call, Effects, Session, Thread
+from harness.clients.session import DEFAULT_RETRY_US, Call, Session, SessionEffects, Thread
 from harness.clients.types import Answer, PollSettings
 from harness.clients.workload import decode_batch
-from harness.formats.history import Op, OpType, Read, Run
+from harness.formats.history import Op, OpType, Read, RecordRun
 from node.core import batch
 from node.core.messages import Error, FetchRequest, FetchResponse
 from node.formats.errors import WireError
@@ -54,7 +54,7 @@ class Consumer(Session):
         """Final readers: the partitions not read to their end -> the offset reached."""
         return {partition: self.positions[partition] for partition in self._turns}
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         if not self._assigned:
             self._assign(now_us, thread, effects)
         if not self._turns:
@@ -66,7 +66,7 @@ class Consumer(Session):
         return self._poll(now_us, thread, effects, partition)
 
     def _poll(
-        self, now_us: int, thread: Thread, effects: Effects, partition: str, step: int = -1
+        self, now_us: int, thread: Thread, effects: SessionEffects, partition: str, step: int = -1
     ) -> Call:
         """Begin to poll a partition."""
         read = Read(partition=partition, start=self.positions[partition])
@@ -85,7 +85,7 @@ class Consumer(Session):
         )
 
     def _answered(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: Effects
+        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
     ) -> None:
         message = answer.message
         assert isinstance(message, FetchResponse)
@@ -100,7 +100,7 @@ class Consumer(Session):
             self._read(now_us, thread, call, answer, effects)
 
     def _read(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: Effects
+        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
     ) -> None:
         """Record what was read and move on to its end."""
         try:
@@ -127,14 +127,14 @@ class Consumer(Session):
         thread.retire()
         self._assigned = False
 
-    def _expired(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         error = call.error
         if call.corr != 0:
             self._leaders.forget(call.partition, call.node)
             error = "timeout"
         self._end(now_us, thread, call, "fail", effects, error=error)
 
-    def _assign(self, now_us: int, thread: Thread, effects: Effects) -> None:
+    def _assign(self, now_us: int, thread: Thread, effects: SessionEffects) -> None:
         """Put on record which partitions this process reads."""
         op = self._op("assign", partitions=tuple(self.positions))
         assigned = self._start(now_us, thread, op, effects)
@@ -152,7 +152,7 @@ class Consumer(Session):
         thread: Thread,
         call: Call,
         how: OpType,
-        effects: Effects,
+        effects: SessionEffects,
         *,
         error: str = "",
         reads: tuple[Read, ...] | None = None,
@@ -170,7 +170,7 @@ class Consumer(Session):
         thread.call = None
 
 
-def _decode(data: bytes, position: int) -> tuple[tuple[Run, ...], int]:
+def _decode(data: bytes, position: int) -> tuple[tuple[RecordRun, ...], int]:
     """The records at and after `position`, and the position after them.
 
     A batch whose checksum is wrong is decoded record by record, so that the damage shows as
@@ -180,7 +180,7 @@ def _decode(data: bytes, position: int) -> tuple[tuple[Run, ...], int]:
         batches = batch.split(data)
     except WireError:
         batches = batch.split(data, check_crc=False)
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     for each in batches:
         if each.end > position:
             runs.extend(_from(run, position) for run in decode_batch(each) if _end(run) > position)
@@ -188,13 +188,13 @@ def _decode(data: bytes, position: int) -> tuple[tuple[Run, ...], int]:
     return tuple(runs), max(position, end)
 
 
-def _end(run: Run) -> int:
+def _end(run: RecordRun) -> int:
     return run.offset + run.count
 
 
-def _from(run: Run, position: int) -> Run:
+def _from(run: RecordRun, position: int) -> RecordRun:
     """The part of a run at and after `position`: an answer holds whole batches."""
     skip = max(0, position - run.offset)
     if skip == 0:
         return run
-    return Run(run.offset + skip, run.value + skip, run.count - skip, run.epoch)
+    return RecordRun(run.offset + skip, run.value + skip, run.count - skip, run.epoch)

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from harness.clients.metadata_cache import Leaders
-from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, Effects, Session, Thread
+from harness.clients.session import (
+    DEFAULT_RETRY_US,
+    HOPELESS,
+    Call,
+    Session,
+    SessionEffects,
+    Thread,
+)
 from harness.clients.types import Answer, SendSettings
 from harness.clients.workload import SendPlan, encode_batch, first_value
 from harness.formats.history import Op, OpType, Send
@@ -39,7 +46,7 @@ class Producer(Session):
         self._settings = settings
         self._written: dict[int, int] = {}
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         # A slow answer costs its own time only: there is no backlog to catch up with.
         thread.next_us = now_us + self._plan.pause_us()
         return self._send(now_us, thread, effects, self._plan.partition(), self._settings)
@@ -48,7 +55,7 @@ class Producer(Session):
         self,
         now_us: int,
         thread: Thread,
-        effects: Effects,
+        effects: SessionEffects,
         partition: str,
         settings: SendSettings,
         step: int = -1,
@@ -70,14 +77,14 @@ class Producer(Session):
         acks = call.invocation.sends[0].acks
         return ProduceRequest(partition=call.partition, acks=acks, timeout_ms=left_ms)
 
-    def _sent(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         if call.invocation.sends[0].acks == 0:
             thread.next_us = max(thread.next_us, now_us + ACKS_ZERO_PAUSE_US)
             self._leaders.refresh(now_us, ACKS_ZERO_REFRESH_US)
             self._end(now_us, thread, call, "info", effects, error="acks=0")
 
     def _answered(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: Effects
+        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
     ) -> None:
         message = answer.message
         assert isinstance(message, ProduceResponse)
@@ -96,7 +103,7 @@ class Producer(Session):
         else:
             self._again(now_us, call, error)
 
-    def _expired(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         if call.corr == 0:
             self._end(now_us, thread, call, "fail", effects, error=call.error)
             return
@@ -109,7 +116,7 @@ class Producer(Session):
         thread: Thread,
         call: Call,
         how: OpType,
-        effects: Effects,
+        effects: SessionEffects,
         *,
         error: str = "",
         offset: int = -1,

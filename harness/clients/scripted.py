@@ -14,7 +14,7 @@ import msgspec
 from harness.clients.consumer import Consumer
 from harness.clients.metadata_cache import NEVER_US, Leaders
 from harness.clients.producer import Producer
-from harness.clients.session import DEFAULT_RETRY_US, Call, Effects, Thread
+from harness.clients.session import DEFAULT_RETRY_US, Call, SessionEffects, Thread
 from harness.clients.types import PollSettings, SendSettings
 from harness.clients.workload import SendPlan
 from nemesis.formats.schedule import Operation, Poll, Send
@@ -72,7 +72,7 @@ class OperatingProducer(Producer):
         """Begin operation number `step` of the schedule when those before it have ended."""
         self._orders.add(self._threads[0], step, operation)
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         told = self._orders.next(thread, self._leaders)
         if told is None:
             return None
@@ -119,7 +119,7 @@ class OperatingConsumer(Consumer):
         """Begin operation number `step` of the schedule when those before it have ended."""
         self._orders.add(self._threads[0], step, operation)
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         told = self._orders.next(thread, self._leaders)
         if told is None:
             return None

@@ -48,7 +48,7 @@ DEFAULT_RETRY_US: Final = 50_000
 
 
 @dataclass(slots=True)
-class Effects:
+class SessionEffects:
     """What one step wants of its world. The lines must be on record before a message leaves."""
 
     messages: list[ToSend] = field(default_factory=list)
@@ -124,9 +124,9 @@ class Session:
         """Invoke nothing more; what is under way comes to its end."""
         self._stopped = True
 
-    def step(self, now_us: int, answer: Answer | None = None) -> Effects:
+    def step(self, now_us: int, answer: Answer | None = None) -> SessionEffects:
         """Take in an answer, or only the passing of time; say what to do and when to come again."""
-        effects = Effects()
+        effects = SessionEffects()
         if answer is not None:
             self._take(now_us, answer, effects)
         for thread in self._threads:
@@ -137,7 +137,7 @@ class Session:
 
     # -- for subclasses
 
-    def _invoke(self, now_us: int, thread: Thread, effects: Effects) -> Call | None:
+    def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         """Begin the next operation of a thread whose time has come; None when there is none."""
         raise NotImplementedError
 
@@ -146,19 +146,19 @@ class Session:
         raise NotImplementedError
 
     def _answered(
-        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: Effects
+        self, now_us: int, thread: Thread, call: Call, answer: Answer, effects: SessionEffects
     ) -> None:
         """The attempt that is out was answered: finish the call, or prepare another attempt."""
         raise NotImplementedError
 
-    def _expired(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         """The deadline passed; `call.corr` is 0 if no attempt is out."""
         raise NotImplementedError
 
-    def _sent(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         """An attempt has just been handed over."""
 
-    def _start(self, now_us: int, thread: Thread, op: Op, effects: Effects) -> Op:
+    def _start(self, now_us: int, thread: Thread, op: Op, effects: SessionEffects) -> Op:
         """Record an invocation."""
         invocation = msgspec.structs.replace(
             op, op=self._next_op(), t_us=now_us, process=thread.process, client=self.client
@@ -173,7 +173,7 @@ class Session:
 
     # -- the machinery
 
-    def _take(self, now_us: int, answer: Answer, effects: Effects) -> None:
+    def _take(self, now_us: int, answer: Answer, effects: SessionEffects) -> None:
         message = answer.message
         if isinstance(message, MetadataResponse):
             self._leaders.learn(message.corr, message.leaders)
@@ -187,7 +187,7 @@ class Session:
                     self._answered(now_us, thread, call, answer, effects)
                 return
 
-    def _drive(self, now_us: int, thread: Thread, effects: Effects) -> None:
+    def _drive(self, now_us: int, thread: Thread, effects: SessionEffects) -> None:
         """Begin, attempt or end what is due, and note when this thread is due again."""
         if thread.call is not None and now_us >= thread.call.deadline_us:
             self._expired(now_us, thread, thread.call, effects)
@@ -206,7 +206,7 @@ class Session:
             return min(call.deadline_us, call.not_before_us)
         return call.deadline_us
 
-    def _attempt(self, now_us: int, thread: Thread, call: Call, effects: Effects) -> None:
+    def _attempt(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         leader = self._leaders.leader(call.partition)
         if not leader:
             self._leaders.wanted = True
@@ -216,7 +216,7 @@ class Session:
         effects.messages.append(ToSend(leader, request, call.body))
         self._sent(now_us, thread, call, effects)
 
-    def _ask(self, now_us: int, effects: Effects) -> None:
+    def _ask(self, now_us: int, effects: SessionEffects) -> None:
         corr = self._new_corr()
         broker = self._leaders.whom_to_ask(now_us, corr)
         if broker:

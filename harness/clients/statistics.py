@@ -6,7 +6,7 @@ from harness.clients.types import Status
 from harness.formats.history import Op
 
 
-class Tally:
+class ClientStatistics:
     """Counts operations as they complete."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from harness.formats.history import VALUES_PER_PROCESS, Run
+from harness.formats.history import VALUES_PER_PROCESS, RecordRun
 from nemesis.formats.schedule import Workload
 from node.core import batch
 
@@ -72,7 +72,7 @@ def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:
     return _SIZE.pack(record_bytes) + filler.join(records) + filler
 
 
-def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
+def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
     """The records of a batch as runs of consecutive values, offsets from its base offset.
 
     A control batch holds no record of ours. Never raises: a record that is not one of ours is a
@@ -83,13 +83,13 @@ def decode_batch(data: batch.BatchView) -> tuple[Run, ...]:
     return decode_payload(data.payload, data.count, data.base_offset, data.epoch)
 
 
-def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[Run, ...]:
+def decode_payload(payload: bytes, count: int, base: int, epoch: int) -> tuple[RecordRun, ...]:
     """The same of the payload alone of a batch of `count` records that begins at `base`."""
     if len(payload) <= _LONGEST_REMEMBERED:
         found = _remembered(payload, count)
     else:
         found = _decode_payload(payload, count)
-    return tuple([Run(base + start, value, count, epoch) for start, value, count in found])
+    return tuple([RecordRun(base + start, value, count, epoch) for start, value, count in found])
 
 
 _LONGEST_REMEMBERED: Final = 4096

@@ -28,7 +28,7 @@ OpType = Literal["invoke", "ok", "fail", "info"]
 OpKind = Literal["send", "poll", "txn", "assign", "subscribe", "crash", "debug-topic-partitions"]
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True):
+class RecordRun(msgspec.Struct, frozen=True, array_like=True):
     """`count` consecutive records as read: offsets offset.. and values value.. rise together.
 
     `epoch` is the leader epoch the batch was stamped with, -1 where the system has none.
@@ -62,7 +62,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     partition: PartitionName
     start: Offset = -1
-    records: tuple[Run, ...] = ()
+    records: tuple[RecordRun, ...] = ()
     hw: Offset = -1
     node: str = ""
 
@@ -107,7 +107,7 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     epoch: Number = -1
     hash: str = ""
     stored_hash: str = ""
-    records: tuple[Run, ...] = ()
+    records: tuple[RecordRun, ...] = ()
     hw: Offset = -1
     leo: Offset = -1
     epochs: tuple[tuple[Number, Offset], ...] = ()

@@ -21,7 +21,7 @@ from node.formats.files import AppendOnlyFile
 _encoder: Final = msgspec.json.Encoder()
 
 
-class Row(msgspec.Struct, kw_only=True, tag_field="what"):
+class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
     """What all lines have: the `key` of the piece, its wall-clock seconds, and how many seconds the
     night had worked when it was done."""
 
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, kw_only=True, tag_field="what"):
     night_s: Seconds = 0.0
 
 
-class Began(Row, tag="began"):
+class Began(JournalRow, tag="began"):
     """The first line of each session of a night: what was asked for, and where."""
 
     number: Tally
@@ -42,7 +42,7 @@ class Began(Row, tag="began"):
     real: bool = True
 
 
-class Searched(Row, tag="search"):
+class Searched(JournalRow, tag="search"):
     """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
     before the line is written; `kept` says where."""
 
@@ -59,7 +59,7 @@ class Searched(Row, tag="search"):
     problems: list[str] = []
 
 
-class Hunted(Row, tag="museum"):
+class Hunted(JournalRow, tag="museum"):
     """A search for one exhibit of the museum."""
 
     code: str
@@ -71,7 +71,7 @@ class Hunted(Row, tag="museum"):
     core_s: Seconds
 
 
-class Twice(Row, tag="twice"):
+class Twice(JournalRow, tag="twice"):
     """Schedules run once more in another process. `differing` are those that came out otherwise."""
 
     protocol: str
@@ -80,7 +80,7 @@ class Twice(Row, tag="twice"):
     differing: list[Schedule] = []
 
 
-class Replayed(Row, tag="replay"):
+class Replayed(JournalRow, tag="replay"):
     """A saved schedule in the simulated world. `found` is the class of failure that a search saved
     it for, "" for other schedules."""
 
@@ -95,7 +95,7 @@ class Replayed(Row, tag="replay"):
     found: str = ""
 
 
-class Ran(Row, tag="ran"):
+class Ran(JournalRow, tag="ran"):
     """A run of real processes, not judged yet: its folder, and why it was made ("storm", "replay",
     "canary"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay."""
 
@@ -108,7 +108,7 @@ class Ran(Row, tag="ran"):
     expectation: Expectation = Expectation()
 
 
-class Judged(Row, tag="judged"):
+class Judged(JournalRow, tag="judged"):
     """The verdict on a real run; `key` is that of its `Ran`.
 
     `broken` names, for each property that is broken, the class of its first anomaly. `kept` is
@@ -123,13 +123,13 @@ class Judged(Row, tag="judged"):
     strikes: dict[str, Tally] = {}
 
 
-class Lost(Row, tag="lost"):
+class Lost(JournalRow, tag="lost"):
     """A piece that was begun and will not be done: its process died, or its run was cut off."""
 
     sentence: str
 
 
-class Ended(Row, tag="ended"):
+class Ended(JournalRow, tag="ended"):
     """The end of a session: finished, stopped, disk-full, or failed (of the harness itself)."""
 
     state: str
@@ -172,7 +172,7 @@ def read(path: Path) -> list[AnyRow]:
     return found
 
 
-class Journal:
+class NightlyJournal:
     """The journal of the present night: everything so far, and a way to add to it."""
 
     def __init__(self, path: Path) -> None:

@@ -47,7 +47,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     page: str = ""
 
 
-class Cell(msgspec.Struct, kw_only=True):
+class VerdictCounts(msgspec.Struct, kw_only=True):
     """Runs of one protocol in one world, by verdict, and how many broke each property."""
 
     protocol: str
@@ -144,7 +144,7 @@ class Night(msgspec.Struct, kw_only=True):
     shares: dict[str, Tally] = {}
     spent: dict[str, Seconds] = {}
     totals: Totals = msgspec.field(default_factory=Totals)
-    cells: list[Cell] = []
+    cells: list[VerdictCounts] = []
     storms: list[Storms] = []
     buckets: list[Bucket] = []
     museum: list[TimeToBug] = []

@@ -31,14 +31,14 @@ UNNAMED: Final = "?"
 """Stands in a class for a mechanism that nobody has named."""
 
 
-class Saved(msgspec.Struct, frozen=True, kw_only=True):
+class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule of the corpus; `file` is how `floodmark replay` is told of it."""
 
     file: str
     schedule: Schedule
 
 
-def simulated(store: Path) -> list[Saved]:
+def simulated(store: Path) -> list[SavedSchedule]:
     """What is replayed in the simulated world. Findings come first: a night too short for all must
     know at least whether these still fail."""
     files = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
@@ -47,7 +47,7 @@ def simulated(store: Path) -> list[Saved]:
     return list(_loaded(files, ""))
 
 
-def real(store: Path) -> list[Saved]:
+def real(store: Path) -> list[SavedSchedule]:
     """What real processes can carry out."""
     files = [Path(name) for name in ready_made.names()]
     files += sorted((store / STORE_FOLDER).glob("*.slow.json"))
@@ -122,11 +122,11 @@ def _page(folder: Path, tell: Tell) -> Path | None:
         return None
 
 
-def _loaded(files: list[Path], inside: str) -> Iterator[Saved]:
+def _loaded(files: list[Path], inside: str) -> Iterator[SavedSchedule]:
     """Those that can be read; of a folder, the schedule in the file `inside`."""
     for file in files:
         try:
             schedule = load_schedule(file / inside if inside else file)
         except FloodmarkError:
             continue
-        yield Saved(file=str(file), schedule=schedule)
+        yield SavedSchedule(file=str(file), schedule=schedule)

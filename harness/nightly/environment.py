@@ -14,7 +14,7 @@ from typing import Protocol
 
 from checker.formats.verdict import RunResult
 from harness.nightly.jobs import AnyJob
-from harness.nightly.workers import Done, side_by_side
+from harness.nightly.workers import FinishedJob, side_by_side
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.judge import Keep, SparkSoon, judge
 from harness.runs.progress import Progress
@@ -38,7 +38,7 @@ class Hands(Protocol):
         """Whether somebody asked the night to end."""
         ...
 
-    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[Done]:
+    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
         """Do jobs at the same time; gives less when it is asked to stop."""
         ...
 
@@ -90,7 +90,7 @@ class RealHands:
         """After the first Ctrl-C or SIGTERM."""
         return self._interrupts.asked
 
-    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[Done]:
+    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
         """In worker processes."""
         return side_by_side(jobs, self._output, limit_s, self.stopping)
 

@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kept_of_a_kind: int = 5
 
 
-class Storm(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
     """One real storm to be drawn: a cell of the matrix, and a seed."""
 
     protocol: str
@@ -123,7 +123,9 @@ def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
     return found
 
 
-def least_hit(past: Sequence[Night], tonight: Mapping[tuple[str, str], int], seed: int) -> Storm:
+def least_hit(
+    past: Sequence[Night], tonight: Mapping[tuple[str, str], int], seed: int
+) -> PlannedStorm:
     """The next storm: of the cell of the matrix that was hit least in all nights.
 
     Among equals the protocols that are expected to hold come first, then the order of the registry.
@@ -143,7 +145,7 @@ def least_hit(past: Sequence[Night], tonight: Mapping[tuple[str, str], int], see
         if not ("power-cut" in kinds and protocols.protocol(name).clean_only)
     ]
     protocol, kinds = min(cells, key=lambda cell: counts.get(cell, 0))
-    return Storm(protocol=protocol, kinds=kinds, seed=seed)
+    return PlannedStorm(protocol=protocol, kinds=kinds, seed=seed)
 
 
 def expected() -> dict[str, dict[str, str]]:

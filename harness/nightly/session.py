@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from harness.formats import nightly_journal
-from harness.formats.nightly_journal import Journal, Ran, Searched
+from harness.formats.nightly_journal import NightlyJournal, Ran, Searched
 from harness.formats.nightly_run import Bucket, Night
 from harness.nightly import corpus, plan
 from harness.nightly.environment import Hands
@@ -23,7 +23,7 @@ from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob,
 from harness.nightly.plan import Settings
 from harness.nightly.summary import spent
 from harness.nightly.verdicts import judge_all
-from harness.nightly.workers import Done
+from harness.nightly.workers import FinishedJob
 from harness.runs.interrupts import StopNow
 from harness.runs.options import RunRequest, to_schedule
 from harness.search.bug_search import machine
@@ -50,7 +50,7 @@ class Shift:
     """One session of a night."""
 
     def __init__(
-        self, settings: Settings, hands: Hands, journal: Journal, past: Sequence[Night]
+        self, settings: Settings, hands: Hands, journal: NightlyJournal, past: Sequence[Night]
     ) -> None:
         """`past` are the earlier nights. Raises StorageError when the journal cannot be written."""
         self._settings = settings
@@ -240,7 +240,7 @@ class Shift:
             self._take(done, len(jobs))
         return bool(jobs)
 
-    def _take(self, done: Done, together: int) -> None:
+    def _take(self, done: FinishedJob, together: int) -> None:
         """A piece is done, or lost."""
         seconds = done.seconds / together
         if done.result is None:
@@ -364,7 +364,9 @@ class Shift:
             began_s = now_s
 
 
-def open_journal(store: Path, settings: Settings, *, fresh: bool) -> tuple[Settings, Journal]:
+def open_journal(
+    store: Path, settings: Settings, *, fresh: bool
+) -> tuple[Settings, NightlyJournal]:
     """The journal of the night that is meant: `settings.number`, or the one that was left
     unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
     known = nightly_journal.numbers(store)
@@ -380,5 +382,5 @@ def open_journal(store: Path, settings: Settings, *, fresh: bool) -> tuple[Setti
         )
         if known and (fresh or ended):
             number += 1
-    journal = Journal(nightly_journal.journal_of(store, number))
+    journal = NightlyJournal(nightly_journal.journal_of(store, number))
     return msgspec.structs.replace(settings, number=number), journal

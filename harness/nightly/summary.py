@@ -22,12 +22,12 @@ from harness.formats.nightly_journal import (
 from harness.formats.nightly_run import (
     Bucket,
     Canary,
-    Cell,
     Night,
     Storms,
     TimeToBug,
     Totals,
     Unmet,
+    VerdictCounts,
     bucket_key,
 )
 from harness.nightly import corpus, plan
@@ -99,7 +99,7 @@ class _Adding:
         self._night = night
         self._lines = lines
         self._totals: Totals = night.totals
-        self._cells: dict[tuple[str, str], Cell] = {}
+        self._cells: dict[tuple[str, str], VerdictCounts] = {}
         self._storms: dict[tuple[str, str], Storms] = {}
         self._buckets: dict[str, Bucket] = {}
         self._saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
@@ -128,8 +128,10 @@ class _Adding:
             self._buckets.values(), key=lambda b: (b.expected, b.protocol, b.name, b.world)
         )
 
-    def _cell(self, protocol: str, world: str) -> Cell:
-        return self._cells.setdefault((protocol, world), Cell(protocol=protocol, world=world))
+    def _cell(self, protocol: str, world: str) -> VerdictCounts:
+        return self._cells.setdefault(
+            (protocol, world), VerdictCounts(protocol=protocol, world=world)
+        )
 
     def _searched(self, row: Searched) -> None:
         totals = self._totals

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.nightly_journal import Journal, Judged, Ran
+from harness.formats.nightly_journal import Judged, NightlyJournal, Ran
 from harness.nightly.environment import Hands
 from harness.nightly.plan import is_expected
 from harness.runs.judge import build_page
@@ -36,7 +36,7 @@ class Verdicted(NamedTuple):
     tidy: Callable[[], None]
 
 
-def judge_all(store: Path, journal: Journal, hands: Hands) -> Iterator[Verdicted]:
+def judge_all(store: Path, journal: NightlyJournal, hands: Hands) -> Iterator[Verdicted]:
     """The rows of all runs that wait. Raises FloodmarkError when they cannot be judged."""
     waiting = journal.unjudged()
     there = [run for run in waiting if (store / run.folder).is_dir()]
@@ -66,7 +66,7 @@ def judge_all(store: Path, journal: Journal, hands: Hands) -> Iterator[Verdicted
         yield _verdicted(store, run, result, hands, keep=keep)
 
 
-def _is_news(journal: Journal, judged: Judged) -> bool:
+def _is_news(journal: NightlyJournal, judged: Judged) -> bool:
     run = next(r for r in journal.rows if isinstance(r, Ran) and r.key == judged.key)
     return not _foreseen(run, judged.broken)
 

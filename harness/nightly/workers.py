@@ -24,7 +24,7 @@ LOOK_S: Final = 0.2
 _job_decoder: Final = msgspec.json.Decoder(AnyJob)
 
 
-class Done(NamedTuple):
+class FinishedJob(NamedTuple):
     """What became of a job: its result, or why there is none; `seconds` of wall clock."""
 
     job: AnyJob
@@ -35,7 +35,7 @@ class Done(NamedTuple):
 
 def side_by_side(
     jobs: Sequence[AnyJob], output: Path, limit_s: float, stop: Callable[[], bool]
-) -> Iterator[Done]:
+) -> Iterator[FinishedJob]:
     """Do the jobs at the same time, each in its own process, and give results as they come.
 
     One that takes longer than `limit_s` is killed. When `stop` says so, all are, and nothing more
@@ -64,7 +64,7 @@ def side_by_side(
             pipe.close()
 
 
-def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> Done:
+def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> FinishedJob:
     """The result of a process that has spoken, or has ended, or is late."""
     kinds: Any = Digests if job.key.startswith("twice/") else AnyRow
     try:
@@ -75,12 +75,12 @@ def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> Don
     child.join()
     pipe.close()
     if not said:
-        return Done(
+        return FinishedJob(
             job, None, seconds, f"its process ended with {child.exitcode} after {seconds:.0f} s"
         )
     if said.startswith(b"!"):
-        return Done(job, None, seconds, said[1:].decode())
-    return Done(job, msgspec.json.decode(said, type=kinds), seconds)
+        return FinishedJob(job, None, seconds, said[1:].decode())
+    return FinishedJob(job, msgspec.json.decode(said, type=kinds), seconds)
 
 
 def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:

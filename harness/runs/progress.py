@@ -18,7 +18,7 @@ from rich.text import Text
 PLAIN_EVERY_S: Final = 10.0
 
 
-class Moment(msgspec.Struct, kw_only=True):
+class ProgressState(msgspec.Struct, kw_only=True):
     """What there is to show now: operations so far, who leads, what is broken on purpose."""
 
     acked: int = 0
@@ -73,7 +73,7 @@ class Progress:
         if not self._quiet:
             self._console.print(Text(line))
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ProgressState) -> None:
         """Update the line; without a terminal, print one now and then."""
         now_s = time.monotonic()
         self._rate.add(now_s, moment.acked)
@@ -98,7 +98,7 @@ class Progress:
         assert self._live is not None
         self._live.update(text, refresh=True)
 
-    def _line(self, now_s: float, moment: Moment) -> Text:
+    def _line(self, now_s: float, moment: ProgressState) -> Text:
         elapsed = f"{now_s - self._began_s:4.1f}"
         limit = f"/{self._limit_s:g}" if self._limit_s else ""
         text = Text(f"{self._phase} {elapsed}{limit} s", no_wrap=True, overflow="ellipsis")

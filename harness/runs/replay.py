@@ -49,7 +49,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     store: Path = Path("store")
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """One of the replays: whether it failed, and how; `folder` is where a kept run is."""
 
     seed: int
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[Outcome]:
+def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[ReplayOutcome]:
     """Make the runs one after the other. `output` takes traces and summaries, if `trace` asks for
     them. Raises UsageError."""
     if request.world not in ("simulated", "real"):
@@ -104,7 +104,9 @@ def _expectation(text: str) -> Expectation:
     return Expectation(verdict="valid")
 
 
-def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> Outcome:
+def _simulated(
+    schedule: Schedule, request: ReplayRequest, seed: int, output: Print
+) -> ReplayOutcome:
     """One run in the simulator, to its end: the verdict must be comparable with a real run's."""
     keep = None if request.keep is None else request.keep / f"simulated-{seed}"
     result = simulate(schedule, seed=seed, stop_at="never", keep=keep)
@@ -113,7 +115,7 @@ def _simulated(schedule: Schedule, request: ReplayRequest, seed: int, output: Pr
         bring_finding(request.file, keep, output)
     if request.trace:
         output("\n".join([*trace_text(result), *(f"waits: {line}" for line in result.stalled)]))
-    return Outcome(
+    return ReplayOutcome(
         seed=seed,
         verdict=result.verdict.value,
         sentence=_sentence(result),
@@ -131,7 +133,7 @@ def _sentence(result: SimResult) -> str:
     return said + alone
 
 
-def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> Outcome:
+def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) -> ReplayOutcome:
     """One run of real processes, judged in this process."""
     settings = RunSettings(
         name=default_name(schedule),
@@ -146,7 +148,7 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
     if request.trace:
         output(summarise(run.folder.path, result))
     broken = broken_properties(result)
-    return Outcome(
+    return ReplayOutcome(
         seed=seed,
         verdict=result.verdict.value,
         sentence=result.sentence,
@@ -168,7 +170,9 @@ def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...])
     return expected.property is None or expected.property in broken
 
 
-def is_met(expected: Expectation, outcomes: Sequence[Outcome], least: int | None = None) -> bool:
+def is_met(
+    expected: Expectation, outcomes: Sequence[ReplayOutcome], least: int | None = None
+) -> bool:
     """Whether runs are what a schedule expects.
 
     One that expects "invalid" is met when at least `least` runs (None: one) fail as it says; one

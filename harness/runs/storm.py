@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from harness.formats.run_info import RunInfo
 from harness.runs.clock import Pace, RealPace
 from harness.runs.interrupts import Interrupts
-from harness.runs.progress import Moment
+from harness.runs.progress import ProgressState
 from harness.systems.interface import ClusterUnderTest, RunClients
 from nemesis.formats.schedule import Schedule
 from nemesis.injector import Injector
@@ -31,7 +31,7 @@ class Shows(Protocol):
         """A new part of the run begins; it should take `limit_s` (0: no idea)."""
         ...
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ProgressState) -> None:
         """How things stand."""
         ...
 
@@ -213,7 +213,7 @@ class Storm:
         status, view = self._clients.status, self._cluster.view
         partitions = self._schedule.cluster.partition_names()
         self._progress.show(
-            Moment(
+            ProgressState(
                 acked=status.acked,
                 failed=status.failed,
                 unknown=status.unknown,

@@ -26,7 +26,7 @@ from harness.runs.replay import ReplayRequest, replay
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import explain, write
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, Entry, Guarded, Target
-from harness.search.known_bugs_table import Replayed
+from harness.search.known_bugs_table import ReplayCount
 from harness.search.real_schedule import WORLDS, real_form
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
@@ -211,8 +211,8 @@ class RealReplays:
         self._shrunk = shrunk
         self._form = folder / f"{target.code}-{seed}.slow.json".lower()
         self._kept = self._form.with_name(f"{target.code}-{seed}.real.json".lower())
-        nothing = Replayed(code=target.code, seed=seed, failed=0, of=0, schedule=shrunk.digest())
-        before = _load(self._kept, Replayed)
+        nothing = ReplayCount(code=target.code, seed=seed, failed=0, of=0, schedule=shrunk.digest())
+        before = _load(self._kept, ReplayCount)
         known = before is not None and before.schedule == nothing.schedule
         self.done = before if known and before is not None else nothing
         self._made = known and (self._form.is_file() or not self.done.surely)
@@ -252,7 +252,7 @@ class RealReplays:
 def _write_tables(request: BugSearchRequest, folder: Path) -> BugSearchResult:
     """Write the tables of everything that is in the folder."""
     entries = _all(folder, "*.entry.json", Entry)
-    replayed = _all(folder, "*.real.json", Replayed)
+    replayed = _all(folder, "*.real.json", ReplayCount)
     result = BugSearchResult(
         rows=known_bugs_table.rows(known_bugs.exhibits(), entries, replayed),
         correct=_all(folder, "*.guard.json", Guarded),

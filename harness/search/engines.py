@@ -26,7 +26,7 @@ _FRESH_PERCENT: Final = 40
 _HYPOTHESIS_ROUND: Final = 200
 
 
-class Outcome(Protocol):
+class SearchOutcome(Protocol):
     """What an engine learns from a run."""
 
     @property
@@ -45,7 +45,7 @@ class Outcome(Protocol):
         ...
 
 
-Judge = Callable[[Schedule], Outcome]
+Judge = Callable[[Schedule], SearchOutcome]
 Enough = Callable[[], bool]
 """Asked before each run; True ends the search."""
 
@@ -75,7 +75,7 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
         number += 1
 
 
-def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> Outcome:
+def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> SearchOutcome:
     """What the schedule's own run came to; what may follow from it is judged too."""
     runs = judged(schedule, judge)
     _, first = next(runs)

@@ -43,7 +43,7 @@ _MOMENTS: Final = {
 }
 
 
-class Outcome(Protocol):
+class EscalationOutcome(Protocol):
     """What a judge says of a run."""
 
     @property
@@ -57,7 +57,7 @@ class Outcome(Protocol):
         ...
 
 
-Out = TypeVar("Out", bound=Outcome)
+Out = TypeVar("Out", bound=EscalationOutcome)
 
 
 def judged(

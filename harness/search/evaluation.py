@@ -15,7 +15,7 @@ from harness.sim.run import SimResult, simulate
 from nemesis.formats.schedule import Schedule
 
 
-class World(NamedTuple):
+class EvaluationWorld(NamedTuple):
     """A simulated world: its seed, its latency, and how late messages are at least."""
 
     seed: int
@@ -24,7 +24,7 @@ class World(NamedTuple):
 
 
 WORLDS: Final = tuple(
-    World(FIRST_WORLD + number, *kind)
+    EvaluationWorld(FIRST_WORLD + number, *kind)
     for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
 )
 FIRST_WORLDS: Final = 12
@@ -60,14 +60,14 @@ class Trial:
         """Whether a form fails in all worlds."""
         return self.surely(schedule, above=len(self._worlds) - 1) == len(self._worlds)
 
-    def fails(self, schedule: Schedule, world: World) -> bool:
+    def fails(self, schedule: Schedule, world: EvaluationWorld) -> bool:
         """Whether a form breaks the property in a world."""
         key = (schedule.digest(), world.seed)
         if key not in self._known:
             self._known[key] = self._try(jittered(schedule, world.latency_ms), world)
         return self._known[key]
 
-    def _try(self, schedule: Schedule, world: World) -> bool:
+    def _try(self, schedule: Schedule, world: EvaluationWorld) -> bool:
         outcome = attempt(schedule, world.seed, latency=world.latency)
         if outcome.failed and self._broken not in outcome.broken:
             outcome = attempt(schedule, world.seed, latency=world.latency, stop_at="never")
@@ -104,7 +104,7 @@ class Trial:
                     best, best_rank = form, rank
         return best
 
-    def _telling_worlds(self, now: Schedule) -> list[World]:
+    def _telling_worlds(self, now: Schedule) -> list[EvaluationWorld]:
         """A few worlds in which another form shows whether it may be surer than the present one:
         one that it must not lose, and those that it has to win."""
         kept = [world for world in self._worlds if self.fails(now, world)]

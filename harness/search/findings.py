@@ -11,14 +11,14 @@ from harness.search.explain import explain, write
 from harness.search.real_schedule import MOST_RUNS, RealForm, real_form
 
 
-class Saved(NamedTuple):
+class SavedFinding(NamedTuple):
     """Where a finding is kept, and why it fails."""
 
     folder: Path
     explanation: Explanation
 
 
-def save(finding: Finding, store: Path) -> Saved:
+def save(finding: Finding, store: Path) -> SavedFinding:
     """Keep a finding in a folder of its own under `store`, explained. Raises OSError."""
     smallest = finding.smallest
     folder = store / f"{smallest.name}-{smallest.digest()}"
@@ -27,7 +27,7 @@ def save(finding: Finding, store: Path) -> Saved:
     (folder / DRAWN).write_bytes(finding.schedule.to_pretty_json())
     explanation = explain(smallest)
     write(explanation, folder / EXPLANATION)
-    return Saved(folder, explanation)
+    return SavedFinding(folder, explanation)
 
 
 def save_real(finding: Finding, folder: Path, *, runs: int = MOST_RUNS) -> RealForm | None:

@@ -64,7 +64,7 @@ KNOWN_FAULTS: Final = {
 kill, cut, held message and asked-for election counts as one, what follows by itself as none."""
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
     """How often a shrunk schedule failed as expected in real processes.
 
     `schedule` is its digest; `surely` is in how many simulated worlds its form for real processes
@@ -123,7 +123,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(
-    exhibits: Iterable[Target], entries: Sequence[Entry], replayed: Sequence[Replayed]
+    exhibits: Iterable[Target], entries: Sequence[Entry], replayed: Sequence[ReplayCount]
 ) -> list[Row]:
     """A row for each exhibit that was searched for, in the order given."""
     return [
@@ -140,7 +140,7 @@ def best_first(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(found, key=lambda e: (e.faults, -e.steady, e.seed))
 
 
-def _row(exhibit: Target, entries: Sequence[Entry], replayed: Sequence[Replayed]) -> Row:
+def _row(exhibit: Target, entries: Sequence[Entry], replayed: Sequence[ReplayCount]) -> Row:
     found = best_first(entries)
     shown = found[0] if found else None
     by_seed = {r.seed: r for r in replayed}

@@ -12,8 +12,8 @@ from harness.clients.consumer import Consumer
 from harness.clients.factory import Crew
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.scripted import OPERATORS
-from harness.clients.session import Effects, Session
-from harness.clients.statistics import Tally
+from harness.clients.session import Session, SessionEffects
+from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
@@ -39,7 +39,7 @@ class SimClients:
         self._network = network
         self._seen = seen
         self._next_op = count().__next__
-        self._tally = Tally()
+        self._tally = ClientStatistics()
         self._sessions: dict[str, Session] = {}
         self._writers: list[Session] = []
         self._final: list[Consumer] = []
@@ -120,7 +120,7 @@ class SimClients:
         else:
             self._arm(client, due_us)
 
-    def _carry_out(self, client: str, effects: Effects) -> None:
+    def _carry_out(self, client: str, effects: SessionEffects) -> None:
         """Record first, then send."""
         for op in effects.ops:
             self.ops.append(op)

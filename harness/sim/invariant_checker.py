@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from checker.formats.anomalies import AGREEMENT, LIVENESS, LOG, LOST_WRITES, OFFSETS, READS
 from checker.formats.verdict import Witness
-from harness.formats.history import Op, Run, show_value
+from harness.formats.history import Op, RecordRun, show_value
 from harness.formats.run_info import Promise
 from node.core.broker import Broker
 from node.core.log import Log
@@ -69,7 +69,7 @@ class Violation(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Partition:
+class _WatchedPartition:
     """The state of a partition: what is committed, who leads, what was acknowledged.
 
     `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
@@ -113,7 +113,7 @@ class InvariantChecker:
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
         self._now = now
         self._found = found
-        self._partitions: dict[str, _Partition] = {}
+        self._partitions: dict[str, _WatchedPartition] = {}
         self._registered: dict[str, int] = {}
         self._votes: dict[tuple[str, str, int], str] = {}
         self._handlers = {
@@ -197,14 +197,14 @@ class InvariantChecker:
         if event["leo"] < p.hw and self.committed_stays:
             self._candidate(event["partition"], p, node)
 
-    def _candidates(self, partition: str, p: _Partition) -> None:
+    def _candidates(self, partition: str, p: _WatchedPartition) -> None:
         """Every replica that may be elected has every committed record."""
         state = p.state
         if state is not None and self._by_controller:
             for name in (*state["isr"], *state["elr"]):
                 self._candidate(partition, p, name)
 
-    def _candidate(self, partition: str, p: _Partition, name: str) -> None:
+    def _candidate(self, partition: str, p: _WatchedPartition, name: str) -> None:
         state = p.state
         if state is None or not self._by_controller or not p.hw:
             return
@@ -246,7 +246,7 @@ class InvariantChecker:
             if log is not None:
                 self._complete(partition, p, node, log)
 
-    def _complete(self, partition: str, p: _Partition, node: str, log: Log) -> None:
+    def _complete(self, partition: str, p: _WatchedPartition, node: str, log: Log) -> None:
         """A leader of the newest epoch has every acknowledged and every committed record."""
         witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
         for end, chain in p.acked.items():
@@ -346,7 +346,7 @@ class InvariantChecker:
     def _on_isr(self, node: str, event: TraceEvent) -> None:
         self._superset(event["partition"], self._of(event["partition"]))
 
-    def _superset(self, partition: str, p: _Partition) -> None:
+    def _superset(self, partition: str, p: _WatchedPartition) -> None:
         """The leader commits with every replica that the controller may elect."""
         state = p.state
         if state is None or not self._by_controller:
@@ -389,7 +389,7 @@ class InvariantChecker:
             witness = Witness(what="send", op=op.op, process=op.process, client=op.client)
             self._lost(partition, p.leader, log, end, witness)
 
-    def _on_read(self, op: Op, partition: str, run: Run) -> None:
+    def _on_read(self, op: Op, partition: str, run: RecordRun) -> None:
         p = self._of(partition)
         witness = Witness(
             what="read",
@@ -425,10 +425,10 @@ class InvariantChecker:
 
     # -- helpers
 
-    def _of(self, partition: str) -> _Partition:
+    def _of(self, partition: str) -> _WatchedPartition:
         found = self._partitions.get(partition)
         if found is None:
-            found = self._partitions[partition] = _Partition()
+            found = self._partitions[partition] = _WatchedPartition()
         return found
 
     def _log(self, node: str, partition: str) -> Log | None:

@@ -20,7 +20,7 @@ from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
 from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
-from harness.runs.progress import Moment
+from harness.runs.progress import ProgressState
 from harness.runs.run import first_info
 from harness.runs.storm import Storm
 from harness.sim import folder
@@ -177,7 +177,7 @@ class _Silence:
     def phase(self, name: str, limit_s: float = 0.0) -> None:
         """Called when a phase begins."""
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ProgressState) -> None:
         """Called with the state of the run."""
 
 

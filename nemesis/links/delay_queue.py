@@ -16,7 +16,7 @@ MAX_BYTES: Final = 256 << 20
 Load = TypeVar("Load")
 
 
-class Kept(NamedTuple, Generic[Load]):
+class QueuedMessage(NamedTuple, Generic[Load]):
     """One message that is kept back."""
 
     sender: str
@@ -31,8 +31,8 @@ class DelayQueue(Generic[Load]):
     def __init__(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._timed: list[tuple[int, int, Kept[Load]]] = []
-        self._held: dict[int, deque[Kept[Load]]] = {}
+        self._timed: list[tuple[int, int, QueuedMessage[Load]]] = []
+        self._held: dict[int, deque[QueuedMessage[Load]]] = {}
         self._sequence = 0
         self._messages = 0
         self._bytes = 0
@@ -46,7 +46,7 @@ class DelayQueue(Generic[Load]):
         """How many messages wait for a rule to be removed."""
         return sum(map(len, self._held.values()))
 
-    def delay(self, until_us: int, kept: Kept[Load]) -> bool:
+    def delay(self, until_us: int, kept: QueuedMessage[Load]) -> bool:
         """Keep until `until_us`; False when there was no room."""
         if not self._room(kept):
             return False
@@ -54,7 +54,7 @@ class DelayQueue(Generic[Load]):
         heapq.heappush(self._timed, (until_us, self._sequence, kept))
         return True
 
-    def hold(self, rule: int, kept: Kept[Load]) -> bool:
+    def hold(self, rule: int, kept: QueuedMessage[Load]) -> bool:
         """Keep until `release(rule)`; False when there was no room."""
         if not self._room(kept):
             return False
@@ -65,18 +65,18 @@ class DelayQueue(Generic[Load]):
         """When the next delayed message is due, in us; None when there is none."""
         return self._timed[0][0] if self._timed else None
 
-    def due(self, now_us: int) -> list[Kept[Load]]:
+    def due(self, now_us: int) -> list[QueuedMessage[Load]]:
         """Take out what is due by now, in order."""
         found = []
         while self._timed and self._timed[0][0] <= now_us:
             found.append(self._left(heapq.heappop(self._timed)[2]))
         return found
 
-    def release(self, rule: int) -> list[Kept[Load]]:
+    def release(self, rule: int) -> list[QueuedMessage[Load]]:
         """Take out what `rule` held, in the order in which it came."""
         return [self._left(kept) for kept in self._held.pop(rule, ())]
 
-    def _room(self, kept: Kept[Load]) -> bool:
+    def _room(self, kept: QueuedMessage[Load]) -> bool:
         if self._messages >= self._max_messages or self._bytes + kept.size > self._max_bytes:
             self.overflow += 1
             return False
@@ -84,7 +84,7 @@ class DelayQueue(Generic[Load]):
         self._bytes += kept.size
         return True
 
-    def _left(self, kept: Kept[Load]) -> Kept[Load]:
+    def _left(self, kept: QueuedMessage[Load]) -> QueuedMessage[Load]:
         self._messages -= 1
         self._bytes -= kept.size
         return kept

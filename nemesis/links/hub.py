@@ -31,14 +31,14 @@ import zmq
 from nemesis.formats.message_log import Fate, MessageSampler
 from nemesis.links.hub_control import (
     AddRule,
-    Answer,
     Command,
     GetStats,
+    HubAnswer,
     HubStats,
     RemoveRule,
     SetNode,
     SetRules,
-    Stop,
+    StopHub,
 )
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
@@ -205,23 +205,23 @@ class Hub:
         try:
             answer = self._answer(msgspec.msgpack.decode(self._control.recv(), type=Command))
         except (msgspec.MsgspecError, FloodmarkError) as error:
-            answer = Answer(error=str(error))
+            answer = HubAnswer(error=str(error))
         self._control.send(msgspec.msgpack.encode(answer))
 
-    def _answer(self, command: Command) -> Answer:
+    def _answer(self, command: Command) -> HubAnswer:
         match command:
             case AddRule(rule=rule):
-                return Answer(numbers=(self._pipeline.add(rule),))
+                return HubAnswer(numbers=(self._pipeline.add(rule),))
             case RemoveRule(number=number):
                 counts = self._remove([number])[0]
                 if counts is None:
-                    return Answer(error=f"there is no link rule {number}")
-                return Answer(counts=counts)
+                    return HubAnswer(error=f"there is no link rule {number}")
+                return HubAnswer(counts=counts)
             case SetRules(rules=rules):
                 old = tuple(self._pipeline.table.counts())
                 numbers = tuple(map(self._pipeline.add, rules))
                 self._remove(old)
-                return Answer(numbers=numbers)
+                return HubAnswer(numbers=numbers)
             case SetNode(name=name, address=address):
                 outbox = self._connected(address)
                 before = self._outboxes.pop(name.encode(), None)
@@ -229,10 +229,10 @@ class Hub:
                     before.close()
                 self._outboxes[name.encode()] = outbox
             case GetStats():
-                return Answer(stats=self._stats())
-            case Stop():
+                return HubAnswer(stats=self._stats())
+            case StopHub():
                 self._stopping = True
-        return Answer()
+        return HubAnswer()
 
     def _remove(self, numbers: Sequence[int]) -> list[Counts | None]:
         """End rules; what they held is decided again when all are gone, as if it were sent now."""

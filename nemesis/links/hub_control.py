@@ -50,11 +50,11 @@ class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
     """What has passed so far?"""
 
 
-class Stop(_Command, frozen=True, kw_only=True, tag="stop"):
+class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):
     """End the hub; what it still keeps back is lost."""
 
 
-Command = AddRule | RemoveRule | SetRules | SetNode | GetStats | Stop
+Command = AddRule | RemoveRule | SetRules | SetNode | GetStats | StopHub
 
 
 class HubStats(msgspec.Struct, kw_only=True):
@@ -74,7 +74,7 @@ class HubStats(msgspec.Struct, kw_only=True):
     rules: dict[int, Counts] = {}
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class HubAnswer(msgspec.Struct, kw_only=True):
     """The answer to any command; `error` says why it was refused."""
 
     error: str = ""
@@ -144,7 +144,7 @@ class HubControl:
 
     def stop(self) -> None:
         """End the hub; returns when it has agreed."""
-        self._ask(Stop())
+        self._ask(StopHub())
 
     def close(self) -> None:
         """Let go of the socket; the hub goes on."""
@@ -161,7 +161,7 @@ class HubControl:
     ) -> None:
         self.close()
 
-    def _ask(self, command: Command) -> Answer:
+    def _ask(self, command: Command) -> HubAnswer:
         """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if refused."""
         self._socket.send(msgspec.msgpack.encode(command))
         started = time.monotonic()
@@ -177,7 +177,7 @@ class HubControl:
                 raise HubGone(
                     f"the link hub did not answer at {self._address} within {self._deadline_ms} ms"
                 )
-        answer = msgspec.msgpack.decode(self._socket.recv(), type=Answer)
+        answer = msgspec.msgpack.decode(self._socket.recv(), type=HubAnswer)
         if answer.error:
             raise FloodmarkError(f"link hub: {answer.error}")
         return answer

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nemesis.formats.message_log import Fate
-from nemesis.links.delay_queue import DelayQueue, Kept
+from nemesis.links.delay_queue import DelayQueue, QueuedMessage
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import LinkTable
 
@@ -50,7 +50,7 @@ class LinkPipeline(Generic[Load]):
         if self.table.needs_fields(sender, receiver):
             fields = self._peek(load)
         decision = self.table.decide(sender, receiver, fields, now_us, self._rng)
-        kept = Kept(sender, receiver, load, size)
+        kept = QueuedMessage(sender, receiver, load, size)
         if not decision.times and self.exempts is not None and self.exempts(sender, receiver, load):
             return 1
         if not decision.times and self.on_affected is not None:
@@ -67,7 +67,7 @@ class LinkPipeline(Generic[Load]):
                 self.delay_queue.delay(time_us, kept)
         return at_once
 
-    def due(self, now_us: int) -> list[Kept[Load]]:
+    def due(self, now_us: int) -> list[QueuedMessage[Load]]:
         """Take out the delayed messages whose time has come, in order."""
         return self.delay_queue.due(now_us)
 
@@ -75,7 +75,7 @@ class LinkPipeline(Generic[Load]):
         """Put a rule in force; returns its number."""
         return self.table.add(rule)
 
-    def remove(self, number: int) -> tuple[Counts | None, list[Kept[Load]]]:
+    def remove(self, number: int) -> tuple[Counts | None, list[QueuedMessage[Load]]]:
         """End a rule: what it did (None: there is none), and the messages that it held.
 
         Those are to be carried again, as if they were sent now.

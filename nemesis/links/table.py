@@ -29,14 +29,14 @@ from nemesis.links.rule import RANK, Counts, LinkRule
 MAX_CACHED_LINKS: Final = 10_000
 
 
-class Decision(NamedTuple):
+class LinkDecision(NamedTuple):
     """When the copies of a message arrive (us; none: it was dropped, or is held by a rule)."""
 
     times: tuple[int, ...]
     held_by: int | None = None
 
 
-_DROPPED: Final = Decision(())
+_DROPPED: Final = LinkDecision(())
 
 
 class _Armed:
@@ -117,7 +117,7 @@ class LinkTable:
 
     def decide(
         self, sender: str, receiver: str, fields: Mapping[str, Any], now_us: int, rng: random.Random
-    ) -> Decision:
+    ) -> LinkDecision:
         """What becomes of a message that is sent now. `now_us` must never go back.
 
         `fields` are its header fields (`node.formats.wire.peek`); `rng` draws percentages, jitter.
@@ -135,7 +135,7 @@ class LinkTable:
                     return _DROPPED
                 case "hold":
                     armed.counts.held += 1
-                    return Decision((), armed.number)
+                    return LinkDecision((), armed.number)
                 case "delay":
                     armed.counts.delayed += 1
                     wait_us += armed.delay_us(rng)
@@ -148,9 +148,9 @@ class LinkTable:
                     copies.append((more_us, armed.rule.reorder or more_us > 0))
         first = self._arrival(link, now_us + wait_us, now_us, reorder)
         if not copies:
-            return Decision((first,))
+            return LinkDecision((first,))
         later = (self._arrival(link, first + more, now_us, out) for more, out in copies)
-        return Decision((first, *later))
+        return LinkDecision((first, *later))
 
     def _arrival(self, link: tuple[str, str], time_us: int, now_us: int, reorder: bool) -> int:
         """The arrival time in the order of the link, which it then binds."""

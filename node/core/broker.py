@@ -50,7 +50,7 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.protocol import Restart
+from node.core.protocol import RestartRule
 from node.core.quorum import Quorum
 from node.core.replica import NEVER, Replica, load
 from node.core.serve import refuse_fetch
@@ -381,7 +381,7 @@ class Broker:
         """Ask the controller to move leadership away first. Where a restart leaves ISR and leader
         as they are (`Restart.AT_ONCE`), the broker stops without asking."""
         self._stopping = True
-        if self.membership is not None and self.protocol.restart is not Restart.AT_ONCE:
+        if self.membership is not None and self.protocol.restart is not RestartRule.AT_ONCE:
             self._shutdown_membership = self.membership
             self.membership.ask_to_stop(self.ctx)
 

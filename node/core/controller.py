@@ -41,7 +41,7 @@ from node.core.messages import (
     ReplicaLogInfo,
     ReportLeader,
 )
-from node.core.protocol import Detection, LeaderBy, Protocol, Restart
+from node.core.protocol import Detection, LeaderBy, Protocol, RestartRule
 from node.core.recovery import Recovery
 from node.core.replica import Replica
 from node.formats.trace import BROKER, PARTITION
@@ -131,7 +131,7 @@ class Controller:
                 ),
             )
             return
-        at_once = self._protocol.restart is Restart.AT_ONCE
+        at_once = self._protocol.restart is RestartRule.AT_ONCE
         stale = known is not None and request.incarnation < known.incarnation
         if stale or (known is not None and not known.fenced and not at_once):
             self._reply(

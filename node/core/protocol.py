@@ -41,7 +41,7 @@ class LeaderBy(Enum):
     VOTES = "a majority of the voters"
 
 
-class Restart(Enum):
+class RestartRule(Enum):
     """What a new incarnation of a broker means to the controller."""
 
     AFTER_FENCING = "registers once the old incarnation is fenced; unclean ones leave ISR and ELR"
@@ -106,7 +106,7 @@ class Protocol:
     truncation: Truncation
     commit: Commit
     leader_by: LeaderBy
-    restart: Restart
+    restart: RestartRule
     fences_by_epoch: bool
     elr: bool
     sends_hw_at_once: bool
@@ -138,7 +138,7 @@ HIGH_WATERMARK: Final = Protocol(
     truncation=Truncation.OWN_HW,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
-    restart=Restart.AT_ONCE,
+    restart=RestartRule.AT_ONCE,
     fences_by_epoch=False,
     elr=False,
     sends_hw_at_once=False,
@@ -156,7 +156,7 @@ KIP_101: Final = Protocol(
     truncation=Truncation.EPOCH_END_V0,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
-    restart=Restart.AT_ONCE,
+    restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=False,
@@ -169,7 +169,7 @@ KIP_279: Final = Protocol(
     truncation=Truncation.EPOCH_END_V1_LOWEST,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
-    restart=Restart.AT_ONCE,
+    restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=False,
@@ -182,7 +182,7 @@ KAFKA: Final = Protocol(
     truncation=Truncation.ON_FETCH,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
-    restart=Restart.AFTER_FENCING,
+    restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
     elr=True,
     sends_hw_at_once=False,
@@ -194,7 +194,7 @@ LIFTBRIDGE: Final = Protocol(
     truncation=Truncation.EPOCH_OFFSET,
     commit=Commit.ISR,
     leader_by=LeaderBy.CONTROLLER,
-    restart=Restart.AT_ONCE,
+    restart=RestartRule.AT_ONCE,
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=False,
@@ -222,7 +222,7 @@ QUORUM: Final = Protocol(
     truncation=Truncation.ON_FETCH,
     commit=Commit.MAJORITY,
     leader_by=LeaderBy.VOTES,
-    restart=Restart.AFTER_FENCING,
+    restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=True,
@@ -235,7 +235,7 @@ QUORUM_NAIVE: Final = Protocol(
     truncation=Truncation.LEADER_HW,
     commit=Commit.MAJORITY,
     leader_by=LeaderBy.VOTES,
-    restart=Restart.AFTER_FENCING,
+    restart=RestartRule.AFTER_FENCING,
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=True,

@@ -142,7 +142,7 @@ def end_v1(r: Replica, epoch: int) -> EpochEnd:
     return EpochEnd(below[-1], above[0] if above else r.leo)
 
 
-class Cut:
+class CutTo:
     """What a follower does with an answer: cut to `target`, then ask `again` or fetch."""
 
     __slots__ = ("again", "target")
@@ -152,18 +152,18 @@ class Cut:
         self.again = again
 
 
-def decide(r: Replica, response: EpochEndResponse) -> Cut:
+def decide(r: Replica, response: EpochEndResponse) -> CutTo:
     """Where to cut, given where the leader says the asked epoch ends."""
     if response.end_offset == UNDEFINED:
-        return Cut(r.hw)
+        return CutTo(r.hw)
     if response.version < 1:
-        return Cut(min(response.end_offset, r.leo))
+        return CutTo(min(response.end_offset, r.leo))
     own = r.log.cache.entries()
     starts_above = [start for each, start in own if each > response.epoch]
     own_end = starts_above[0] if starts_above else r.leo
     if any(each == response.epoch for each, _ in own):
-        return Cut(min(response.end_offset, own_end))
+        return CutTo(min(response.end_offset, own_end))
     older = [each for each, _ in own if each < response.epoch]
     if not older:
-        return Cut(min(response.end_offset, own[0][1] if own and _knows_lowest(r) else r.leo))
-    return Cut(own_end, again=older[-1])
+        return CutTo(min(response.end_offset, own[0][1] if own and _knows_lowest(r) else r.leo))
+    return CutTo(own_end, again=older[-1])

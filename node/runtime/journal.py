@@ -44,7 +44,7 @@ def boot_digest(boot_id: str) -> bytes:
     return blake2b(boot_id.encode(), digest_size=16, usedforsecurity=False).digest()
 
 
-class Replay(msgspec.Struct, frozen=True):
+class JournalContents(msgspec.Struct, frozen=True):
     """What a journal file holds.
 
     `generation` is -1 when there is no sound header. `torn` says that bytes follow the valid
@@ -58,7 +58,7 @@ class Replay(msgspec.Struct, frozen=True):
     torn: bool
 
 
-def read(path: Path) -> Replay:
+def read(path: Path) -> JournalContents:
     """Read the valid prefix of the journal at `path`; an absent file reads as an empty one."""
     try:
         content = path.read_bytes()
@@ -67,10 +67,10 @@ def read(path: Path) -> Replay:
     except OSError as error:
         raise StorageError(f"cannot read the journal {path}: {error}") from None
     if len(content) < HEADER_BYTES:
-        return Replay(-1, _ANOTHER_BOOT, [], 0, bool(content))
+        return JournalContents(-1, _ANOTHER_BOOT, [], 0, bool(content))
     magic, generation, boot, crc = _HEADER.unpack_from(content)
     if magic != _MAGIC or crc != zlib.crc32(content[: HEADER_BYTES - 4]):
-        return Replay(-1, _ANOTHER_BOOT, [], 0, True)
+        return JournalContents(-1, _ANOTHER_BOOT, [], 0, True)
     turns, position = [], HEADER_BYTES
     while position + FRAME_BYTES <= len(content):
         length, crc = _FRAME.unpack_from(content, position)
@@ -83,7 +83,7 @@ def read(path: Path) -> Replay:
         except msgspec.DecodeError as error:
             raise StorageError(f"journal {path} is not ours, at byte {position}: {error}") from None
         position = start + length
-    return Replay(generation, boot, turns, position, position < len(content))
+    return JournalContents(generation, boot, turns, position, position < len(content))
 
 
 class Journal:

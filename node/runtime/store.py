@@ -29,7 +29,7 @@ from node.core.storage import StoredBatch
 from node.formats.errors import StorageError
 from node.runtime import journal
 from node.runtime.datadir import DataDir, host_boot_id
-from node.runtime.journal import Journal, Replay
+from node.runtime.journal import Journal, JournalContents
 from node.runtime.overlay import Append, Delete, Kept, Op, Overlay, Put, Truncate
 from node.runtime.tables import CHAIN_BYTES, MAX_NAME_BYTES, Tables
 
@@ -227,7 +227,7 @@ class LmdbStorage:
             self._journal.append(self._ops)
             self._ops = []
 
-    def _replay(self, replay: Replay, boot: bytes) -> None:
+    def _replay(self, replay: JournalContents, boot: bytes) -> None:
         """Replay the journal, and decide whether it has all that was ever written."""
         current = replay.generation == self._generation
         if current:

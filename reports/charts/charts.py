@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.charts import svg
-from reports.charts.svg import Panel, Row
+from reports.charts.svg import Panel, TrackRow
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import FAIL, INFO, OK
 
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Gap:
+class AckGap:
     """The longest time without an acknowledged write; `partition` is "" for all together."""
 
     partition: str
@@ -38,7 +38,7 @@ class Gap:
         return self.end_us - self.start_us
 
 
-def gaps(folder: RunFolder) -> dict[str, Gap]:
+def gaps(folder: RunFolder) -> dict[str, AckGap]:
     """The longest gap of each partition, and of all together under "".
 
     Looked for from storm start to the moment the last producer stopped; the time before a
@@ -58,11 +58,11 @@ def gaps(folder: RunFolder) -> dict[str, Gap]:
     return made
 
 
-def _longest(partition: str, times: Ints, start: int, stop: int) -> Gap:
+def _longest(partition: str, times: Ints, start: int, stop: int) -> AckGap:
     inside = np.sort(times[(times > start) & (times < stop)])
     edges = np.concatenate(([start], inside, [max(start, stop)]))
     widest = int(np.argmax(np.diff(edges)))
-    return Gap(partition, int(edges[widest]), int(edges[widest + 1]))
+    return AckGap(partition, int(edges[widest]), int(edges[widest + 1]))
 
 
 def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
@@ -88,7 +88,7 @@ def latency(folder: RunFolder, axis: svg.Axis) -> Panel:
     scale = tuple(
         (100 * _height(d, low, high) / LATENCY_HEIGHT, _decade(d)) for d in range(low, high + 1)
     )
-    row = Row("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
+    row = TrackRow("", svg.drawing(body, LATENCY_HEIGHT), LATENCY_HEIGHT, "chart", scale=scale)
     return Panel("Write latency, by outcome", (row,), _LATENCY_LEGEND)
 
 
@@ -189,7 +189,7 @@ def rate(folder: RunFolder, axis: svg.Axis) -> Panel:
     ]
     drawn = svg.drawing(body, RATE_HEIGHT) + _gap_mark(folder, axis)
     scale = ((100 * 4 / RATE_HEIGHT, f"{top:,.0f}/s"), (100 * floor / RATE_HEIGHT, "0"))
-    row = Row("", drawn, RATE_HEIGHT, "chart", scale=scale)
+    row = TrackRow("", drawn, RATE_HEIGHT, "chart", scale=scale)
     note = "" if width == 1_000_000 else f"counted in steps of {wording.span(width)}"
     return Panel("Acknowledged writes per second", (row,), note=note)
 

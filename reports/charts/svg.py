@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Tick:
+class AxisTick:
     """A label on the axis at a fraction of its width; every other one is `minor`, for phones."""
 
     at: float
@@ -71,7 +71,7 @@ class Axis:
         """A moment in seconds since the storm began."""
         return f"{(t_us - self.zero_us) / 1e6:.3f} s"
 
-    def ticks(self, wanted: int = 10) -> list[Tick]:
+    def ticks(self, wanted: int = 10) -> list[AxisTick]:
         """Round moments, about `wanted` of them."""
         seconds = self.length_us / 1e6
         step = nice_step(seconds / wanted)
@@ -81,12 +81,12 @@ class Axis:
         made = []
         for i in range(first, last + 1):
             at = self.fraction(self.zero_us + i * step * 1e6)
-            made.append(Tick(at, f"{i * step:,.{places}f}", bool(i % 2)))
+            made.append(AxisTick(at, f"{i * step:,.{places}f}", bool(i % 2)))
         return made
 
 
 @dataclass(frozen=True)
-class Row:
+class TrackRow:
     """One row over the axis: a label in the gutter, a drawing in the track (CSS px high)."""
 
     label: str
@@ -102,7 +102,7 @@ class Panel:
     """A titled group of rows; `legend` names its shapes and colours."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[TrackRow, ...]
     legend: Markup = field(default_factory=Markup)
     note: str = ""
 

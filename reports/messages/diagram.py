@@ -12,7 +12,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from reports import wording
-from reports.messages.message_events import Row
+from reports.messages.message_events import MessageRow
 from reports.messages.messages import Messages, messages
 from reports.run_page.model import RunFolder
 
@@ -70,7 +70,7 @@ def _width(shown: Messages, at: dict[str, int]) -> int:
     return max([max(at.values()) + SIDE, *ends])
 
 
-def _to_the_left(row: Row, at: dict[str, int]) -> bool:
+def _to_the_left(row: MessageRow, at: dict[str, int]) -> bool:
     """Whether a remark stands to the left of its lifeline, where it has more room."""
     needed = TIMES + 16 + round(len(wording.clip(row.text, LONGEST)) * CHARACTER)
     return at[row.sender] > max(needed, max(at.values()) / 2)
@@ -94,7 +94,7 @@ def _lifelines(shown: Messages, at: dict[str, int], height: int) -> list[Markup]
     return made
 
 
-def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
+def _row(row: MessageRow, at: dict[str, int], y: int, width: int) -> Markup:
     """An arrow, a remark, or a fault; its tooltip names the line it comes from."""
     tone = f"{row.tone}{' breaks' if row.breaks else ''}"
     if row.sender not in at:
@@ -112,7 +112,7 @@ def _row(row: Row, at: dict[str, int], y: int, width: int) -> Markup:
     return Markup(f'<g class="{tone}"><title>{escape(title)}</title>{inside}</g>')
 
 
-def _arrow(a: int, b: int, y: int, row: Row) -> Markup:
+def _arrow(a: int, b: int, y: int, row: MessageRow) -> Markup:
     """From `a` to `b`, its text above it in the middle; crossed out where it was dropped."""
     way = 1 if b > a else -1
     end = (a + b) // 2 if row.tone == "lost" else b - way * 2

@@ -12,7 +12,7 @@ Tone = Literal["data", "client", "control", "own", "bad", "fault", "lost"]
 
 
 @dataclass(frozen=True)
-class Row:
+class MessageRow:
     """One row of the diagram, as it took effect at `t_us`.
 
     An arrow from `sender` to `receiver`; without a receiver a remark at `sender`; without both a
@@ -45,14 +45,14 @@ class Known:
     partition_epoch: int = -2
     refused: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def row(self, e: Event, citation: str) -> Row | None:
+    def row(self, e: Event, citation: str) -> MessageRow | None:
         """The row of an event; None where the event does not concern the offsets."""
 
-        def remark(tone: Tone = "own", **more: Any) -> Row:
-            return Row(e.t_us, e.node, "", action(e), tone, citation, **more)
+        def remark(tone: Tone = "own", **more: Any) -> MessageRow:
+            return MessageRow(e.t_us, e.node, "", action(e), tone, citation, **more)
 
-        def arrow(sender: str, receiver: str, tone: Tone) -> Row:
-            return Row(e.t_us, sender, receiver, message(e), tone, citation)
+        def arrow(sender: str, receiver: str, tone: Tone) -> MessageRow:
+            return MessageRow(e.t_us, sender, receiver, message(e), tone, citation)
 
         match e.event:
             case trace.APPEND if self._overlaps(e):

@@ -18,7 +18,7 @@ from nemesis.formats.message_log import MessageLine
 from node.formats import trace
 from node.formats.event_text import EXIT, Event
 from reports import wording
-from reports.messages.message_events import Known, Row, Tone
+from reports.messages.message_events import Known, MessageRow, Tone
 from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 
@@ -35,13 +35,13 @@ class Messages:
     partition: str
     about: str
     lifelines: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MessageRow, ...]
     down_at_first: frozenset[str]
     left_out: int = 0
     recorded: bool = False
 
 
-class _Place(NamedTuple):
+class _Window(NamedTuple):
     partition: str
     low: int
     high: int
@@ -81,28 +81,28 @@ def messages(folder: RunFolder) -> Messages | None:
     )
 
 
-def _place(folder: RunFolder) -> _Place | None:
+def _place(folder: RunFolder) -> _Window | None:
     """The timeline's offset and time, else the finding's."""
     timeline, steps = folder.timeline, folder.steps
     if timeline is not None and steps:
         low, first_us, last_us = timeline.offset, steps[0].t_us, steps[-1].t_us
-        return _Place(timeline.partition, low, low + 1, first_us - MARGIN_US, last_us + MARGIN_US)
+        return _Window(timeline.partition, low, low + 1, first_us - MARGIN_US, last_us + MARGIN_US)
     found = next((a for a in folder.anomalies if a.partition and a.t_us >= 0), None)
     if found is None:
         return None
     low, high = (found.offset, found.offset + 1) if found.offset >= 0 else (0, 0)
     start, end = found.t_us - AROUND_US, found.t_us + AROUND_US
-    return _Place(found.partition, low, high, start, end)
+    return _Window(found.partition, low, high, start, end)
 
 
-def _centre(folder: RunFolder, place: _Place) -> int:
+def _centre(folder: RunFolder, place: _Window) -> int:
     """The moment that must be seen."""
     broke = [s.t_us for s in folder.steps if s.breaks]
     found = [a.t_us for a in folder.anomalies if a.t_us >= 0]
     return next(iter(broke), min(found, default=place.end_us))
 
 
-def _kept(found: list[Row], centre: int) -> list[Row]:
+def _kept(found: list[MessageRow], centre: int) -> list[MessageRow]:
     """At most MOST_ROWS: what broke something and what clients saw, then what was nearest."""
     if len(found) <= MOST_ROWS:
         return found
@@ -114,7 +114,7 @@ def _kept(found: list[Row], centre: int) -> list[Row]:
     return [found[at] for at in sorted(sorted(range(len(found)), key=rank)[:MOST_ROWS])]
 
 
-def _down(known: Iterable[Row], before_us: int) -> frozenset[str]:
+def _down(known: Iterable[MessageRow], before_us: int) -> frozenset[str]:
     """The nodes whose process had ended before the first row."""
     down: set[str] = set()
     for row in known:
@@ -123,7 +123,7 @@ def _down(known: Iterable[Row], before_us: int) -> frozenset[str]:
     return frozenset(down)
 
 
-def _lifelines(folder: RunFolder, shown: Iterable[Row], partition: str) -> tuple[str, ...]:
+def _lifelines(folder: RunFolder, shown: Iterable[MessageRow], partition: str) -> tuple[str, ...]:
     """Clients first, then the replicas, then the controllers; only those with messages."""
     named = {name for row in shown for name in (row.sender, row.receiver) if name}
     replicas = folder.info.partitions.get(partition, ()) or folder.info.brokers
@@ -138,7 +138,7 @@ def _natural(name: str) -> tuple[str, int, str]:
     return (name[:1], int(digits or 0), name)
 
 
-def _recorded(folder: RunFolder, place: _Place) -> list[Row]:
+def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:
     """The rows from traces, exits and operations, by time."""
     known = Known(place.low, place.high)
     found = list(_operations(folder, place))
@@ -151,7 +151,7 @@ def _recorded(folder: RunFolder, place: _Place) -> list[Row]:
     return _addressed(sorted(found, key=lambda row: row.t_us))
 
 
-def _addressed(found: list[Row]) -> list[Row]:
+def _addressed(found: list[MessageRow]) -> list[MessageRow]:
     """The rows, each produce request addressed to the leader that appended next: the request was
     acknowledged, so it arrived."""
     leader, made = "", []
@@ -176,7 +176,7 @@ def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:
         yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by), "exits.jsonl"
 
 
-def _operations(folder: RunFolder, place: _Place) -> Iterator[Row]:
+def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
     """What clients wrote to and read at the place: acknowledgements come from the traces."""
     for window in folder.windows:
         if window.partition != place.partition or not window.low <= place.low < window.high:
@@ -185,10 +185,10 @@ def _operations(folder: RunFolder, place: _Place) -> Iterator[Row]:
             invoked = folder.operations.invoked(seen.op)
             if invoked >= 0:
                 text = f"produce: value {show_value(seen.value)}"
-                yield Row(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
+                yield MessageRow(invoked, seen.client, "", text, "client", f"operation #{seen.op}")
         for seen in [*window.read.get(place.low, ()), *window.final.get(place.low, ())]:
             text = f"read: value {show_value(seen.value)} at offset {place.low}"
-            yield Row(
+            yield MessageRow(
                 seen.t_us,
                 seen.node or seen.client,
                 seen.client if seen.node else "",
@@ -198,7 +198,7 @@ def _operations(folder: RunFolder, place: _Place) -> Iterator[Row]:
             )
 
 
-def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]:
+def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[MessageRow]:
     """Faults that took effect in the window; `counted`: with how many messages each dropped."""
     for fault in folder.faults:
         if fault.status != "done" or not place.start_us <= fault.start_us <= place.end_us:
@@ -206,10 +206,10 @@ def _faults(folder: RunFolder, place: _Place, *, counted: bool) -> Iterator[Row]
         text = f"fault: {fault.what} {wording.clip(fault.short_victims, 40)}"
         if counted and fault.dropped:
             text += f" ({wording.count(fault.dropped, 'message')} dropped until it ends)"
-        yield Row(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")
+        yield MessageRow(fault.start_us, "", "", text, "fault", f"#fault-{fault.index}")
 
 
-def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
+def _affected(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
     """Messages of the partition, or of none, that a link fault affected in the window."""
     file = folder.path / message_log.FILE
     for number, m in numbered_lines(file, MessageLine, folder.notes):
@@ -229,10 +229,12 @@ def _affected(folder: RunFolder, place: _Place) -> Iterator[Row]:
             text = f"{m.kind}: {', '.join(facts) or m.fate}"
             tone: Tone = "lost" if m.fate == "dropped" else "fault"
             label = text if m.fate == "dropped" else f"{text} ({m.fate})"
-            yield Row(m.t_us, m.sender, m.receiver, label, tone, f"{message_log.FILE}:{number}")
+            yield MessageRow(
+                m.t_us, m.sender, m.receiver, label, tone, f"{message_log.FILE}:{number}"
+            )
 
 
-def _evenly(found: list[Row]) -> list[Row]:
+def _evenly(found: list[MessageRow]) -> list[MessageRow]:
     """Of very many alike, the first of each kind and link, and then evenly over all."""
     first = {(row.sender, row.receiver, row.text.split(":")[0]): row for row in reversed(found)}
     kept = {id(row) for row in first.values()}

@@ -56,7 +56,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class KnownBug:
+class BugSummary:
     """One known bug over all nightly runs: searches, finds, and the median effort of a search."""
 
     code: str
@@ -162,7 +162,7 @@ def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
     }
 
 
-def known_bugs(nights: Sequence[Night]) -> list[KnownBug]:
+def known_bugs(nights: Sequence[Night]) -> list[BugSummary]:
     """The known bugs: those never found first, then the longest median time to the bug.
 
     Medians are over searches; one that found nothing counts with all the time that it was given.
@@ -175,7 +175,7 @@ def known_bugs(nights: Sequence[Night]) -> list[KnownBug]:
             times = searches.setdefault(search.code, [])
             times.append((night.number, search.found, search.schedules, search.seconds))
     rows = [
-        KnownBug(
+        BugSummary(
             code=code,
             name=about[code].name,
             protocol=about[code].protocol,

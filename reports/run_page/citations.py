@@ -34,7 +34,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Line:
+class FileLine:
     """A line of a file in the run folder, counted from 1."""
 
     file: str
@@ -44,7 +44,7 @@ class Line:
         return f"{self.file}:{self.number}"
 
 
-def of_timeline(folder: RunFolder) -> list[tuple[Sentence, Line | None]] | None:
+def of_timeline(folder: RunFolder) -> list[tuple[Sentence, FileLine | None]] | None:
     """The timeline's sentences, each with its line of a trace; None where there is no timeline."""
     if folder.timeline is None:
         return None
@@ -53,23 +53,25 @@ def of_timeline(folder: RunFolder) -> list[tuple[Sentence, Line | None]] | None:
     return [(s, _one(found.get((s.node, s.t_us), []), s.kind)) for s in steps]
 
 
-def _one(lines: list[tuple[str, Line]], kind: str) -> Line | None:
+def _one(lines: list[tuple[str, FileLine]], kind: str) -> FileLine | None:
     """Of the events of one moment the one of that kind."""
     return next((line for event, line in lines if event == kind or not kind), None)
 
 
 def of_witnesses(
     folder: RunFolder, witnesses: Iterable[tuple[str, Witness]]
-) -> dict[Witness, tuple[Line, ...]]:
+) -> dict[Witness, tuple[FileLine, ...]]:
     """The lines that (partition, witness) pairs rest on: an operation's begin and end, a moment in
     a trace, a batch in a log. Witnesses of which none is found are left out."""
     wanted = list(witnesses)
     moments = _events(folder, {(w.node, w.t_us) for _, w in wanted if w.node and w.t_us >= 0})
     places = _places(folder, {(w.node, p, w.offset) for p, w in wanted if w.node and w.offset >= 0})
-    made: dict[Witness, tuple[Line, ...]] = {}
+    made: dict[Witness, tuple[FileLine, ...]] = {}
     for partition, w in wanted:
         lines = [
-            Line("history.jsonl", number) for number in folder.lines_of.get(w.op, ()) if number > 0
+            FileLine("history.jsonl", number)
+            for number in folder.lines_of.get(w.op, ())
+            if number > 0
         ]
         if not lines:
             lines = [line for _, line in moments.get((w.node, w.t_us), [])][:2]
@@ -82,12 +84,12 @@ def of_witnesses(
 
 def _events(
     folder: RunFolder, wanted: set[tuple[str, int]]
-) -> dict[tuple[str, int], list[tuple[str, Line]]]:
+) -> dict[tuple[str, int], list[tuple[str, FileLine]]]:
     """The trace events of these nodes at these moments."""
     by_node: dict[str, set[int]] = defaultdict(set)
     for node, t_us in wanted:
         by_node[node].add(t_us)
-    found: dict[tuple[str, int], list[tuple[str, Line]]] = defaultdict(list)
+    found: dict[tuple[str, int], list[tuple[str, FileLine]]] = defaultdict(list)
     for node, times in by_node.items():
         file = _inside(folder, "trace", node)
         needles = tuple(f'"t_us":{t_us}'.encode() for t_us in times)
@@ -95,15 +97,15 @@ def _events(
             continue
         for number, e in numbered_lines(file, _Moment, Notes(), needles=needles):
             if e.t_us in times:
-                found[node, e.t_us].append((e.event, Line(f"trace/{file.name}", number)))
+                found[node, e.t_us].append((e.event, FileLine(f"trace/{file.name}", number)))
     return found
 
 
 def _places(
     folder: RunFolder, wanted: set[tuple[str, str, int]]
-) -> dict[tuple[str, str, int], Line]:
+) -> dict[tuple[str, str, int], FileLine]:
     """The batches of the logs that hold these (node, partition, offset)."""
-    found: dict[tuple[str, str, int], Line] = {}
+    found: dict[tuple[str, str, int], FileLine] = {}
     for node in {node for node, _, _ in wanted}:
         file = _inside(folder, "logs", node)
         if file is None:
@@ -113,7 +115,7 @@ def _places(
         for number, b in numbered_lines(file, _Place, Notes(), needles=needles):
             for partition, offset in own:
                 if b.partition == partition and b.offset <= offset < b.offset + b.count:
-                    found[node, partition, offset] = Line(f"logs/{file.name}", number)
+                    found[node, partition, offset] = FileLine(f"logs/{file.name}", number)
     return found
 
 

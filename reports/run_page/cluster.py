@@ -117,7 +117,7 @@ class _Thinned:
 
 
 @dataclass
-class _Reader:
+class _TraceReader:
     """Collects events of all nodes; `finish` closes what is still open at the end of the run."""
 
     partitions: dict[str, PartitionTimeline] = field(default_factory=dict)
@@ -240,7 +240,7 @@ def _controllers(
 
 def read(run_dir: Path, exits: list[Exit], last_us: int, notes: Notes) -> ClusterTimeline:
     """Read all of `trace/*.jsonl`; `last_us` is the end of the run as far as others know it."""
-    reader = _Reader()
+    reader = _TraceReader()
     files = sorted((run_dir / "trace").glob("*.jsonl"))
     if not files:
         notes.add("No traces: roles, in-sync sets and high watermarks are not shown.")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
 from reports.charts import svg
-from reports.charts.svg import Ints, Panel, Row
+from reports.charts.svg import Ints, Panel, TrackRow
 from reports.run_page.files import Notes
 
 HEIGHT: Final = 46
@@ -45,14 +45,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Curves:
+class RunCurves:
     """`unseen` by partition ("" all together), `lag` by partition and follower; None: no table."""
 
     unseen: tuple[Curve, ...] | None = None
     lag: dict[str, tuple[Curve, ...]] | None = None
 
 
-def read(run_dir: Path, notes: Notes) -> Curves:
+def read(run_dir: Path, notes: Notes) -> RunCurves:
     """Both tables, as far as they are there."""
     unseen = _table(run_dir, "unseen", ("partition", "at_us", "unseen"), notes)
     lag = _table(run_dir, "lag", ("partition", "node", "at_us", "lag"), notes)
@@ -61,7 +61,7 @@ def read(run_dir: Path, notes: Notes) -> Curves:
         for name in pc.unique(lag["partition"]).to_pylist():
             own = lag.filter(pc.equal(lag["partition"], name))
             by_partition[name] = _by_name(own, "node", "lag")
-    return Curves(
+    return RunCurves(
         None if unseen is None else _by_name(unseen, "partition", "unseen"),
         None if lag is None else by_partition,
     )
@@ -88,12 +88,12 @@ def _by_name(table: pa.Table, by: str, value: str) -> tuple[Curve, ...]:
     return tuple(made)
 
 
-def panels(curves: Curves, notes: Notes, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
+def panels(curves: RunCurves, notes: Notes, axis: svg.Axis, first: Iterable[str]) -> list[Panel]:
     """The two panels of the time view; partitions named in `first` come first."""
     return [_unseen(curves, axis), _lag(curves, notes, axis, list(dict.fromkeys(first)))]
 
 
-def _unseen(curves: Curves, axis: svg.Axis) -> Panel:
+def _unseen(curves: RunCurves, axis: svg.Axis) -> Panel:
     title = "Acknowledged and not yet read"
     if curves.unseen is None:
         return Panel(title, (), note=_AGAIN)
@@ -106,7 +106,7 @@ def _unseen(curves: Curves, axis: svg.Axis) -> Panel:
     return Panel(title, (row,), note=f"records; {end}")
 
 
-def _lag(curves: Curves, notes: Notes, axis: svg.Axis, first: list[str]) -> Panel:
+def _lag(curves: RunCurves, notes: Notes, axis: svg.Axis, first: list[str]) -> Panel:
     title = "Replication lag"
     lag = curves.lag
     if lag is None:
@@ -132,7 +132,7 @@ def _lag(curves: Curves, notes: Notes, axis: svg.Axis, first: list[str]) -> Pane
 
 def _row(
     label: str, curves: Iterable[Curve], styles: dict[str, int], axis: svg.Axis, hint: str
-) -> Row:
+) -> TrackRow:
     """Curves over one scale from 0; a line's dashes tell it from the others, not colour alone."""
     drawn = list(curves)[:MOST_LINES]
     top = max([1, *(c.highest(axis.start_us, axis.end_us) for c in drawn)])
@@ -141,7 +141,7 @@ def _row(
         svg.path(f"lag lag{styles[curve.name]}", _staircase(curve, axis, top)) for curve in drawn
     ]
     scale = ((16.0, f"{top:,}"),)
-    return Row(label, svg.drawing(body, HEIGHT), HEIGHT, "chart", hint, scale)
+    return TrackRow(label, svg.drawing(body, HEIGHT), HEIGHT, "chart", hint, scale)
 
 
 def _staircase(curve: Curve, axis: svg.Axis, top: int) -> str:

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from checker.formats.verdict import Verdict
 from reports import wording
 from reports.charts import svg
-from reports.charts.svg import Panel, Row
+from reports.charts.svg import Panel, TrackRow
 from reports.run_page.cluster import Up
 from reports.run_page.faults import Executed, sentence
 from reports.run_page.model import RunFolder
@@ -22,7 +22,7 @@ LANE_HEIGHT: Final = 20
 MOST_SENTENCES: Final = 250
 
 
-def phases(folder: RunFolder, axis: svg.Axis) -> Row:
+def phases(folder: RunFolder, axis: svg.Axis) -> TrackRow:
     """The phases of the run as a band: start, storm, recovery, final reads."""
     p = folder.info.phases
     marks = [
@@ -41,10 +41,10 @@ def phases(folder: RunFolder, axis: svg.Axis) -> Row:
             # A name that would be cut is left to the tooltip.
             fits = axis.fraction(end) - axis.fraction(start) > 0.008 * len(name)
             body.append(_box(f"phase {kind}", axis, start, end, name if fits else "", title))
-    return Row("phase", Markup("").join(body), LANE_HEIGHT, "phases")
+    return TrackRow("phase", Markup("").join(body), LANE_HEIGHT, "phases")
 
 
-def findings(folder: RunFolder, axis: svg.Axis) -> Row | None:
+def findings(folder: RunFolder, axis: svg.Axis) -> TrackRow | None:
     """A numbered flag for every anomaly with a known time, linked to its text."""
     flags = [
         (number, anomaly)
@@ -67,13 +67,13 @@ def findings(folder: RunFolder, axis: svg.Axis) -> Row | None:
                     f"{number}</a>"
                 )
             )
-    return Row("finding", Markup("").join(body), LANE_HEIGHT * min(6, len(lanes)), "findings")
+    return TrackRow("finding", Markup("").join(body), LANE_HEIGHT * min(6, len(lanes)), "findings")
 
 
 def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
     """Lanes of the nodes (processes and what hit them), then lanes of the faults on links."""
     done = [f for f in folder.faults if f.status == "done" and axis.covers(f.start_us, f.end_us)]
-    rows: list[Row] = []
+    rows: list[TrackRow] = []
     nodes = (*folder.info.brokers, *folder.info.voters) or tuple(
         sorted({up.node for up in folder.cluster.processes})
     )
@@ -95,7 +95,7 @@ def panel(folder: RunFolder, axis: svg.Axis) -> Panel:
     return Panel("Faults as executed", tuple(rows), _legend(done), note)
 
 
-def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> Row:
+def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed]) -> TrackRow:
     """One node: a thin line while its process lives, a box for each fault on it."""
     lanes = svg.pack(own, lambda f: (f.start_us, f.end_us)) or [[]]
     height = LANE_HEIGHT * len(lanes)
@@ -112,7 +112,7 @@ def _node_row(folder: RunFolder, axis: svg.Axis, node: str, own: list[Executed])
                     "✗</i>"
                 )
             )
-    return Row(node, Markup("").join(body), height, "lane")
+    return TrackRow(node, Markup("").join(body), height, "lane")
 
 
 def _life(ups: list[Up], axis: svg.Axis) -> Markup:
@@ -123,12 +123,12 @@ def _life(ups: list[Up], axis: svg.Axis) -> Markup:
     return svg.path("life", svg.bars(start, end, LANE_HEIGHT / 2))
 
 
-def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[Row]:
+def _link_rows(axis: svg.Axis, faults: list[Executed]) -> list[TrackRow]:
     """Faults on links, packed into as few rows as need be."""
     rows = []
     for i, lane in enumerate(svg.pack(faults, lambda f: (f.start_us, f.end_us), 1)):
         body = Markup("").join(_bar(fault, axis, 0) for fault in lane)
-        rows.append(Row("" if i else "links", body, LANE_HEIGHT, "lane"))
+        rows.append(TrackRow("" if i else "links", body, LANE_HEIGHT, "lane"))
     return rows
 
 

@@ -33,7 +33,7 @@ class WitnessRow:
     value: str
     epoch: str
     link: str = ""
-    citations: tuple[citations.Line, ...] = ()
+    citations: tuple[citations.FileLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class PageFinding:
     """One anomaly as the page shows it."""
 
     number: int
@@ -83,7 +83,7 @@ class Finding:
         return self.witnesses[len(self.first) :]
 
 
-def findings(folder: RunFolder) -> list[Finding]:
+def findings(folder: RunFolder) -> list[PageFinding]:
     """The section's data: the findings that matter most."""
     most = MOST_FINDINGS // 6 if folder.lean else MOST_FINDINGS
     shown = folder.anomalies[:most]
@@ -109,8 +109,8 @@ def _finding(
     anomaly: Anomaly,
     made_grids: list[Grid],
     recorded: set[int],
-    cited: dict[Witness, tuple[citations.Line, ...]],
-) -> Finding:
+    cited: dict[Witness, tuple[citations.FileLine, ...]],
+) -> PageFinding:
     """One anomaly with its witnesses in words, and where else on the page it shows."""
     # The first few findings in full; of later ones enough to see what they are.
     most = MOST_WITNESSES if number <= FINDINGS_IN_FULL else MOST_WITNESSES // 6
@@ -124,7 +124,7 @@ def _finding(
         ),
         0,
     )
-    return Finding(
+    return PageFinding(
         number=number,
         anomaly=anomaly,
         message=wording.clip(anomaly.message),
@@ -138,7 +138,7 @@ def _finding(
 
 
 def _witness(
-    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[citations.Line, ...]
+    folder: RunFolder, w: Witness, recorded: set[int], lines: tuple[citations.FileLine, ...]
 ) -> WitnessRow:
     client = w.client + (f" / {w.process}" if w.process >= 0 else "")
     return WitnessRow(

@@ -32,7 +32,7 @@ class Badge:
 
 
 @dataclass(frozen=True)
-class Command:
+class ShownCommand:
     """A command line to copy, and what it does."""
 
     does: str
@@ -297,7 +297,7 @@ def _duration(folder: RunFolder) -> str:
     return whole
 
 
-def commands(folder: RunFolder) -> list[Command]:
+def commands(folder: RunFolder) -> list[ShownCommand]:
     """The lines that replay the run, judge it again and build this page again.
 
     A history that another tool recorded has no schedule: only that tool can run it again.
@@ -307,24 +307,26 @@ def commands(folder: RunFolder) -> list[Command]:
     made = [] if alien else [_again_for_real(folder, where)]
     if folder.schedule is not None:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
-        made.append(Command(how, f"floodmark replay {where} --trace"))
+        made.append(ShownCommand(how, f"floodmark replay {where} --trace"))
     if folder.provenance is not None:
         shrunk = shlex.quote(f"{folder.folder}/finding")
         if folder.info.world != "simulated":
-            made.append(Command("the shrunk schedule, simulated", f"floodmark replay {shrunk}"))
+            made.append(
+                ShownCommand("the shrunk schedule, simulated", f"floodmark replay {shrunk}")
+            )
         if folder.provenance.for_real:
             line = f"floodmark replay {shrunk} --world real --times 10"
-            made.append(Command("the shrunk schedule, real", line))
+            made.append(ShownCommand("the shrunk schedule, real", line))
     return [
         *made,
-        Command("judge what was recorded again", f"floodmark check {where}"),
-        Command("build this page again", f"floodmark report {where}"),
+        ShownCommand("judge what was recorded again", f"floodmark check {where}"),
+        ShownCommand("build this page again", f"floodmark report {where}"),
     ]
 
 
-def _again_for_real(folder: RunFolder, where: str) -> Command:
+def _again_for_real(folder: RunFolder, where: str) -> ShownCommand:
     line = folder.info.replay or f"floodmark run --schedule {where}"
-    return Command("run the same storm again", line)
+    return ShownCommand("run the same storm again", line)
 
 
 def properties(folder: RunFolder) -> list[PropertyResult]:

@@ -10,8 +10,8 @@ from markupsafe import Markup, escape
 from checker.formats.verdict import Verdict
 from reports import wording
 from reports.charts import svg
-from reports.charts.charts import Gap, gaps
-from reports.charts.svg import Panel, Row
+from reports.charts.charts import AckGap, gaps
+from reports.charts.svg import Panel, TrackRow
 from reports.run_page.cluster import PartitionTimeline, RoleSpan
 from reports.run_page.model import RunFolder
 from reports.theme import EPOCH_COLOURS
@@ -54,11 +54,11 @@ def _controllers(axis: svg.Axis, controllers: tuple[RoleSpan, ...]) -> Panel:
         for r in controllers[:MOST_BOXES]
         if axis.covers(r.start_us, r.end_us)
     )
-    return Panel("Controller", (Row("active", body, REPLICA_HEIGHT, "replica"),))
+    return Panel("Controller", (TrackRow("active", body, REPLICA_HEIGHT, "replica"),))
 
 
 def _partition(
-    folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None
+    folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, gap: AckGap | None
 ) -> Panel:
     nodes = folder.info.partitions.get(timeline.name, ()) or tuple(
         sorted({span.node for span in timeline.roles})
@@ -72,7 +72,7 @@ def _partition(
     return Panel(timeline.name, tuple(rows), note=note)
 
 
-def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, node: str) -> Row:
+def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, node: str) -> TrackRow:
     """One replica: a box while it leads (its own belief), a line while it is in sync."""
     inside = [x for x in timeline.in_sync if node in x.isr and axis.covers(x.start_us, x.end_us)]
     start = axis.units(np.array([x.start_us for x in inside], dtype=np.int64))
@@ -109,7 +109,7 @@ def _replica(folder: RunFolder, axis: svg.Axis, timeline: PartitionTimeline, nod
             f"{axis.label(c.t_us)} ({c.reason or 'no reason given'}), HW {c.hw}"
         )
         body += Markup(f'<i class="cut" style="{axis.place(c.t_us)}" title="{escape(title)}">▼</i>')
-    return Row(node, body, REPLICA_HEIGHT, "replica")
+    return TrackRow(node, body, REPLICA_HEIGHT, "replica")
 
 
 def _box(axis: svg.Axis, span: RoleSpan, text: str, title: str) -> Markup:
@@ -120,11 +120,11 @@ def _box(axis: svg.Axis, span: RoleSpan, text: str, title: str) -> Markup:
     )
 
 
-def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None) -> Row:
+def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: AckGap | None) -> TrackRow:
     """How the leaders' high watermark rose; a fall would be drawn as one."""
     inside = [(t, hw) for t, hw in timeline.hw if axis.start_us <= t <= axis.end_us]
     if not inside:
-        return Row("HW", Markup(""), HW_HEIGHT, "hw")
+        return TrackRow("HW", Markup(""), HW_HEIGHT, "hw")
     low, high = min(hw for _, hw in inside), max(hw for _, hw in inside)
     scale = (HW_HEIGHT - 6) / max(1, high - low)
     every = max(1, len(inside) // 600)
@@ -141,7 +141,7 @@ def _hw(axis: svg.Axis, timeline: PartitionTimeline, gap: Gap | None) -> Row:
             f'<i class="hole" style="{axis.place(gap.start_us, gap.end_us)}" '
             f'title="{escape(title)}"></i>'
         )
-    return Row("HW", body, HW_HEIGHT, "hw", f"high watermark from {low:,} to {high:,}")
+    return TrackRow("HW", body, HW_HEIGHT, "hw", f"high watermark from {low:,} to {high:,}")
 
 
 LEGEND: Final = Markup(

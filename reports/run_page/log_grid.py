@@ -33,7 +33,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class GridLine:
     """One row of the grid; `hint` explains it, `kind` is acked, replica or read."""
 
     label: str
@@ -63,7 +63,7 @@ class Grid:
     summary: str
     offsets: tuple[int, ...]
     marked: frozenset[int]
-    lines: tuple[Line, ...]
+    lines: tuple[GridLine, ...]
     lineage: tuple[Lineage, ...]
     epochs: tuple[int, ...]
     window_low: int = 0
@@ -206,7 +206,7 @@ def _replica(
     usual: dict[int, int],
     prefix: str,
     acked: dict[int, list[Seen]],
-) -> Line:
+) -> GridLine:
     """One replica's row; hatched above its HW, outlined where it differs."""
     made = []
     for offset in offsets:
@@ -240,7 +240,7 @@ def _replica(
             title += f"; most replicas have epoch {usual[offset]}"
         made.append(Cell(_short(cell.value, prefix), cell.epoch, " ".join(classes), title))
     hint = f"LEO {head.leo:,}, HW {head.hw:,}" if head else "no log was collected"
-    return Line(node, "replica", tuple(made), hint)
+    return GridLine(node, "replica", tuple(made), hint)
 
 
 def _clients(
@@ -252,7 +252,7 @@ def _clients(
     prefix: str,
     must_be: dict[int, set[int | None]] | None,
     wanted: dict[int, int | None] | None = None,
-) -> Line:
+) -> GridLine:
     """A row of what clients saw; `must_be` is what any replica holds, `wanted` the reference."""
     made = []
     for offset in offsets:
@@ -272,7 +272,7 @@ def _clients(
         text = " ".join(_short(value, prefix) for value in values[:2])
         text += f" +{len(values) - 2}" if len(values) > 2 else ""
         made.append(Cell(text, -1, f"{kind}{' bad' if bad else ''}", title))
-    return Line(label, kind, tuple(made), hint)
+    return GridLine(label, kind, tuple(made), hint)
 
 
 def _lineage(heads: list[Head]) -> tuple[Lineage, ...]:

@@ -24,7 +24,7 @@ from node.formats.errors import UsageError
 from reports import wording
 from reports.run_page import cluster, curves, faults, operations, replicas
 from reports.run_page.cluster import ClusterTimeline
-from reports.run_page.curves import Curves
+from reports.run_page.curves import RunCurves
 from reports.run_page.faults import Executed
 from reports.run_page.files import Notes, json_file, json_lines
 from reports.run_page.operations import LogWindow, Operations
@@ -95,7 +95,7 @@ class RunFolder:
     timeline: Timeline | None = None
     provenance: Provenance | None = None
     baseline: Baseline | None = None
-    curves: Curves = field(default_factory=Curves)
+    curves: RunCurves = field(default_factory=RunCurves)
     plots: tuple[Plot, ...] = ()
     zero_us: int = 0
     last_us: int = 0

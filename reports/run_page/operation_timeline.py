@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from reports import wording
 from reports.charts import svg
-from reports.charts.svg import Panel, Row
+from reports.charts.svg import Panel, TrackRow
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import FAIL, INFO, OK, Operations
 
@@ -64,7 +64,7 @@ def panel(folder: RunFolder, axis: svg.Axis, *, anchors: bool) -> Panel:
         inside = shown[np.isin(ops.client[shown], members)]
         body = _row(ops, inside, ends, axis, titled, budget)
         body += _rings(ops, inside, witnesses, axis, anchors)
-        rows.append(Row(label, body, ROW_HEIGHT, "client", hint))
+        rows.append(TrackRow(label, body, ROW_HEIGHT, "client", hint))
     kinds = [name for name in ("producer", "consumer") if any(g[1] == name for g in groups)]
     note = "producers first, then consumers" if len(kinds) == 2 else ""
     return Panel("Operations by client", tuple(rows), _legend(bool(witnesses)), note)

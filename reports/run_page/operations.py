@@ -164,7 +164,7 @@ class _Table(dict[str, int]):
         return code
 
 
-class _Rows:
+class _OperationRows:
     """Growing rows of operations, kept flat; `finish` turns them into columns."""
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class _Rows:
 
 def none() -> Operations:
     """No operation at all."""
-    return _Rows().finish()
+    return _OperationRows().finish()
 
 
 def read(
@@ -234,7 +234,7 @@ def read(
     by_partition: dict[str, list[LogWindow]] = {}
     for window in windows:
         by_partition.setdefault(window.partition, []).append(window)
-    rows, open_ops = _Rows(), dict[int, Op]()
+    rows, open_ops = _OperationRows(), dict[int, Op]()
     for number, op in numbered_lines(path, Op, notes, wanted=True):
         if op.op in cited:
             begin, end = cited[op.op]

@@ -16,7 +16,7 @@ MOST_FAULTS: Final = 40
 
 
 @dataclass(frozen=True)
-class Cell:
+class FaultCell:
     """One fault in a lane; `fate` says what shrinking did to it: kept, simpler or removed."""
 
     letter: str
@@ -33,8 +33,8 @@ class Plan:
 
     title: str
     columns: int
-    lanes: tuple[tuple[str, tuple[Cell, ...]], ...]
-    words: tuple[tuple[Cell, str], ...]
+    lanes: tuple[tuple[str, tuple[FaultCell, ...]], ...]
+    words: tuple[tuple[FaultCell, str], ...]
     left_out: int = 0
 
 
@@ -83,13 +83,13 @@ def _due(fault: Fault) -> tuple[bool, int]:
 
 def _plan(title: str, given: tuple[Fault, ...], fates: dict[int, str]) -> Plan:
     order = sorted(range(len(given)), key=lambda i: _due(given[i]))[:MOST_FAULTS]
-    lanes: dict[str, list[Cell]] = {}
+    lanes: dict[str, list[FaultCell]] = {}
     sentences = []
     for column, index in enumerate(order):
         fault = given[index]
         what = fault.what
         text = f"{wording.intent(fault)} {wording.asked(fault)}"
-        cell = Cell(
+        cell = FaultCell(
             faults.letter(what), what, wording.clip(text, 300), fates.get(index, "kept"), column
         )
         lanes.setdefault(_target(fault), []).append(cell)

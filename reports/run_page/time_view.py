@@ -8,7 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from reports.charts import charts, svg
-from reports.charts.svg import Panel, Row
+from reports.charts.svg import Panel, TrackRow
 from reports.run_page import curves, fault_lanes, leader_timeline, operation_timeline
 from reports.run_page.model import RunFolder, times
 
@@ -25,7 +25,7 @@ class View:
     axis: svg.Axis
     shades: Markup
     marker: Markup
-    top: tuple[Row, ...]
+    top: tuple[TrackRow, ...]
     panels: tuple[Panel, ...]
     leaders: tuple[Panel, ...]
     legend: Markup = leader_timeline.LEGEND

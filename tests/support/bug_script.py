@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checker.formats.anomalies import KINDS
-from harness.formats.history import LogRun, Run
+from harness.formats.history import LogRun, RecordRun
 from node.core import batch as batches
 from node.core.bugs import KNOWN_BUGS
 from node.core.messages import (
@@ -389,7 +389,7 @@ class Script:
                     count=one.count,
                     epoch=one.epoch,
                     hash=chain.hex(),
-                    records=(Run(base, value, one.count),),
+                    records=(RecordRun(base, value, one.count),),
                 )
             )
 

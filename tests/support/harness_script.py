@@ -9,7 +9,7 @@ from harness.clients.consumer import Consumer
 from harness.clients.metadata_cache import Leaders
 from harness.clients.producer import Producer
 from harness.clients.scripted import OperatingConsumer, OperatingProducer
-from harness.clients.session import Effects, Session, Thread
+from harness.clients.session import Session, SessionEffects, Thread
 from harness.clients.types import Answer, PollSettings, SendSettings, ToSend
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import Op
@@ -122,7 +122,7 @@ class Scripted:
         """The history in short: `send ok @5`, `poll fail timeout`, .."""
         return [_short(op) for op in self.ops]
 
-    def _take(self, effects: Effects) -> None:
+    def _take(self, effects: SessionEffects) -> None:
         self.ops += effects.ops
         self.out += effects.messages
         self.deadline_us = effects.deadline_us

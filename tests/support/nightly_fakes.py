@@ -13,7 +13,7 @@ from harness.nightly import corpus
 from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob
 from harness.nightly.main import Wish, whole_night
 from harness.nightly.plan import Settings
-from harness.nightly.workers import Done
+from harness.nightly.workers import FinishedJob
 from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
@@ -91,16 +91,16 @@ class FakeHands:
     def status(self, words: str) -> None:
         pass
 
-    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[Done]:
+    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
         self.clock_s += PIECE_S
         for nth, job in enumerate(jobs):
             self._begin()
             if self.stopping():
                 return
             if job.key == self.lose:
-                yield Done(job, None, PIECE_S, "its process ended with -9 after 3 s")
+                yield FinishedJob(job, None, PIECE_S, "its process ended with -9 after 3 s")
             else:
-                yield Done(job, self._done(job, nth), PIECE_S)
+                yield FinishedJob(job, self._done(job, nth), PIECE_S)
 
     def _begin(self) -> None:
         self.begun += 1

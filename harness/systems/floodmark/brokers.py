@@ -11,7 +11,7 @@ from nemesis.faults.power_cut import outnumber_copies
 from nemesis.formats.schedule import Cluster, Schedule
 from node.core.api import NodeConfig
 from node.core.messages import CreateTopic
-from node.core.protocol import Detection, LeaderBy, Restart, are_compatible, protocol
+from node.core.protocol import Detection, LeaderBy, RestartRule, are_compatible, protocol
 from node.formats.errors import UsageError
 
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
@@ -58,7 +58,7 @@ def promise_of(schedule: Schedule) -> Promise:
     voted = rules.leader_by is LeaderBy.VOTES
     # A broker that comes back at once keeps its place in the ISR, or even the lead, without what
     # the power cut took: then one is enough (what KIP-966 mends).
-    copies = 1 if rules.restart is Restart.AT_ONCE else None
+    copies = 1 if rules.restart is RestartRule.AT_ONCE else None
     kept = not unclean and not outnumber_copies(schedule, copies)
     return Promise(
         acks=acks,

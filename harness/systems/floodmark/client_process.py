@@ -26,8 +26,8 @@ from harness.clients.consumer import Consumer
 from harness.clients.factory import Crew
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.scripted import OPERATORS
-from harness.clients.session import Effects, Session
-from harness.clients.statistics import Tally
+from harness.clients.session import Session, SessionEffects
+from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer
 from harness.formats.history import encode
 from harness.runs.clock import now_us
@@ -52,7 +52,7 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
     parent_pid: int
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so, and
     `operation` to `operate`."""
 
@@ -78,7 +78,7 @@ class _Driver:
         self._crew = config.crew
         self._pipe = pipe
         self._next_op = count().__next__
-        self._tally = Tally()
+        self._tally = ClientStatistics()
         self._sessions: dict[str, Session] = {}
         self._writers: list[Session] = []
         self._final: list[Consumer] = []
@@ -101,7 +101,7 @@ class _Driver:
         """Turn until told to quit."""
         while not self._quit:
             ready = dict(self._poller.poll(self._wait_ms()))
-            effects: list[tuple[str, Effects]] = []
+            effects: list[tuple[str, SessionEffects]] = []
             if self._mail.inbox in ready:
                 effects += self._deliver(self._mail.drain())
             if self._pipe.fileno() in ready:
@@ -123,7 +123,7 @@ class _Driver:
         wait_ms = -((now_us() - due_us) // 1000)
         return max(0, min(LONGEST_WAIT_MS, wait_ms))
 
-    def _deliver(self, arrived: Iterable[list[bytes]]) -> list[tuple[str, Effects]]:
+    def _deliver(self, arrived: Iterable[list[bytes]]) -> list[tuple[str, SessionEffects]]:
         effects = []
         for frames in arrived:
             try:
@@ -137,7 +137,7 @@ class _Driver:
                 effects.append((receiver, done))
         return effects
 
-    def _tick(self) -> list[tuple[str, Effects]]:
+    def _tick(self) -> list[tuple[str, SessionEffects]]:
         """Step every session whose deadline has come."""
         effects = []
         moment_us = now_us()
@@ -148,7 +148,7 @@ class _Driver:
                 effects.append((client, done))
         return effects
 
-    def _carry_out(self, effects: list[tuple[str, Effects]]) -> None:
+    def _carry_out(self, effects: list[tuple[str, SessionEffects]]) -> None:
         """Record first, then send. On a full disk nothing more is sent, and nothing more begins."""
         ops = [op for _, done in effects for op in done.ops]
         if ops:
@@ -165,7 +165,7 @@ class _Driver:
             for out in done.messages:
                 self._mail.send(client, out.to, out.message, out.body)
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: ClientCommand) -> None:
         match command.what:
             case "go":
                 made = self._crew.sessions(self._next_op)

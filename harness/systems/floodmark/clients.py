@@ -11,7 +11,7 @@ from harness.clients.factory import Crew
 from harness.clients.types import Status
 from harness.runs.clock import now_us
 from harness.systems.floodmark import client_process
-from harness.systems.floodmark.client_process import Command, DriverConfig
+from harness.systems.floodmark.client_process import ClientCommand, DriverConfig
 from node.runtime import children
 
 
@@ -49,34 +49,34 @@ class Clients:
 
     def go(self) -> None:
         """Start the workload."""
-        self._command(Command(what="go"))
+        self._command(ClientCommand(what="go"))
 
     def operate(self, operation: int) -> None:
         """Have its client begin an operation of the workload, by its number."""
-        self._command(Command(what="operate", operation=operation))
+        self._command(ClientCommand(what="operate", operation=operation))
 
     def healed(self, t_us: int) -> None:
         """Tell from when on an acknowledgement counts as recovery."""
-        self._command(Command(what="healed", t_us=t_us))
+        self._command(ClientCommand(what="healed", t_us=t_us))
 
     def stop_writing(self) -> None:
         """Producers invoke nothing more; wait for `status.writers_idle`."""
-        self._command(Command(what="stop-writing"))
+        self._command(ClientCommand(what="stop-writing"))
 
     def read_everything(self) -> None:
         """Begin the final reads; wait for `status.final == "done"`."""
-        self._command(Command(what="final-reads"))
+        self._command(ClientCommand(what="final-reads"))
 
     def close(self, timeout_s: float = 2.0) -> None:
         """End the process."""
-        self._command(Command(what="quit", t_us=now_us()))
+        self._command(ClientCommand(what="quit", t_us=now_us()))
         self._process.join(timeout_s)
         if self._process.exitcode is None:
             self._process.kill()
             self._process.join()
         self._pipe.close()
 
-    def _command(self, command: Command) -> None:
+    def _command(self, command: ClientCommand) -> None:
         try:
             self._pipe.send(command)
         except (OSError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.formats.history import Read, Run
+from harness.formats.history import Read, RecordRun
 from node.formats.trace import METADATA_PARTITION
 from tests.support.checker.story import P, Story, against, one
 
@@ -222,7 +222,7 @@ def test_each_read_of_an_operation_has_its_own_start(tmp_path: Path) -> None:
     s.send(10, at=0)
     s.send(20, at=3, process=2)
     records = ((0, 10), (3, 20))
-    reads = [Read(partition=P, start=n, records=(Run(n, value),)) for n, value in records]
+    reads = [Read(partition=P, start=n, records=(RecordRun(n, value),)) for n, value in records]
     s.op("poll", "ok", reads=reads, process=9)
     assert against(s.check(tmp_path)) == {}
 

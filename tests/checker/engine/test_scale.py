@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from checker.engine import plan, spark_job
 from checker.engine.local import check_run, check_runs
-from checker.engine.plan import MakeExecutor, Run
+from checker.engine.plan import MakeExecutor, RunToJudge
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.evidence import sorting
@@ -141,7 +141,7 @@ def test_only_runs_that_changed_are_judged_again(
     judged: list[str] = []
     really = plan.judge
 
-    def watched(runs: Sequence[Run], make: MakeExecutor) -> list[Concluded]:
+    def watched(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
         judged.extend(run.folder.name for run in runs)
         return really(runs, make)
 

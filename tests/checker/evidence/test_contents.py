@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.formats.history import OpType, Read, Run
+from harness.formats.history import OpType, Read, RecordRun
 from tests.support.checker.story import P, Story, against
 
 
@@ -45,7 +45,7 @@ def test_a_read_amid_a_rebalance_is_no_final_one(tmp_path: Path) -> None:
     s = Story()
     s.send(10, at=0)
     s.send(20, at=1)
-    read = Read(partition=P, records=(Run(0, 10),))
+    read = Read(partition=P, records=(RecordRun(0, 10),))
     s.op("poll", "ok", reads=[read], process=7, rebalanced=(P,))
     s.final((1, 20))
     assert told(s, tmp_path / "got") == {"offset-hole": 1, "vanished": 1}

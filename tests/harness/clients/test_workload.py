@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.clients import workload
-from harness.formats.history import Run
+from harness.formats.history import RecordRun
 from node.core import batch
 
 sizes = st.integers(min_value=16, max_value=200)
@@ -25,7 +25,7 @@ def stored(partition: str, value: int, count: int, size: int, offset: int = 7) -
 @given(value=values, count=counts, size=sizes)
 def test_a_batch_is_read_as_the_one_run_that_was_written(value: int, count: int, size: int) -> None:
     runs = workload.decode_batch(stored("log-0", value, count, size))
-    assert runs == (Run(7, value, count, 3),)
+    assert runs == (RecordRun(7, value, count, 3),)
 
 
 @given(count=counts, size=sizes, data=st.data())
@@ -61,7 +61,7 @@ def test_a_control_batch_holds_no_records() -> None:
 
 def test_a_record_in_a_foreign_partition_keeps_its_value_and_is_told_apart() -> None:
     written = stored("log-0", 42, 3, 64)
-    assert workload.decode_batch(written) == (Run(7, 42, 3, 3),)
+    assert workload.decode_batch(written) == (RecordRun(7, 42, 3, 3),)
     assert workload.misrouted(written.payload, "log-0") == 0
     assert workload.misrouted(written.payload, "log-1") == 3
 

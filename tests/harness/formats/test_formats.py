@@ -11,12 +11,12 @@ from harness.formats import nightly_run
 from harness.formats.baseline import Baseline, Side
 from harness.formats.exits import Exit
 from harness.formats.finding import Counterfactual, Explanation
-from harness.formats.history import LogRun, Op, Read, Run, Send
+from harness.formats.history import LogRun, Op, Read, RecordRun, Send
 from harness.formats.run_info import FIELDS, Phases, Promise, RunInfo, understood
 from tests.support.format_table import Format, check
 
 HUGE = 2**63
-RUN = Run(1, 2, 3, 4)
+RUN = RecordRun(1, 2, 3, 4)
 INFO = RunInfo(
     run="a/b",
     name="a",

@@ -14,7 +14,7 @@ import pytest
 
 from harness.runs import storm
 from harness.runs.interrupts import Interrupts, StopNow
-from harness.runs.progress import Moment, Progress, leaders_in_words
+from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from harness.runs.run import Run, RunSettings
 from nemesis.faults import Kill
 from nemesis.formats.schedule import After, Cluster, Schedule, Send, Timings, Workload
@@ -208,7 +208,7 @@ def test_progress_in_a_log_is_plain_lines_and_quiet_is_silent() -> None:
     with Progress(stream=said) as loud, Progress(stream=nothing, quiet=True) as quiet:
         for progress in (loud, quiet):
             progress.phase("storm", 30)
-            progress.show(Moment(acked=5, leaders=("n1", "")))
+            progress.show(ProgressState(acked=5, leaders=("n1", "")))
             progress.note("a [bracketed] note")
     assert said.getvalue() == "storm ...\na [bracketed] note\n"
     assert nothing.getvalue() == ""

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.runs.progress import Progress
-from harness.runs.replay import Outcome, ReplayRequest
+from harness.runs.replay import ReplayOutcome, ReplayRequest
 from harness.search import bug_search, campaign, known_bugs, known_bugs_table
 from harness.search.attempt import attempt
 from harness.search.bug_search import BugSearchRequest, RealReplays, find_bugs
@@ -97,13 +97,13 @@ def test_real_replays_of_known_bugs_go_on_where_they_stopped(
         forms.append(breaks)
         return RealForm(replace(schedule, name="slow"), 28)
 
-    def fails_every_other_time(request: ReplayRequest) -> Iterator[Outcome]:
+    def fails_every_other_time(request: ReplayRequest) -> Iterator[ReplayOutcome]:
         assert request.world == "real"
         assert load(request.file).name == "slow"
         seeds.append(request.seed)
         if len(seeds) == 3:
             raise FloodmarkError("a process could not be started")
-        yield Outcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
+        yield ReplayOutcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
 
     monkeypatch.setattr(bug_search, "real_form", form)
     monkeypatch.setattr(bug_search, "replay", fails_every_other_time)
@@ -138,8 +138,8 @@ def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None
         )
         for seed, faults in ((0, 3), (1, 2))
     )
-    missing = known_bugs_table.Replayed(code="M19", seed=1, failed=0, of=0)
-    replayed = known_bugs_table.Replayed(code="M19", seed=0, failed=2, of=3, surely=20)
+    missing = known_bugs_table.ReplayCount(code="M19", seed=1, failed=0, of=0)
+    replayed = known_bugs_table.ReplayCount(code="M19", seed=0, failed=2, of=3, surely=20)
     (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing, replayed])
     assert (row.faults, row.bucket, row.real) == (2, "of 2", "2 of 3")
     (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from harness.search import evaluation as trials
 from harness.search import real_schedule as forms
 from harness.search.attempt import attempt
-from harness.search.evaluation import Trial, World
+from harness.search.evaluation import EvaluationWorld, Trial
 from harness.search.generator import TIMINGS
 from harness.search.stabilise import jittered, steadiness
 from harness.search.to_script import own_clients, scripted
@@ -157,10 +157,10 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     schedule = bitten()[0][0]
     one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
     fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
-    worlds = [World(number, BUSY_HOST, 1) for number in range(4)]
+    worlds = [EvaluationWorld(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
-    def tries(self: Trial, form: Schedule, world: World) -> bool:
+    def tries(self: Trial, form: Schedule, world: EvaluationWorld) -> bool:
         tried.append((form.name, world.seed))
         return fails[form.name][world.seed] == "x"
 

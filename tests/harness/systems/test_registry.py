@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.clients.types import Status
-from harness.formats.history import Op, Read, Run, Send, encode
+from harness.formats.history import Op, Read, RecordRun, Send, encode
 from harness.formats.run_info import Promise
 from harness.runs import storm
 from harness.runs.clock import now_us
@@ -48,7 +48,7 @@ class InMemoryClients(FakeClients):
 
     def read_everything(self) -> None:
         kept = len(self._log) - self._forgotten
-        record = Run(offset=0, value=1, count=kept)
+        record = RecordRun(offset=0, value=1, count=kept)
         self._write(
             final=True,
             reads=(Read(partition="log-0", start=0),),

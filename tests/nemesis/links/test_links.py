@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis.links.delay_queue import DelayQueue, Kept
+from nemesis.links.delay_queue import DelayQueue, QueuedMessage
 from nemesis.links.rule import Counts, LinkRule
-from nemesis.links.table import Decision, LinkTable
+from nemesis.links.table import LinkDecision, LinkTable
 from node.formats.errors import UsageError
 
 FETCH = {"kind": "fetch", "offset": 5, "partition": "log-0"}
@@ -72,9 +72,9 @@ def test_what_becomes_of_a_message(rules: list[LinkRule], expected: list[int]) -
 def test_a_hold_names_its_rule_and_yields_to_a_drop() -> None:
     table = LinkTable()
     held = table.add(rule("hold"))
-    assert table.decide("n1", "n2", FETCH, 0, random.Random(0)) == Decision((), held)
+    assert table.decide("n1", "n2", FETCH, 0, random.Random(0)) == LinkDecision((), held)
     table.add(rule("drop"))
-    assert table.decide("n1", "n2", FETCH, 0, random.Random(0)) == Decision(())
+    assert table.decide("n1", "n2", FETCH, 0, random.Random(0)) == LinkDecision(())
 
 
 def test_a_node_always_reaches_itself() -> None:
@@ -176,7 +176,7 @@ def test_an_empty_table_is_transparent(traffic: list[tuple[int, str, str]]) -> N
     for pause, sender, receiver in traffic:
         now += pause * 1000
         assert table.is_idle(now)
-        assert table.decide(sender, receiver, {}, now, random.Random(0)) == Decision((now,))
+        assert table.decide(sender, receiver, {}, now, random.Random(0)) == LinkDecision((now,))
 
 
 @given(TRAFFIC, DELAYS, st.integers(0, 60), st.integers(0, 2**32))
@@ -209,11 +209,11 @@ def test_late_copies_hold_nobody_up() -> None:
         assert table.decide("n1", "n2", {}, now, rng).times == (now, now + 500_000)
 
 
-def kept(load: str, size: int = 1) -> Kept[str]:
-    return Kept("n1", "n2", load, size)
+def kept(load: str, size: int = 1) -> QueuedMessage[str]:
+    return QueuedMessage("n1", "n2", load, size)
 
 
-def loads(found: list[Kept[str]]) -> str:
+def loads(found: list[QueuedMessage[str]]) -> str:
     return "".join(message.load for message in found)
 
 

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 
 from harness.bench.browser import Browser
-from harness.formats.nightly_run import Bucket, Canary, Cell, Night, TimeToBug, Totals, Unmet
+from harness.formats.nightly_run import (
+    Bucket,
+    Canary,
+    Night,
+    TimeToBug,
+    Totals,
+    Unmet,
+    VerdictCounts,
+)
 from reports.nightly_page import index_model
 from reports.nightly_page.index_page import render_index
 
@@ -51,7 +59,7 @@ def night(number: int, **fields: object) -> Night:
         expected=EXPECTED,
         canary=Canary(result="failed", bug="ack-before-isr"),
         totals=Totals(schedules=5000, search_seconds=500.0, real_runs=3, twice=10),
-        cells=[Cell(protocol="kafka", world="simulated", runs=5000)],
+        cells=[VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
         kinds=("kill", "delay"),
         coverage={"kill/leader/in-sync": 40, "kill/follower/leaderless": 2},
     )
@@ -179,9 +187,9 @@ def test_runs_that_prove_nothing_say_why(tmp_path: Path) -> None:
 
 def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
     cells = [
-        Cell(protocol="kafka", world="real", runs=4, broken={"liveness": 1}),
-        Cell(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
-        Cell(protocol="liftbridge", world="real", runs=2),
+        VerdictCounts(protocol="kafka", world="real", runs=4, broken={"liveness": 1}),
+        VerdictCounts(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
+        VerdictCounts(protocol="liftbridge", world="real", runs=2),
     ]
     said = text(written(tmp_path, night(1, cells=cells)))
     assert "kafka ✓ held ✗ unexpected, 1 4" in said

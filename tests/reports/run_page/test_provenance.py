@@ -13,7 +13,7 @@ from nemesis.faults import Kill, Pause
 from node.formats.event_text import Event
 from reports.charts import plots, svg
 from reports.messages import messages
-from reports.messages.message_events import Known, Row
+from reports.messages.message_events import Known, MessageRow
 from reports.run_page import citations, curves, model, reproduction
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
@@ -35,7 +35,7 @@ def text(failed: Path) -> str:
     return reports.build(failed).read_text("utf-8")
 
 
-def drawn(*events: Event, low: int = 5) -> list[Row]:
+def drawn(*events: Event, low: int = 5) -> list[MessageRow]:
     known = Known(low, low + 1)
     return [row for e in events if (row := known.row(e, "")) is not None]
 
@@ -107,8 +107,8 @@ class TestMessages:
         assert lost[0].citation == "messages.jsonl:1"
 
     def test_what_counts_is_kept_however_much_there_is(self) -> None:
-        many = [Row(t, "n1", "n2", "fetch-response", "data") for t in range(500)]
-        many[3] = Row(3, "n1", "", "cuts its log", "bad", breaks=True)
+        many = [MessageRow(t, "n1", "n2", "fetch-response", "data") for t in range(500)]
+        many[3] = MessageRow(3, "n1", "", "cuts its log", "bad", breaks=True)
         kept = messages._kept(many, 400)
         assert len(kept) == messages.MOST_ROWS
         assert kept[0].breaks

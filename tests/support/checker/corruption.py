@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.formats.history import Read, Run
+from harness.formats.history import Read, RecordRun
 from tests.support.checker.model import Did, Q, World
 from tests.support.checker.story import NODES, P
 
@@ -82,7 +82,7 @@ def records(read: Read) -> list[tuple[int, int, int]]:
 
 def reread(did: Did, n: int, made: list[tuple[int, int, int]]) -> None:
     """The same read, which returned these records instead."""
-    runs = tuple(Run(offset, value, 1, epoch) for offset, value, epoch in made)
+    runs = tuple(RecordRun(offset, value, 1, epoch) for offset, value, epoch in made)
     did.reads[n] = replace(did.reads[n], records=runs)
 
 
@@ -128,7 +128,10 @@ def the_tail_goes_after_it_was_read(world: World, rng: random.Random) -> bool:
     ]
     offset, value, epoch = finals[-1]
     early = Read(
-        partition=partition, start=offset, records=(Run(offset, value, 1, epoch),), hw=offset + 1
+        partition=partition,
+        start=offset,
+        records=(RecordRun(offset, value, 1, epoch),),
+        hw=offset + 1,
     )
     world.did.append(
         Did("poll", 80, world.phases["final"] - 3, world.phases["final"] - 2, reads=[early])
@@ -299,7 +302,7 @@ def a_consumer_skips(world: World, rng: random.Random) -> bool:
             partition=partition,
             start=offset,
             hw=len(every),
-            records=(Run(offset, value, 1, epoch),),
+            records=(RecordRun(offset, value, 1, epoch),),
         )
         world.did.append(Did("poll", 71, begin + 3 * n, begin + 3 * n + 1, reads=[read]))
     return True

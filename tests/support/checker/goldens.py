@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.formats.history import Read, Run
+from harness.formats.history import Read, RecordRun
 from tests.support.checker.story import NODES, Batch, P, Story
 
 Q = "log-1"
@@ -162,7 +162,7 @@ def duplicate(s: Story, bad: bool) -> None:
 @golden(aborted_read=1)
 def aborted_read(s: Story, bad: bool) -> None:
     s.send(10, outcome="fail" if bad else "info")
-    s.op("poll", "info", reads=[Read(partition=P, records=(Run(0, 10),))], process=9)
+    s.op("poll", "info", reads=[Read(partition=P, records=(RecordRun(0, 10),))], process=9)
 
 
 @golden(aborted_write=1)
@@ -234,7 +234,7 @@ def int_nonmonotonic_poll(s: Story, bad: bool) -> None:
 def int_poll_skip(s: Story, bad: bool) -> None:
     gaps(s)
     s.send(10, 3, at=0)
-    read = Read(partition=P, records=(Run(0, 10), Run(2, 12)))
+    read = Read(partition=P, records=(RecordRun(0, 10), RecordRun(2, 12)))
     s.op("poll", "info", reads=[read], process=9, rebalanced=(Q if bad else P,))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from harness.formats.history import Read, Run, Send
+from harness.formats.history import Read, RecordRun, Send
 from tests.support.checker.story import NODES, P, Story
 
 PARTITIONS = (P, "log-1")
@@ -170,7 +170,7 @@ def tell(steps: list[Step], **run: object) -> Story:
                 start=start,
                 hw=hw,
                 records=tuple(
-                    Run(o, 10 * i + j if i >= 0 else -1, count if i >= 0 else 1)
+                    RecordRun(o, 10 * i + j if i >= 0 else -1, count if i >= 0 else 1)
                     for o, i, j, count in runs
                 ),
             )

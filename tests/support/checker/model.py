@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harness.formats.history import OpKind, OpType, Read, Run, Send
+from harness.formats.history import OpKind, OpType, Read, RecordRun, Send
 from tests.support.checker.story import NODES, Batch, P, Story, hash_of
 
 Q = "log-1"
@@ -211,7 +211,7 @@ class Model:
         for value, count, epoch in self.batches[partition]:
             low, high = max(base, start), min(base + count, upto)
             if low < high:
-                records.append(Run(low, value + low - base, high - low, epoch))
+                records.append(RecordRun(low, value + low - base, high - low, epoch))
             base += count
         return Read(
             partition=partition, start=start, records=tuple(records), hw=hw, node=self.leader

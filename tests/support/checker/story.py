@@ -16,7 +16,7 @@ import msgspec
 
 from checker.engine.local import check_run
 from checker.formats.verdict import Anomaly, RunResult, Verdict
-from harness.formats.history import LogRun, Op, OpKind, OpType, Read, Run, Send, encode
+from harness.formats.history import LogRun, Op, OpKind, OpType, Read, RecordRun, Send, encode
 
 P = "log-0"
 NODES = ("n1", "n2", "n3")
@@ -158,7 +158,7 @@ class Story:
         **when: float | None,
     ) -> int:
         """A poll that returned runs of records: (offset, value[, count[, epoch]])."""
-        runs = tuple(Run(*record) for record in records)
+        runs = tuple(RecordRun(*record) for record in records)
         read = Read(partition=partition, start=start, records=runs, hw=hw, node=node)
         return self.op("poll", outcome, reads=[read], process=process, final=final, **when)  # type: ignore[arg-type]
 
@@ -177,7 +177,7 @@ class Story:
             known.append(msgspec.structs.replace(sent[-1], offset=at))
         for each in reads:
             partition, run = each if isinstance(each[0], str) else (P, each)
-            polled.append(Read(partition=partition, records=(Run(*run),)))  # type: ignore[misc]
+            polled.append(Read(partition=partition, records=(RecordRun(*run),)))  # type: ignore[misc]
         return self.op(
             "txn", outcome, sends=sent, acked=known, reads=polled, process=process, **how
         )
@@ -215,7 +215,7 @@ class Story:
                     count=count,
                     epoch=epoch,
                     hash=hash_of(batches[: i + 1]),
-                    records=(Run(offset, value, count),),
+                    records=(RecordRun(offset, value, count),),
                 )
             )
             offset += count
