@@ -18,7 +18,7 @@ NOBODY: Final = ""
 
 
 @dataclass
-class _Partition:
+class _PartitionView:
     """Facts about one partition, each with the epoch that dates it."""
 
     leader: str = NOBODY
@@ -37,7 +37,7 @@ class ClusterView:
     """Who leads what, who is in sync, who is up. Fed with `observe`."""
 
     def __init__(self) -> None:
-        self._partitions: dict[str, _Partition] = {}
+        self._partitions: dict[str, _PartitionView] = {}
         self._incarnation: dict[str, int] = {}
         self._up: set[str] = set()
         self._controller: str = NOBODY
@@ -121,14 +121,14 @@ class ClusterView:
         said = [facts.knows.get(node, (-1, -1)) for node in self.replicas(partition)]
         return min((hw if epoch == latest else -1 for epoch, hw in said), default=-1)
 
-    def _facts(self, partition: str) -> _Partition:
+    def _facts(self, partition: str) -> _PartitionView:
         return self._partitions.get(partition, _NOTHING)
 
     def _of_partition(self, name: str, node: str, event: Mapping[str, Any]) -> None:
         partition = event.get("partition")
         if partition is None:
             return
-        facts = self._partitions.setdefault(partition, _Partition())
+        facts = self._partitions.setdefault(partition, _PartitionView())
         match name:
             case trace.ROLE if partition == METADATA_PARTITION:
                 return
@@ -150,7 +150,7 @@ class ClusterView:
                 if event["role"] == "leader" and event["leader_epoch"] >= facts.hw_epoch:
                     facts.hw, facts.hw_epoch = event["hw"], event["leader_epoch"]
 
-    def _role(self, facts: _Partition, node: str, event: Mapping[str, Any]) -> None:
+    def _role(self, facts: _PartitionView, node: str, event: Mapping[str, Any]) -> None:
         epoch = event["leader_epoch"]
         if event["role"] != "none":
             facts.seen.add(node)
@@ -176,10 +176,10 @@ class ClusterView:
             self._controller = NOBODY
 
 
-_NOTHING: Final = _Partition()
+_NOTHING: Final = _PartitionView()
 
 
-def _isr(facts: _Partition, event: Mapping[str, Any]) -> None:
+def _isr(facts: _PartitionView, event: Mapping[str, Any]) -> None:
     at = (event["leader_epoch"], event["partition_epoch"])
     if at >= facts.isr_at:
         facts.isr, facts.isr_at = tuple(event["isr"]), at
