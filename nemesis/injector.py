@@ -1,7 +1,7 @@
 """The injector: carries the faults of one schedule out on a world, and records what it really did.
 
-It has no clock and no thread. Whoever drives it calls `observe` with each trace event and `step`
-with the time, at the latest when the last `step` said. Nothing is dropped silently: each fault of
+It has no clock and no thread. Its caller calls `observe` with each trace event and `step` with the
+time, at the latest at the time that the last `step` returned. Nothing is dropped silently: each fault of
 the schedule ends in the record as injected (and healed), skipped or missed.
 """
 
@@ -56,13 +56,13 @@ class Injector:
         self._clients = tuple(clients)
         self._processes = Processes(world, view)
         self._rngs = [random.Random(rng.getrandbits(64)) for _ in schedule.faults]
-        self._agenda: list[tuple[int, int, int]] = []
+        self._due: list[tuple[int, int, int]] = []
         self._triggers: dict[int, Triggers] = {}
         for action, due in ((_INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
             numbered = list(enumerate(due))
-            self._agenda += [(w.at_ms, action, i) for i, w in numbered if w.at_ms is not None]
+            self._due += [(w.at_ms, action, i) for i, w in numbered if w.at_ms is not None]
             self._triggers[action] = Triggers({i: w.after for i, w in numbered if w.after})
-        heapq.heapify(self._agenda)
+        heapq.heapify(self._due)
         self._fired: list[tuple[int, int]] = []
         self._expiring: list[int] = []
         self._active: dict[int, Injected] = {}
@@ -76,7 +76,7 @@ class Injector:
         for its time, none for its end, no breakpoint for its process."""
         unmet = any(a.breakpoints and not a.stopped for a in self._active.values())
         waiting = any(triggers.waiting for triggers in self._triggers.values())
-        return self._begun and not (self._agenda or self._fired or unmet or waiting)
+        return self._begun and not (self._due or self._fired or unmet or waiting)
 
     def observe(self, event: dict[str, Any]) -> bool:
         """Take in a trace event; True when something waited for it: then call `step` at once.
@@ -97,7 +97,7 @@ class Injector:
         return bool(fired or self._expiring)
 
     def step(self, now_ms: int) -> int | None:
-        """Do what is due at `now_ms` (since the storm began); returns when to come again.
+        """Do what is due at `now_ms` (since the storm began); returns when the next step is due.
 
         None: only an event can make something due.
         """
@@ -109,21 +109,21 @@ class Injector:
                 else self._schedule.faults[index]
             )
             assert due.after is not None
-            heapq.heappush(self._agenda, (now_ms + due.after.delay_ms, action, index))
+            heapq.heappush(self._due, (now_ms + due.after.delay_ms, action, index))
         for index in self._expiring:
             for_ms = self._schedule.faults[index].for_ms
-            heapq.heappush(self._agenda, (now_ms + (for_ms or 0), _HEAL, index))
+            heapq.heappush(self._due, (now_ms + (for_ms or 0), _HEAL, index))
         self._fired.clear()
         self._expiring.clear()
-        while self._agenda and self._agenda[0][0] <= now_ms:
-            _, action, index = heapq.heappop(self._agenda)
+        while self._due and self._due[0][0] <= now_ms:
+            _, action, index = heapq.heappop(self._due)
             if action == _OPERATE:
                 self._operate(index)
             elif action == _INJECT:
                 self._inject(index, now_ms)
             elif index in self._active:
                 self._heal(index)
-        return self._agenda[0][0] if self._agenda else None
+        return self._due[0][0] if self._due else None
 
     def active(self) -> tuple[str, ...]:
         """The faults in force now, in a few words each."""
@@ -135,12 +135,12 @@ class Injector:
     def heal_all(self) -> None:
         """End the storm: all links whole, all nodes up and running. What did not come is missed."""
         start_us = self._world.now_us()
-        late = [(act, index) for _, act, index in self._agenda] + self._fired
+        late = [(act, index) for _, act, index in self._due] + self._fired
         due = {i: "the storm ended before its time" for act, i in late if act == _INJECT}
         self._triggers[_OPERATE].give_up()
         for index, why in sorted((due | self._triggers[_INJECT].give_up()).items()):
             self._write(index, "missed", start_us, detail=why)
-        self._agenda.clear()
+        self._due.clear()
         self._fired.clear()
         nodes = {node for active in self._active.values() for node in active.nodes}
         links = {link for active in self._active.values() for link in active.links}
@@ -190,7 +190,7 @@ class Injector:
             self._active[index] = injected
             # The time of a breakpoint counts from when a process stops at it.
             if fault.for_ms is not None and not injected.breakpoints:
-                heapq.heappush(self._agenda, (now_ms + fault.for_ms, _HEAL, index))
+                heapq.heappush(self._due, (now_ms + fault.for_ms, _HEAL, index))
 
     def _stopped_at(self, number: int) -> None:
         """A process has come to a breakpoint: `for_ms` counts from now."""
@@ -209,7 +209,7 @@ class Injector:
         raise FloodmarkError(f"no fault '{name}' is in force")
 
     def _operate(self, index: int) -> None:
-        """Hand an operation to its client; the history tells the rest."""
+        """Hand an operation to its client; its outcome is in the history."""
         try:
             self._world.operate(index)
         except FloodmarkError as error:

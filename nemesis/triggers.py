@@ -37,10 +37,10 @@ class Triggers:
 
     def give_up(self) -> dict[int, str]:
         """End the wait; returns what was still waited for, in words, by fault."""
-        told = {
+        unmet = {
             fault: f"event {after.nth} of '{after.event}' that matches never came: "
             f"{self._seen[fault]} did"
             for fault, after in self._waiting.items()
         }
         self._waiting.clear()
-        return told
+        return unmet

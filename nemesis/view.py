@@ -115,7 +115,7 @@ class ClusterView:
     def common_hw(self, partition: str) -> int:
         """The high watermark that every replica has said it has, in the latest epoch in which one
         was said; -1 while some replica has said nothing in that epoch. For partitions without an
-        ISR: whoever has the high watermark has the records below it."""
+        ISR: a replica with the high watermark has the records below it."""
         facts = self._facts(partition)
         latest = max((epoch for epoch, _ in facts.knows.values()), default=-1)
         said = [facts.knows.get(node, (-1, -1)) for node in self.replicas(partition)]

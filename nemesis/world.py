@@ -82,7 +82,7 @@ class World(Protocol):
         ...
 
     def remove_rule(self, number: int) -> Counts:
-        """End a link rule and tell what it did."""
+        """End a link rule; returns what it did."""
         ...
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:

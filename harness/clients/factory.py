@@ -46,7 +46,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
         roles += [
             OPERATING_PRODUCER if kind is Send else OPERATING_CONSUMER
-            for kind in workload.operators().values()
+            for kind in workload.scripted_clients().values()
         ]
         roles += [FINAL_READER] * readers
         return {f"c{number}": role for number, role in enumerate(roles, start=1)}

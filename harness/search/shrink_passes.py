@@ -111,7 +111,7 @@ def fewer_operations(schedule: Schedule) -> Iterator[Schedule]:
 def _numbered(workload: Workload) -> Workload:
     """The clients of the operations numbered without gaps after the drawn ones."""
     first = workload.clients + workload.consumers + 1
-    names = {old: f"c{first + at}" for at, old in enumerate(workload.operators())}
+    names = {old: f"c{first + at}" for at, old in enumerate(workload.scripted_clients())}
     return replace(
         workload,
         operations=tuple(

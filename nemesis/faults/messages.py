@@ -110,7 +110,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
 
     @classmethod
     def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Loss:
-        """All of replication: everybody else, the controller too, still hears the follower."""
+        """All of replication: the other nodes, the controller too, still hear the follower."""
         return Loss(
             on=f"follower:{partition}",
             to=f"leader:{partition}",

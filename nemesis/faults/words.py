@@ -1,4 +1,4 @@
-"""Parts of the sentences in which faults are told: targets, lists, numbers, conditions."""
+"""Parts of sentences about faults: targets, lists, ordinals, conditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listing(items: Iterable[str], limit: int = 12) -> str:
 
 
 def target(text: str) -> str:
-    """A schedule's target as a person says it: `leader:log-0` is `the leader of log-0`."""
+    """A target of a schedule in words: `leader:log-0` is `the leader of log-0`."""
     role, _, partition = text.partition(":")
     if role in _ROLES:
         return _ROLES[role] + (f" of {partition}" if partition else "")

@@ -153,9 +153,9 @@ class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
         names = [f"c{number}" for number in range(first, first + MAX_SCRIPTED_CLIENTS)]
         if self.client not in names:
             yield f"client '{self.client}' must be one of its own: {names[0]} or after it"
-        elif self.client not in names[: len(workload.operators())]:
+        elif self.client not in names[: len(workload.scripted_clients())]:
             yield f"clients are numbered without gaps from {names[0]} on"
-        if not isinstance(self, workload.operators()[self.client]):
+        if not isinstance(self, workload.scripted_clients()[self.client]):
             yield f"client '{self.client}' either sends or polls"
         if self.partition not in cluster.partition_names():
             yield f"no partition '{self.partition}'"
@@ -209,7 +209,7 @@ class Workload(Strict, frozen=True, kw_only=True):
         """Whether the clients do nothing but `operations`."""
         return not self.clients and not self.consumers and bool(self.operations)
 
-    def operators(self) -> dict[str, type[Operation]]:
+    def scripted_clients(self) -> dict[str, type[Operation]]:
         """The clients of the operations, in their order, and what each of them does."""
         kinds = {operation.client: type(operation) for operation in self.operations}
         return {name: kinds[name] for name in sorted(kinds, key=lambda n: (len(n), n))}

@@ -1,7 +1,7 @@
 """A fault of a schedule, as data: what all kinds have in common, and how a file becomes faults.
 
-The kinds themselves are modules of `nemesis.faults`. Each registers its struct here when the
-package `nemesis` is imported, so that whoever can import this module can read every fault.
+The kinds themselves are modules of `nemesis.faults`. The package `nemesis` registers them here when
+it is imported, so all code that can import this module can read every fault.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Fault(Strict, frozen=True, kw_only=True, tag_field="what"):
             yield "needs exactly one of at_ms and after"
         if self.after is not None:
             yield from (f"after: {wrong}" for wrong in self.after.problems())
-        clients = workload.clients + workload.consumers + len(workload.operators())
+        clients = workload.clients + workload.consumers + len(workload.scripted_clients())
         for field in ("on", "to"):
             target = getattr(self, field, None)
             if target is not None and (wrong := _wrong_target(target, cluster, clients)):

@@ -77,5 +77,5 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def acted(self) -> int:
-        """How many messages met another fate than they would have without the rule."""
+        """How many messages the rule affected."""
         return self.dropped + self.held + self.delayed + self.duplicated

@@ -1,8 +1,8 @@
 """What happens to a message between two nodes: link rules and the table that applies them. Pure.
 
 The hub (real processes) and a simulator ask the same table, so one rule means the same in both.
-A link is an ordered pair (sender, receiver). The table decides *when* a message arrives; whoever
-asks keeps the message until then (`nemesis.links.delay_queue` does that for both).
+A link is an ordered pair (sender, receiver). The table decides *when* a message arrives; its
+caller keeps the message until then (`nemesis.links.delay_queue` does that for both).
 
 How the rules of one link combine, whatever the order in which they were added:
 

@@ -34,7 +34,7 @@ class Executed:
     """One fault of the run. Times are monotonic microseconds; `end_us` is when it was undone.
 
     `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
-    not reached before the run ended. `touched` is False when a link fault met no message, None
+    not reached before the run ended. `touched` is False when a link fault affected no message, None
     where nobody counted. `asked` is the schedule's fault, None when the schedule is unreadable.
     """
 
@@ -72,7 +72,7 @@ class Executed:
 
     @property
     def took_effect(self) -> bool:
-        """Injected, and for a link fault not known to have met no message at all."""
+        """Injected, and for a link fault not known to have affected no message."""
         return self.status == "done" and self.touched is not False
 
     @property

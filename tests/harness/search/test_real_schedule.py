@@ -134,7 +134,7 @@ def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
     assert len(script.workload.operations) >= len(acked) > 0
     apart = own_clients(script)
     check(apart)
-    assert len(apart.workload.operators()) == len(script.workload.operations)
+    assert len(apart.workload.scripted_clients()) == len(script.workload.operations)
     slow = forms.slow_motion(script, 6).workload
     assert [o.after.delay_ms for o in slow.operations if o.after] == [
         6 * o.after.delay_ms for o in script.workload.operations if o.after
