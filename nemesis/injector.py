@@ -1,8 +1,8 @@
 """The injector: carries the faults of one schedule out on a world, and records what it really did.
 
 It has no clock and no thread. Its caller calls `observe` with each trace event and `step` with the
-time, at the latest at the time that the last `step` returned. Nothing is dropped silently: each fault of
-the schedule ends in the record as injected (and healed), skipped or missed.
+time, at the latest at the time that the last `step` returned. Nothing is dropped silently: each
+fault of the schedule ends in the record as injected (and healed), skipped or missed.
 """
 
 from __future__ import annotations
