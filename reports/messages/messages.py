@@ -15,11 +15,9 @@ from typing import Final, NamedTuple
 from harness.formats.history import show_value
 from nemesis.formats import message_log
 from nemesis.formats.message_log import MessageLine
-from node.formats import trace
-from node.formats.event_text import EXIT, Event
 from reports import wording
 from reports.messages.message_events import Known, MessageRow, Tone
-from reports.run_page.files import Notes, numbered_lines
+from reports.run_page.files import numbered_lines
 from reports.run_page.model import RunFolder
 
 MOST_ROWS: Final = 64
@@ -142,9 +140,7 @@ def _recorded(folder: RunFolder, place: _Window) -> list[MessageRow]:
     """The rows from traces, exits and operations, by time."""
     known = Known(place.low, place.high)
     found = list(_operations(folder, place))
-    for e, citation in sorted(
-        _events(folder, place.partition), key=lambda x: (x[0].t_us, x[0].node)
-    ):
+    for e, citation in trace_events(folder, place.partition):
         row = known.row(e, citation)
         if row is not None:
             found.append(row)
@@ -162,18 +158,6 @@ def _addressed(found: list[MessageRow]) -> list[MessageRow]:
             row = replace(row, receiver=leader)
         made.append(row)
     return made[::-1]
-
-
-def _events(folder: RunFolder, partition: str) -> Iterator[tuple[Event, str]]:
-    # What cannot be read of a trace is noted by the cluster's timeline already.
-    unread = Notes()
-    needles = (partition.encode(), b'"started"', b'"controller"')
-    for file in sorted((folder.path / "trace").glob("*.jsonl")):
-        for number, e in numbered_lines(file, Event, unread, needles=needles):
-            if e.partition == partition or e.event in (trace.STARTED, trace.CONTROLLER):
-                yield e, f"trace/{file.name}:{number}"
-    for ended in folder.exits:
-        yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by), "exits.jsonl"
 
 
 def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:

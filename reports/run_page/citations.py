@@ -14,6 +14,8 @@ import msgspec
 
 from checker.formats.timeline import Sentence
 from checker.formats.verdict import Witness
+from node.formats import trace
+from node.formats.event_text import EXIT, Event
 from reports.run_page.files import Notes, numbered_lines
 from reports.run_page.model import RunFolder
 
@@ -123,3 +125,20 @@ def _inside(folder: RunFolder, part: str, node: str) -> Path | None:
     """A node's file, None where there is none; a witness's node may be any text."""
     names = {file.stem: file for file in (folder.path / part).glob("*.jsonl")}
     return names.get(node)
+
+
+def trace_events(folder: RunFolder, partition: str) -> list[tuple[Event, str]]:
+    """What the traces say of a partition, with starts, controllers and exits, by time; each with
+    its file and line."""
+    # What cannot be read of a trace is in the notes already.
+    unread = Notes()
+    needles = (partition.encode(), b'"started"', b'"controller"')
+    found: list[tuple[Event, str]] = []
+    for file in sorted((folder.path / "trace").glob("*.jsonl")):
+        for number, e in numbered_lines(file, Event, unread, needles=needles):
+            if e.partition == partition or e.event in (trace.STARTED, trace.CONTROLLER):
+                found.append((e, f"trace/{file.name}:{number}"))
+    for ended in folder.exits:
+        exited = Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by)
+        found.append((exited, "exits.jsonl"))
+    return sorted(found, key=lambda pair: (pair[0].t_us, pair[0].node))

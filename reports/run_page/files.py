@@ -29,7 +29,7 @@ class Notes:
 
 def shown(path: Path) -> str:
     """A file's name as the reader of the page knows it: inside the run folder, `trace/n1.jsonl`."""
-    inside = ("trace", "logs", "output", "tables")
+    inside = ("trace", "logs", "output", "tables", "finding")
     return f"{path.parent.name}/{path.name}" if path.parent.name in inside else path.name
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
 from reports import theme, wording
-from reports.charts.charts import gaps
+from reports.charts.write_charts import gaps
 from reports.run_page.model import SEVERITY, RunFolder, read
 from reports.run_page.operations import FAIL, INFO, OK
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,7 +17,7 @@ from markupsafe import Markup
 from checker.formats.verdict import Verdict
 from node.formats import trace
 from node.formats.event_text import EXIT, Event, action
-from reports.run_page.files import Notes, json_lines
+from reports.run_page.citations import trace_events
 from reports.run_page.log_grid import Grid, grids
 from reports.run_page.model import RunFolder
 from reports.run_page.operations import LogWindow
@@ -92,7 +91,7 @@ def replays(folder: RunFolder) -> dict[str, Replay]:
 
 def _replay(folder: RunFolder, window: LogWindow) -> Replay | None:
     nodes = folder.info.partitions.get(window.partition, ())
-    events = sorted(_events(folder, window, nodes), key=lambda e: (e.t_us, e.node))
+    events = [e for e, _ in trace_events(folder, window.partition) if e.node in nodes]
     steps = list(_steps(folder, window, nodes, events))
     if not steps or not any(step.what == "append" for step in steps):
         return None
@@ -108,20 +107,6 @@ def _replay(folder: RunFolder, window: LogWindow) -> Replay | None:
         tuple(steps),
         _broke(folder, window, steps),
     )
-
-
-def _events(folder: RunFolder, window: LogWindow, nodes: Sequence[str]) -> Iterator[Event]:
-    """Events of the window's replicas, those about other partitions left out while reading."""
-    # What cannot be read of a trace is noted by the cluster's timeline already.
-    unread = Notes()
-    for node in nodes:
-        file: Path = folder.path / "trace" / f"{node}.jsonl"
-        for e in json_lines(file, Event, unread):
-            if e.partition == window.partition or e.event in (trace.STARTED, trace.STOPPED):
-                yield e
-    for ended in folder.exits:
-        if ended.node in nodes:
-            yield Event(EXIT, t_us=ended.t_us, node=ended.node, reason=ended.by)
 
 
 def _steps(

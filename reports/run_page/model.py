@@ -14,8 +14,10 @@ from typing import Any, Final
 from checker.formats import timeline as timelines
 from checker.formats.timeline import Sentence, Timeline
 from checker.formats.verdict import Anomaly, RunResult, Verdict
+from harness.formats import baseline, finding
 from harness.formats.baseline import Baseline
 from harness.formats.exits import Exit
+from harness.formats.finding import Explanation
 from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule
@@ -26,9 +28,8 @@ from reports.run_page import cluster, curves, faults, operations, replicas
 from reports.run_page.cluster import ClusterTimeline
 from reports.run_page.curves import RunCurves
 from reports.run_page.faults import Executed
-from reports.run_page.files import Notes, json_file, json_lines
+from reports.run_page.files import Notes, json_file, json_lines, shown
 from reports.run_page.operations import LogWindow, Operations
-from reports.run_page.provenance import Provenance, read_baseline, read_provenance
 from reports.run_page.replicas import Held, Replicas
 from reports.theme import ReportError
 
@@ -69,6 +70,16 @@ class Plot:
     def base64(self) -> str:
         """The PNG as the page embeds it."""
         return base64.b64encode(self.png).decode()
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The finding that a run replays: why it fails, the schedule as drawn and as shrunk."""
+
+    explained: Explanation
+    drawn: Schedule | None
+    minimal: Schedule | None
+    for_real: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,7 @@ def read(run_dir: Path) -> RunFolder:
     timeline = None
     if (run_dir / timelines.FILE).exists():
         timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
-    schedule = _schedule(run_dir, notes)
+    schedule = _schedule(run_dir / "schedule.json", notes)
     heads = replicas.read_heads(run_dir, notes)
     windows = _windows(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
@@ -210,8 +221,8 @@ def read(run_dir: Path) -> RunFolder:
         notes=notes,
         lines_of=lines_of,
         timeline=timeline,
-        provenance=read_provenance(run_dir, notes),
-        baseline=read_baseline(run_dir, notes),
+        provenance=_provenance(run_dir, notes),
+        baseline=_baseline(run_dir, notes),
         curves=curves.read(run_dir, notes),
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,
@@ -233,15 +244,36 @@ def _in_tables(run_dir: Path) -> bool:
     return kept and not (run_dir / "history.jsonl").exists()
 
 
-def _schedule(run_dir: Path, notes: Notes) -> Schedule | None:
+def _provenance(run_dir: Path, notes: Notes) -> Provenance | None:
+    """What `finding/` says, None where the run comes from no shrunk finding."""
+    folder = run_dir / finding.FOLDER
+    if not (folder / finding.EXPLANATION).exists():
+        return None
+    explained = json_file(folder / finding.EXPLANATION, Explanation, notes)
+    if explained is None:
+        return None
+    return Provenance(
+        explained,
+        _schedule(folder / finding.DRAWN, notes),
+        _schedule(folder / finding.SCHEDULE, notes),
+        (folder / finding.REAL).exists(),
+    )
+
+
+def _baseline(run_dir: Path, notes: Notes) -> Baseline | None:
+    """The baseline run, None where none was made."""
+    file = run_dir / baseline.FILE
+    return json_file(file, Baseline, notes) if file.exists() else None
+
+
+def _schedule(file: Path, notes: Notes) -> Schedule | None:
     """The schedule, None with a note when it is missing or not one this version reads."""
-    file = run_dir / "schedule.json"
     try:
-        return parse_schedule(file.read_bytes(), source="schedule.json")
+        return parse_schedule(file.read_bytes(), source=shown(file))
     except FileNotFoundError:
-        notes.add("schedule.json is missing: what was asked of the nemesis is not shown.")
+        notes.add(f"{shown(file)} is missing: the schedule is not shown.")
     except OSError as error:
-        notes.add(f"schedule.json cannot be read: {error.strerror}.")
+        notes.add(f"{shown(file)} cannot be read: {error.strerror}.")
     except UsageError as error:
         notes.add(f"{error}.")
     return None

@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from reports.charts import charts, svg
+from reports.charts import svg, write_charts
 from reports.charts.svg import Panel, TrackRow
 from reports.run_page import curves, fault_lanes, leader_timeline, operation_timeline
 from reports.run_page.model import RunFolder, times
@@ -86,7 +86,11 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
     if found is not None and found.t_us >= 0 and axis.covers(found.t_us):
         marker = Markup(f'<i class="marker" style="{axis.place(found.t_us)}"></i>')
     # Without operations one section says why; empty charts would say that nothing happened.
-    writes = () if folder.in_tables else (charts.latency(folder, axis), charts.rate(folder, axis))
+    writes = (
+        ()
+        if folder.in_tables
+        else (write_charts.latency(folder, axis), write_charts.rate(folder, axis))
+    )
     found_in = [anomaly.partition for anomaly in folder.anomalies]
     return View(
         name=name,
