@@ -17,6 +17,7 @@ from nemesis.formats import message_log
 from nemesis.formats.message_log import MessageLine
 from reports import wording
 from reports.messages.message_events import Known, MessageRow, Tone
+from reports.run_page.citations import trace_events
 from reports.run_page.files import numbered_lines
 from reports.run_page.model import RunFolder
 

@@ -157,9 +157,13 @@ def _summary(offsets: tuple[int, ...], broken: list[int]) -> str:
     """What is to be seen, in a sentence."""
     if not broken:
         return "All replicas agree in this window, with each other and with what clients saw."
-    where = f"at {wording.count(len(broken), 'offset')}, the first is {broken[0]:,}"
-    more = " and the last shown; the window ends there" if broken[-1] == offsets[-1] else ""
-    return f"The outlined cells disagree {where}{f', the last {broken[-1]:,}'}{more}."
+    if len(broken) == 1:
+        return f"The outlined cells disagree at offset {broken[0]:,}."
+    more = ", where the window ends" if broken[-1] == offsets[-1] else ""
+    return (
+        f"The outlined cells disagree at {wording.count(len(broken), 'offset')}, "
+        f"from {broken[0]:,} to {broken[-1]:,}{more}."
+    )
 
 
 def _reference(window: LogWindow, held: dict[str, dict[int, Held]], offset: int) -> int | None:
