@@ -36,7 +36,7 @@ def make_run(store: Path, name: str, verdict: Verdict, protocol: str) -> Path:
     result = RunResult(
         run=name,
         verdict=verdict,
-        sentence=f"{verdict}: said of <{name}>.",
+        sentence=f"{verdict}: Lost by <{name}>.",
         properties=(PropertyResult(property=LOST, verdict=verdict),),
         anomalies=(Anomaly(property=LOST, name="lost"),) if bad else (),
     )
@@ -122,7 +122,7 @@ def test_the_list_is_a_page_that_links_to_pages(get: Get) -> None:
     page = get("/?verdict=invalid").read().decode()
     assert "<h2>2 runs</h2>" in page
     assert 'href="/store/bad/20260101T000000/report.html"' in page
-    assert "aid of &lt;bad&gt;" in page, "the sentence of a run is text"
+    assert "Lost by &lt;bad&gt;" in page, "the sentence of a run is text"
     opened = get("/store/bad/20260101T000000/report.html")
     assert opened.getheader("Content-Type") == "text/html; charset=utf-8"
     assert b"a failure" in opened.read()
