@@ -14,7 +14,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.bench.anomaly_injection import PLANTS, Planted
-from harness.bench.memory_monitor import Footprint
+from harness.bench.memory_monitor import MemoryMonitor
 from harness.bench.synthetic import Made, Size, make_history
 from harness.bench.synthetic_lines import write_lines
 from harness.runs.judge import SparkOptions, SparkSoon
@@ -87,7 +87,7 @@ def _from_lines(session: SparkSoon, folder: Path, known: Checked) -> Checked:
     """Judge the same history, which first must be read from its lines into tables."""
     target = folder.with_name(f"{folder.name}-lines")
     size = write_lines(folder, target)
-    with Footprint() as memory:
+    with MemoryMonitor() as memory:
         began = time.monotonic()
         (result,) = session.check([target])
         seconds = time.monotonic() - began
@@ -115,7 +115,7 @@ def _judged(
 ) -> Checked:
     """Judge one history, the session being there already."""
     session.ready()
-    with Footprint() as memory:
+    with MemoryMonitor() as memory:
         began = time.monotonic()
         (result,) = session.check([folder])
         seconds = time.monotonic() - began

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from harness.bench.browser import Browser, BrowserError, find
-from harness.bench.memory_monitor import Footprint
+from harness.bench.memory_monitor import MemoryMonitor
 from harness.formats.run_info import Phases, RunInfo
 from harness.runs.progress import Progress
 from nemesis.formats.schedule import Schedule
@@ -150,7 +150,7 @@ def _faults(end_us: int) -> Iterator[str]:
 
 
 def _built(folder: Path, ops: int, profile: Path) -> Built:
-    with Footprint() as memory:
+    with MemoryMonitor() as memory:
         began, cpu_began = time.monotonic(), time.process_time()
         page = build(folder)
         build_s, cpu_s = time.monotonic() - began, time.process_time() - cpu_began

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.clients.metadata_cache import Leaders
+from harness.clients.metadata_cache import MetadataCache
 from harness.clients.session import DEFAULT_RETRY_US, Call, Session, SessionEffects, Thread
 from harness.clients.types import Answer, PollSettings
 from harness.clients.workload import decode_batch
@@ -27,7 +27,7 @@ class Consumer(Session):
     def __init__(
         self,
         client: str,
-        leaders: Leaders,
+        metadata: MetadataCache,
         thread: Thread,
         next_op: Callable[[], int],
         *,
@@ -37,7 +37,7 @@ class Consumer(Session):
         retry_us: int = DEFAULT_RETRY_US,
     ) -> None:
         """`targets` maps each partition to the offset that a final reader must reach."""
-        super().__init__(client, leaders, [thread], next_op, retry_us)
+        super().__init__(client, metadata, [thread], next_op, retry_us)
         self._turns = list(partitions)
         self._settings = settings
         self._targets = None if targets is None else dict(targets)
@@ -93,8 +93,8 @@ class Consumer(Session):
             self._end(now_us, thread, call, "fail", effects, error=str(message.error))
             self._restart(thread, call.partition, message)
         elif message.error is not Error.NONE:
-            self._leaders.forget(call.partition, call.node)
-            self._leaders.hint(call.partition, message.leader, refused_by=call.node)
+            self._metadata.forget(call.partition, call.node)
+            self._metadata.hint(call.partition, message.leader, refused_by=call.node)
             self._again(now_us, call, str(message.error))
         else:
             self._read(now_us, thread, call, answer, effects)
@@ -130,7 +130,7 @@ class Consumer(Session):
     def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         error = call.error
         if call.corr != 0:
-            self._leaders.forget(call.partition, call.node)
+            self._metadata.forget(call.partition, call.node)
             error = "timeout"
         self._end(now_us, thread, call, "fail", effects, error=error)
 

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from harness.clients.consumer import Consumer
-from harness.clients.metadata_cache import Leaders
+from harness.clients.metadata_cache import MetadataCache
 from harness.clients.producer import Producer
-from harness.clients.scripted import OperatingConsumer, OperatingProducer
+from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
 from harness.clients.session import Thread
 from harness.clients.types import PollSettings, SendSettings
 from harness.clients.workload import SendPlan, polled_partitions, send_interval_us
@@ -25,14 +25,14 @@ from nemesis.formats.schedule import Cluster, Send, Workload
 
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
-OPERATING_PRODUCER: Final = "operating-producer"
-OPERATING_CONSUMER: Final = "operating-consumer"
+SCRIPTED_PRODUCER: Final = "scripted-producer"
+SCRIPTED_CONSUMER: Final = "scripted-consumer"
 FINAL_READER: Final = "final-reader"
 MAX_FINAL_READERS: Final = 4
 POLL_TIMEOUT_MS: Final = 1000
 
 
-class Crew(msgspec.Struct, frozen=True, kw_only=True):
+class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the sessions of a run; `roles` maps each client to its role, in order."""
 
     cluster: Cluster
@@ -45,7 +45,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         readers = min(MAX_FINAL_READERS, self.cluster.partitions)
         roles = [PRODUCER] * workload.clients + [CONSUMER] * workload.consumers
         roles += [
-            OPERATING_PRODUCER if kind is Send else OPERATING_CONSUMER
+            SCRIPTED_PRODUCER if kind is Send else SCRIPTED_CONSUMER
             for kind in workload.scripted_clients().values()
         ]
         roles += [FINAL_READER] * readers
@@ -59,7 +59,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def writing(self) -> tuple[str, ...]:
         """The clients that end with the writing: producers, and those of single operations."""
-        writing = (PRODUCER, OPERATING_PRODUCER, OPERATING_CONSUMER)
+        writing = (PRODUCER, SCRIPTED_PRODUCER, SCRIPTED_CONSUMER)
         return tuple(client for client, role in self.roles.items() if role in writing)
 
     def sessions(self, next_op: Callable[[], int]) -> dict[str, Producer | Consumer]:
@@ -71,10 +71,10 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             elif role == CONSUMER:
                 index = number - self.workload.clients
                 made[client] = self._consumer(client, number, index, next_op)
-            elif role == OPERATING_PRODUCER:
-                made[client] = self._producer(client, number, next_op, OperatingProducer)
-            elif role == OPERATING_CONSUMER:
-                made[client] = self._operating_consumer(client, number, next_op)
+            elif role == SCRIPTED_PRODUCER:
+                made[client] = self._producer(client, number, next_op, ScriptedProducer)
+            elif role == SCRIPTED_CONSUMER:
+                made[client] = self._scripted_consumer(client, number, next_op)
         return made
 
     def final_readers(
@@ -89,7 +89,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             number = len(self.working) + index
             made[client] = Consumer(
                 client,
-                self._leaders(number),
+                self._metadata(number),
                 self._threads(number, 1)[0],
                 next_op,
                 partitions=mine,
@@ -114,7 +114,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         width = workload.in_flight if form is Producer else 1
         return form(
             client,
-            self._leaders(number),
+            self._metadata(number),
             self._threads(number, width),
             next_op,
             plan=plan,
@@ -133,7 +133,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         settings = PollSettings(wait_ms=timings.fetch_wait_ms, timeout_us=timeout_ms * 1000)
         return Consumer(
             client,
-            self._leaders(number),
+            self._metadata(number),
             self._threads(number, 1)[0],
             next_op,
             partitions=partitions,
@@ -141,16 +141,16 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
             retry_us=self._retry_us,
         )
 
-    def _operating_consumer(
+    def _scripted_consumer(
         self, client: str, number: int, next_op: Callable[[], int]
-    ) -> OperatingConsumer:
+    ) -> ScriptedConsumer:
         settings = PollSettings(
             wait_ms=self.cluster.timings.fetch_wait_ms, timeout_us=self.workload.timeout_ms * 1000
         )
         named = {o.partition: 0 for o in self.workload.operations if o.client == client}
-        return OperatingConsumer(
+        return ScriptedConsumer(
             client,
-            self._leaders(number),
+            self._metadata(number),
             self._threads(number, 1)[0],
             next_op,
             partitions=tuple(named),
@@ -162,8 +162,8 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     def _retry_us(self) -> int:
         return self.cluster.timings.retry_ms * 1000
 
-    def _leaders(self, number: int) -> Leaders:
-        return Leaders(self.cluster.broker_names(), number, self._retry_us)
+    def _metadata(self, number: int) -> MetadataCache:
+        return MetadataCache(self.cluster.broker_names(), number, self._retry_us)
 
     def _threads(self, number: int, width: int) -> list[Thread]:
         """The threads of client `number`; no two threads of a run ever share a process number."""

@@ -12,7 +12,7 @@ ASK_TIMEOUT_US = 250_000
 NEVER_US = 1 << 62
 
 
-class Leaders:
+class MetadataCache:
     """One client's view of the leaders, learned from any broker that answers."""
 
     def __init__(self, brokers: Sequence[str], first: int, retry_us: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from harness.clients.metadata_cache import Leaders
+from harness.clients.metadata_cache import MetadataCache
 from harness.clients.session import (
     DEFAULT_RETRY_US,
     HOPELESS,
@@ -32,7 +32,7 @@ class Producer(Session):
     def __init__(
         self,
         client: str,
-        leaders: Leaders,
+        metadata: MetadataCache,
         threads: list[Thread],
         next_op: Callable[[], int],
         *,
@@ -41,7 +41,7 @@ class Producer(Session):
         retry_us: int = DEFAULT_RETRY_US,
     ) -> None:
         """`plan` is shared by the threads of this client; see `Session` for the rest."""
-        super().__init__(client, leaders, threads, next_op, retry_us)
+        super().__init__(client, metadata, threads, next_op, retry_us)
         self._plan = plan
         self._settings = settings
         self._written: dict[int, int] = {}
@@ -80,7 +80,7 @@ class Producer(Session):
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         if call.invocation.sends[0].acks == 0:
             thread.next_us = max(thread.next_us, now_us + ACKS_ZERO_PAUSE_US)
-            self._leaders.refresh(now_us, ACKS_ZERO_REFRESH_US)
+            self._metadata.refresh(now_us, ACKS_ZERO_REFRESH_US)
             self._end(now_us, thread, call, "info", effects, error="acks=0")
 
     def _answered(
@@ -93,8 +93,8 @@ class Producer(Session):
             return
         error = str(message.error)
         if message.error is not Error.CORRUPT_BATCH:
-            self._leaders.forget(call.partition, call.node)
-            self._leaders.hint(call.partition, message.leader, refused_by=call.node)
+            self._metadata.forget(call.partition, call.node)
+            self._metadata.hint(call.partition, message.leader, refused_by=call.node)
         if message.appended:
             offset = message.base_offset
             self._end(now_us, thread, call, "info", effects, error=error, offset=offset)
@@ -107,7 +107,7 @@ class Producer(Session):
         if call.corr == 0:
             self._end(now_us, thread, call, "fail", effects, error=call.error)
             return
-        self._leaders.forget(call.partition, call.node)
+        self._metadata.forget(call.partition, call.node)
         self._end(now_us, thread, call, "info", effects, error="timeout")
 
     def _end(

@@ -1,6 +1,6 @@
 """Clients that do what a schedule says, one operation after another (pure).
 
-Each is a producer or a consumer in all but what it does next: nothing, until it is told.
+Each is a producer or a consumer in all but what it does next: nothing, until the schedule says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from harness.clients.consumer import Consumer
-from harness.clients.metadata_cache import NEVER_US, Leaders
+from harness.clients.metadata_cache import NEVER_US, MetadataCache
 from harness.clients.producer import Producer
 from harness.clients.session import DEFAULT_RETRY_US, Call, SessionEffects, Thread
 from harness.clients.types import PollSettings, SendSettings
@@ -20,36 +20,36 @@ from harness.clients.workload import SendPlan
 from nemesis.formats.schedule import Operation, Poll, Send
 
 
-class _Orders:
-    """What both kinds share: the operations they were told to do and have not begun."""
+class _Pending:
+    """What both kinds share: the operations they are to do and have not begun."""
 
     def __init__(self) -> None:
-        self.told: deque[tuple[int, Operation]] = deque()
+        self.operations: deque[tuple[int, Operation]] = deque()
 
     def add(self, thread: Thread, step: int, operation: Operation) -> None:
         """Begin operation number `step` of the schedule when those before it have ended."""
-        self.told.append((step, operation))
+        self.operations.append((step, operation))
         thread.next_us = 0
 
-    def next(self, thread: Thread, leaders: Leaders) -> tuple[int, Operation] | None:
-        """What comes next; without anything the thread waits to be told."""
-        if not self.told:
+    def next(self, thread: Thread, metadata: MetadataCache) -> tuple[int, Operation] | None:
+        """What comes next; without anything the thread waits."""
+        if not self.operations:
             thread.next_us = NEVER_US
             return None
-        step, operation = self.told.popleft()
+        step, operation = self.operations.popleft()
         # Much may have happened since the last one: look first who leads.
-        leaders.forget(operation.partition, leaders.leader(operation.partition))
+        metadata.forget(operation.partition, metadata.leader(operation.partition))
         return step, operation
 
 
-class OperatingProducer(Producer):
-    """Sends the batches it is told to send; `plan` is not asked."""
+class ScriptedProducer(Producer):
+    """Sends the batches the schedule says; `plan` is not asked."""
 
     # Spelled out: compiled by mypyc, a call of the parent with `*args` hands over one tuple.
     def __init__(
         self,
         client: str,
-        leaders: Leaders,
+        metadata: MetadataCache,
         threads: list[Thread],
         next_op: Callable[[], int],
         *,
@@ -59,24 +59,24 @@ class OperatingProducer(Producer):
     ) -> None:
         """As the producer that it is."""
         super().__init__(
-            client, leaders, threads, next_op, plan=plan, settings=settings, retry_us=retry_us
+            client, metadata, threads, next_op, plan=plan, settings=settings, retry_us=retry_us
         )
-        self._orders = _Orders()
+        self._pending = _Pending()
 
     @property
     def idle(self) -> bool:
         """Whether no operation is under way, nor waits for its turn."""
-        return super().idle and (self._stopped or not self._orders.told)
+        return super().idle and (self._stopped or not self._pending.operations)
 
     def operate(self, step: int, operation: Operation) -> None:
         """Begin operation number `step` of the schedule when those before it have ended."""
-        self._orders.add(self._threads[0], step, operation)
+        self._pending.add(self._threads[0], step, operation)
 
     def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
-        told = self._orders.next(thread, self._leaders)
-        if told is None:
+        next_one = self._pending.next(thread, self._metadata)
+        if next_one is None:
             return None
-        step, send = told
+        step, send = next_one
         assert isinstance(send, Send)
         settings = msgspec.structs.replace(
             self._settings, batch=send.count, acks=send.acks, record_bytes=send.payload_bytes
@@ -84,13 +84,13 @@ class OperatingProducer(Producer):
         return self._send(now_us, thread, effects, send.partition, settings, step)
 
 
-class OperatingConsumer(Consumer):
-    """Polls the partitions it is told to poll, each from where its last poll of it ended."""
+class ScriptedConsumer(Consumer):
+    """Polls the partitions the schedule says, each from where its last poll of it ended."""
 
     def __init__(
         self,
         client: str,
-        leaders: Leaders,
+        metadata: MetadataCache,
         thread: Thread,
         next_op: Callable[[], int],
         *,
@@ -101,34 +101,34 @@ class OperatingConsumer(Consumer):
         """As the consumer that it is."""
         super().__init__(
             client,
-            leaders,
+            metadata,
             thread,
             next_op,
             partitions=partitions,
             settings=settings,
             retry_us=retry_us,
         )
-        self._orders = _Orders()
+        self._pending = _Pending()
 
     @property
     def idle(self) -> bool:
         """Whether no operation is under way, nor waits for its turn."""
-        return super().idle and (self._stopped or not self._orders.told)
+        return super().idle and (self._stopped or not self._pending.operations)
 
     def operate(self, step: int, operation: Operation) -> None:
         """Begin operation number `step` of the schedule when those before it have ended."""
-        self._orders.add(self._threads[0], step, operation)
+        self._pending.add(self._threads[0], step, operation)
 
     def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
-        told = self._orders.next(thread, self._leaders)
-        if told is None:
+        next_one = self._pending.next(thread, self._metadata)
+        if next_one is None:
             return None
-        step, poll = told
+        step, poll = next_one
         assert isinstance(poll, Poll)
         if not self._assigned:
             self._assign(now_us, thread, effects)
         return self._poll(now_us, thread, effects, poll.partition, step)
 
 
-OPERATORS: Final = (OperatingProducer, OperatingConsumer)
-"""For `isinstance`: the clients that can be told."""
+SCRIPTED: Final = (ScriptedProducer, ScriptedConsumer)
+"""For `isinstance`: the clients that carry out operations of the schedule."""

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from harness.clients.metadata_cache import NEVER_US, Leaders
+from harness.clients.metadata_cache import NEVER_US, MetadataCache
 from harness.clients.types import Answer, ToSend
 from harness.formats.history import Op
 from node.core.messages import (
@@ -97,14 +97,14 @@ class Session:
     def __init__(
         self,
         client: str,
-        leaders: Leaders,
+        metadata: MetadataCache,
         threads: list[Thread],
         next_op: Callable[[], int],
         retry_us: int = DEFAULT_RETRY_US,
     ) -> None:
         """`next_op` numbers operations over all clients of a run."""
         self.client = client
-        self._leaders = leaders
+        self._metadata = metadata
         self._threads = threads
         self._next_op = next_op
         self._retry_us = retry_us
@@ -132,7 +132,7 @@ class Session:
         for thread in self._threads:
             self._drive(now_us, thread, effects)
         self._ask(now_us, effects)
-        effects.deadline_us = min(effects.deadline_us, self._leaders.next_ask_us())
+        effects.deadline_us = min(effects.deadline_us, self._metadata.next_ask_us())
         return effects
 
     # -- for subclasses
@@ -176,7 +176,7 @@ class Session:
     def _take(self, now_us: int, answer: Answer, effects: SessionEffects) -> None:
         message = answer.message
         if isinstance(message, MetadataResponse):
-            self._leaders.learn(message.corr, message.leaders)
+            self._metadata.learn(message.corr, message.leaders)
             return
         if not isinstance(message, ProduceResponse | FetchResponse):
             return
@@ -202,14 +202,14 @@ class Session:
         call = thread.call
         if call is None:
             return NEVER_US if self._stopped else thread.next_us
-        if call.corr == 0 and self._leaders.leader(call.partition):
+        if call.corr == 0 and self._metadata.leader(call.partition):
             return min(call.deadline_us, call.not_before_us)
         return call.deadline_us
 
     def _attempt(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
-        leader = self._leaders.leader(call.partition)
+        leader = self._metadata.leader(call.partition)
         if not leader:
-            self._leaders.wanted = True
+            self._metadata.wanted = True
             return
         call.corr, call.node = self._new_corr(), leader
         request = msgspec.structs.replace(self._request(now_us, call), corr=call.corr)
@@ -218,7 +218,7 @@ class Session:
 
     def _ask(self, now_us: int, effects: SessionEffects) -> None:
         corr = self._new_corr()
-        broker = self._leaders.whom_to_ask(now_us, corr)
+        broker = self._metadata.whom_to_ask(now_us, corr)
         if broker:
             effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))
 

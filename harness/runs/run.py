@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
@@ -113,14 +113,14 @@ class Run:
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
         """The storm and what follows it; whatever happens, the next part is tried."""
-        crew = Crew(cluster=self._schedule.cluster, workload=self._schedule.workload)
+        factory = ClientFactory(cluster=self._schedule.cluster, workload=self._schedule.workload)
         injector = Injector(
             self._schedule,
             cluster.world,
             cluster.view,
             random.Random(self.info.seed),
             self._record,
-            clients=crew.working,
+            clients=factory.working,
         )
         clients = cluster.clients()
         storm = Storm(
@@ -188,7 +188,7 @@ def first_info(
 ) -> RunInfo:
     """What can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
-    crew = Crew(cluster=cluster, workload=schedule.workload)
+    factory = ClientFactory(cluster=cluster, workload=schedule.workload)
     return RunInfo(
         run=run,
         name=name,
@@ -202,7 +202,7 @@ def first_info(
         bugs=cluster.bugs,
         brokers=cluster.broker_names(),
         voters=system.voters(cluster),
-        clients=crew.roles,
+        clients=factory.roles,
         epoch_us=0,
         monotonic_us=now_us,
         recovery_limit_ms=system.limits(cluster).recovery_ms,

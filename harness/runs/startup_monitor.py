@@ -8,7 +8,7 @@ from typing import Any
 from node.formats import trace
 
 
-class Observed:
+class StartupMonitor:
     """Which processes began, and which brokers the controller lets take part."""
 
     def __init__(self) -> None:

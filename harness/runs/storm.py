@@ -24,8 +24,8 @@ CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
 
 
-class Shows(Protocol):
-    """What the phases tell a person; `harness.runs.progress.Progress` for one."""
+class ProgressDisplay(Protocol):
+    """What the phases show a person: `harness.runs.progress.Progress`, or nothing."""
 
     def phase(self, name: str, limit_s: float = 0.0) -> None:
         """A new part of the run begins; it should take `limit_s` (0: no idea)."""
@@ -51,7 +51,7 @@ class Storm:
         injector: Injector,
         *,
         session_ms: int,
-        progress: Shows,
+        progress: ProgressDisplay,
         interrupts: Interrupts,
         pace: Pace | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Storm:
         self._clients.healed(self._info.phases.heal_us)
 
     def recover(self) -> None:
-        """Writing goes on until every partition acknowledged something (where anybody writes) and
+        """Writing goes on until every partition acknowledged something (where clients write) and
         has all its replicas in sync again, and a little longer."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:

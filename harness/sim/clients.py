@@ -9,16 +9,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from harness.clients.consumer import Consumer
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.scripted import OPERATORS
+from harness.clients.scripted import SCRIPTED
 from harness.clients.session import Session, SessionEffects
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
-from harness.systems.floodmark.admin_call import ADMIN, AdminCall, request_of
+from harness.systems.floodmark.admin import ADMIN, AdminCall, request_of
 from nemesis.world import COMMAND_LIMIT_US, Command
 from node.core.messages import AdminRequest, AdminResponse
 from node.formats.errors import FloodmarkError
@@ -31,15 +31,19 @@ class SimClients:
     `harness.clients.factory`. `ops` is the history; `seen` is called with each line of it."""
 
     def __init__(
-        self, crew: Crew, queue: EventQueue, network: Network, seen: Callable[[Op], None]
+        self,
+        factory: ClientFactory,
+        queue: EventQueue,
+        network: Network,
+        seen: Callable[[Op], None],
     ) -> None:
         self.ops: list[Op] = []
-        self._crew = crew
+        self._factory = factory
         self._queue = queue
         self._network = network
         self._seen = seen
         self._next_op = count().__next__
-        self._tally = ClientStatistics()
+        self._statistics = ClientStatistics()
         self._sessions: dict[str, Session] = {}
         self._writers: list[Session] = []
         self._final: list[Consumer] = []
@@ -49,7 +53,7 @@ class SimClients:
     @property
     def status(self) -> Status:
         """The present state of all clients."""
-        status = self._tally.status
+        status = self._statistics.status
         status.t_us = self._queue.now_us
         status.writers_idle = all(session.idle for session in self._writers)
         if self._final:
@@ -59,23 +63,23 @@ class SimClients:
 
     def go(self) -> None:
         """Start the workload."""
-        made = self._crew.sessions(self._next_op)
-        self._writers = [made[client] for client in self._crew.writing]
+        made = self._factory.sessions(self._next_op)
+        self._writers = [made[client] for client in self._factory.writing]
         self._begin(made)
 
     def operate(self, operation: int) -> None:
         """Begin the operation of the workload with that number."""
-        told = self._crew.workload.operations[operation]
+        told = self._factory.workload.operations[operation]
         session = self._sessions.get(told.client)
-        if isinstance(session, OPERATORS):
+        if isinstance(session, SCRIPTED):
             session.operate(operation, told)
             self._due_us[told.client] = self._queue.now_us
             self._arm(told.client, self._queue.now_us)
-        self._tally.status.operated += 1
+        self._statistics.status.operated += 1
 
     def healed(self, t_us: int) -> None:
         """From this time on an acknowledgement counts as recovery."""
-        self._tally.healed(t_us)
+        self._statistics.healed(t_us)
 
     def stop_writing(self) -> None:
         """Stop the producers."""
@@ -86,9 +90,9 @@ class SimClients:
         """Stop all clients; new ones read everything from the beginning."""
         for session in self._sessions.values():
             session.stop()
-        partitions = self._crew.cluster.partition_names()
-        targets = {p: self._tally.acked_end.get(p, 0) for p in partitions}
-        readers = self._crew.final_readers(self._next_op, targets)
+        partitions = self._factory.cluster.partition_names()
+        targets = {p: self._statistics.acked_end.get(p, 0) for p in partitions}
+        readers = self._factory.final_readers(self._next_op, targets)
         self._final = list(readers.values())
         self._begin(readers)
 
@@ -124,7 +128,7 @@ class SimClients:
         """Record first, then send."""
         for op in effects.ops:
             self.ops.append(op)
-            self._tally.add(op)
+            self._statistics.add(op)
             self._seen(op)
         for out in effects.messages:
             self._network.send(client, out.to, out.message, out.body)

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
 from harness.formats.run_info import Promise
-from harness.runs.startup_monitor import Observed
+from harness.runs.startup_monitor import StartupMonitor
 from harness.sim.clients import SimAdmin, SimClients
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
-from harness.systems.floodmark.log_lines import log_lines
+from harness.systems.floodmark.replica_logs import log_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
@@ -174,8 +174,8 @@ class SimCluster:
             )
             for name in (*self.voters, *self.brokers)
         }
-        self.crew = Crew(cluster=cluster, workload=schedule.workload)
-        self._clients = SimClients(self.crew, self.queue, self.network, on_history)
+        self.factory = ClientFactory(cluster=cluster, workload=schedule.workload)
+        self._clients = SimClients(self.factory, self.queue, self.network, on_history)
         self.admin = SimAdmin(self.queue, self.network, self.voters)
         self.world = SimWorld(
             self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
@@ -224,7 +224,7 @@ class SimCluster:
 
     def start(self) -> None:
         """Start all nodes; returns when every partition has a leader. Raises FloodmarkError."""
-        observed = Observed()
+        startup = StartupMonitor()
         for node in self.nodes.values():
             node.start()
         everybody, brokers = set(self.nodes), set(self.brokers)
@@ -232,7 +232,7 @@ class SimCluster:
         wanted = self._schedule.cluster.partition_names()
 
         def ready() -> bool:
-            if not (observed.started >= everybody and observed.unfenced >= brokers):
+            if not (startup.started >= everybody and startup.unfenced >= brokers):
                 return False
             answer = self.admin.step(call)
             if answer is not None and answer.error:
@@ -245,7 +245,7 @@ class SimCluster:
                 raise FloodmarkError("the simulated cluster did not become ready in 30 s")
             self.wait(limit_us)
             events = self.poll()
-            observed.feed(events)
+            startup.feed(events)
             for event in events:
                 self.view.observe(event)
             for end in self.exits:

@@ -54,7 +54,7 @@ HOT: Final = (
     "harness/sim/invariant_checker.py",
     "harness/sim/network.py",
     "harness/sim/node.py",
-    "harness/systems/floodmark/log_lines.py",
+    "harness/systems/floodmark/replica_logs.py",
 )
 """The modules to compile. None defines a msgspec struct: mypyc drops the parameters of its field
 types (`tuple[int, ...]` becomes `tuple`), and the decoder needs them."""

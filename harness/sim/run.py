@@ -227,7 +227,7 @@ class _SimRun:
             cluster.view,
             random.Random(self.seed),
             self.faults.append,
-            clients=cluster.crew.working,
+            clients=cluster.factory.working,
         )
         try:
             cluster.start()

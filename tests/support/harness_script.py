@@ -6,9 +6,9 @@ import random
 from itertools import count
 
 from harness.clients.consumer import Consumer
-from harness.clients.metadata_cache import Leaders
+from harness.clients.metadata_cache import MetadataCache
 from harness.clients.producer import Producer
-from harness.clients.scripted import OperatingConsumer, OperatingProducer
+from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
 from harness.clients.session import Session, SessionEffects, Thread
 from harness.clients.types import Answer, PollSettings, SendSettings, ToSend
 from harness.clients.workload import SendPlan, encode_batch
@@ -146,7 +146,7 @@ def producer(*, acks: int = -1, width: int = 1, interval_us: int = 10_000_000) -
     return Scripted(
         Producer(
             "c1",
-            Leaders(BROKERS, 0, 50 * MS),
+            MetadataCache(BROKERS, 0, 50 * MS),
             threads,
             count().__next__,
             plan=SendPlan(["log-0"], interval_us, random.Random(1)),
@@ -163,7 +163,7 @@ def consumer(
     return Scripted(
         Consumer(
             "c9",
-            Leaders(BROKERS, 0, 50 * MS),
+            MetadataCache(BROKERS, 0, 50 * MS),
             Thread(count(8, STRIDE)),
             count().__next__,
             partitions=partitions,
@@ -174,21 +174,19 @@ def consumer(
     )
 
 
-def operator(form: type[OperatingProducer] | type[OperatingConsumer]) -> Scripted:
+def operator(form: type[ScriptedProducer] | type[ScriptedConsumer]) -> Scripted:
     """A client that does nothing but what it is told."""
-    leaders, next_op = Leaders(BROKERS, 0, 50 * MS), count().__next__
+    leaders, next_op = MetadataCache(BROKERS, 0, 50 * MS), count().__next__
     thread = Thread(count(0, STRIDE))
-    if form is OperatingConsumer:
+    if form is ScriptedConsumer:
         settings = PollSettings(wait_ms=100, timeout_us=1000 * MS)
         return Scripted(
-            OperatingConsumer(
+            ScriptedConsumer(
                 "c1", leaders, thread, next_op, partitions=("log-0",), settings=settings
             )
         )
     plan, sending = SendPlan((), 0, random.Random(1)), SendSettings(timeout_us=3000 * MS)
-    return Scripted(
-        OperatingProducer("c1", leaders, [thread], next_op, plan=plan, settings=sending)
-    )
+    return Scripted(ScriptedProducer("c1", leaders, [thread], next_op, plan=plan, settings=sending))
 
 
 def records(offset: int, value: int, size: int = 5, epoch: int = 1) -> bytes:

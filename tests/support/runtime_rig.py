@@ -16,7 +16,7 @@ from typing import Any, Self
 import multiprocess
 import zmq
 
-from harness.systems.floodmark.breakpoints import Remote
+from harness.systems.floodmark.nodes import RemoteBreakpoints
 from node.core import batch, wire
 from node.core.api import NodeConfig
 from node.core.messages import AnyMessage, ProduceRequest
@@ -73,7 +73,7 @@ class Node:
         self.outbox.set(zmq.SNDTIMEO, int(DEADLINE_S * 1000))
         self.outbox.connect(self.config.bind)
         self.process: Child
-        self.breakpoints: Remote
+        self.breakpoints: RemoteBreakpoints
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class Node:
         """Start a process and wait until it says that it has started."""
         before = len(self.trace("started"))
         near, far = multiprocess.Pipe()
-        self.breakpoints = Remote(near)
+        self.breakpoints = RemoteBreakpoints(near)
         self.process = spawn(self.config, self.make_core, far)
         far.close()
         until(

@@ -23,9 +23,9 @@ import msgspec
 import zmq
 
 from harness.clients.consumer import Consumer
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.scripted import OPERATORS
+from harness.clients.scripted import SCRIPTED
 from harness.clients.session import Session, SessionEffects
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer
@@ -44,7 +44,7 @@ LONGEST_WAIT_MS: Final = 100
 class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver process is told; `output` takes its stdout and stderr."""
 
-    crew: Crew
+    factory: ClientFactory
     bind: str
     peers: dict[str, str]
     history: str
@@ -75,10 +75,10 @@ class _Driver:
     """The loop and what it works on."""
 
     def __init__(self, config: DriverConfig, pipe: Connection) -> None:
-        self._crew = config.crew
+        self._factory = config.factory
         self._pipe = pipe
         self._next_op = count().__next__
-        self._tally = ClientStatistics()
+        self._statistics = ClientStatistics()
         self._sessions: dict[str, Session] = {}
         self._writers: list[Session] = []
         self._final: list[Consumer] = []
@@ -90,7 +90,7 @@ class _Driver:
         try:
             self._mail = Mail(config.bind, config.peers)
         except FloodmarkError as error:
-            self._tally.status.problem = str(error)
+            self._statistics.status.problem = str(error)
             self._report(now_us())
             raise SystemExit(str(error)) from None
         self._poller.register(self._mail.inbox, zmq.POLLIN)
@@ -155,12 +155,12 @@ class _Driver:
             try:
                 self._history.write(b"".join(map(encode, ops)))
             except StorageError as error:
-                self._tally.status.problem = str(error)
+                self._statistics.status.problem = str(error)
                 self._sessions.clear()
                 self._due_us.clear()
                 return
             for op in ops:
-                self._tally.add(op)
+                self._statistics.add(op)
         for client, done in effects:
             for out in done.messages:
                 self._mail.send(client, out.to, out.message, out.body)
@@ -168,13 +168,13 @@ class _Driver:
     def _obey(self, command: ClientCommand) -> None:
         match command.what:
             case "go":
-                made = self._crew.sessions(self._next_op)
-                self._writers = [made[client] for client in self._crew.writing]
+                made = self._factory.sessions(self._next_op)
+                self._writers = [made[client] for client in self._factory.writing]
                 self._begin(made)
             case "operate":
                 self._operate(command.operation)
             case "healed":
-                self._tally.healed(command.t_us)
+                self._statistics.healed(command.t_us)
             case "stop-writing":
                 for session in self._writers:
                     session.stop()
@@ -185,12 +185,12 @@ class _Driver:
         self._reported_us = 0
 
     def _operate(self, number: int) -> None:
-        operation = self._crew.workload.operations[number]
+        operation = self._factory.workload.operations[number]
         session = self._sessions.get(operation.client)
-        if isinstance(session, OPERATORS):
+        if isinstance(session, SCRIPTED):
             session.operate(number, operation)
             self._due_us[operation.client] = 0
-        self._tally.status.operated += 1
+        self._statistics.status.operated += 1
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
         self._sessions.update(sessions)
@@ -200,15 +200,15 @@ class _Driver:
         """All other clients end; fresh ones read everything from the beginning."""
         for session in self._sessions.values():
             session.stop()
-        partitions = self._crew.cluster.partition_names()
-        targets = {p: self._tally.acked_end.get(p, 0) for p in partitions}
-        readers = self._crew.final_readers(self._next_op, targets)
+        partitions = self._factory.cluster.partition_names()
+        targets = {p: self._statistics.acked_end.get(p, 0) for p in partitions}
+        readers = self._factory.final_readers(self._next_op, targets)
         self._final = list(readers.values())
-        if not self._tally.status.problem:
+        if not self._statistics.status.problem:
             self._begin(readers)
 
     def _report(self, moment_us: int) -> None:
-        status = self._tally.status
+        status = self._statistics.status
         status.t_us = self._reported_us = moment_us
         status.writers_idle = all(session.idle for session in self._writers)
         if self._final:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import multiprocess
 
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.clients.types import Status
 from harness.runs.clock import now_us
 from harness.systems.floodmark import client_process
@@ -19,11 +19,17 @@ class Clients:
     """All clients of a run, in a process of their own."""
 
     def __init__(
-        self, crew: Crew, *, bind: str, peers: dict[str, str], history: Path, output: Path
+        self,
+        factory: ClientFactory,
+        *,
+        bind: str,
+        peers: dict[str, str],
+        history: Path,
+        output: Path,
     ) -> None:
         """Start the process; no client says anything before `go`."""
         config = DriverConfig(
-            crew=crew,
+            factory=factory,
             bind=bind,
             peers=peers,
             history=str(history),

@@ -14,19 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from harness.clients.factory import Crew
+from harness.clients.factory import ClientFactory
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
-from harness.runs.startup_monitor import Observed
-from harness.systems.floodmark.admin import Admin
-from harness.systems.floodmark.admin_call import ADMIN
+from harness.runs.startup_monitor import StartupMonitor
+from harness.systems.floodmark.admin import ADMIN, Admin
 from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
 from harness.systems.floodmark.clients import Clients
 from harness.systems.floodmark.mail import EVERYONE_ELSE, Mail
 from harness.systems.floodmark.nodes import Nodes
+from harness.systems.floodmark.replica_logs import write_logs
 from harness.systems.floodmark.trace_tail import TraceTail
 from harness.systems.floodmark.world import RealWorld
-from harness.systems.floodmark.write_logs import write_logs
 from harness.systems.ports import PortLease
 from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
@@ -54,8 +53,8 @@ class FloodmarkCluster:
         self.brokers = schedule.cluster.broker_names()
         self.voters = schedule.cluster.voter_names()
         self.view = ClusterView()
-        self._observed = Observed()
-        self.crew = Crew(cluster=schedule.cluster, workload=schedule.workload)
+        self._startup = StartupMonitor()
+        self.factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
         self._addresses: dict[str, str] = {}
         self._lease = PortLease(len(self.brokers) + len(self.voters) + 4)
         self._give_addresses(with_hub)
@@ -97,7 +96,7 @@ class FloodmarkCluster:
 
     def address_map(self) -> dict[str, str]:
         """Where each node listens; all clients share one address."""
-        return {**self._addresses, **dict.fromkeys(self.crew.roles, self._addresses["clients"])}
+        return {**self._addresses, **dict.fromkeys(self.factory.roles, self._addresses["clients"])}
 
     # -- life
 
@@ -112,9 +111,9 @@ class FloodmarkCluster:
         for node in (*self.voters, *self.brokers):
             self.nodes.start(node)
         everybody = {*self.voters, *self.brokers}
-        self._await("every process to start", lambda: self._observed.started >= everybody)
+        self._await("every process to start", lambda: self._startup.started >= everybody)
         brokers = set(self.brokers)
-        self._await("every broker to be registered", lambda: self._observed.unfenced >= brokers)
+        self._await("every broker to be registered", lambda: self._startup.unfenced >= brokers)
         self.admin = Admin(self._mail, self.voters)
         self._make_topic(self.admin)
 
@@ -122,7 +121,7 @@ class FloodmarkCluster:
         """Start the clients of the workload, silent until `go`."""
         path = self._folder.path
         self._clients = Clients(
-            self.crew,
+            self.factory,
             bind=self._addresses["clients"],
             peers=self._peers("clients"),
             history=path / "history.jsonl",
@@ -206,7 +205,7 @@ class FloodmarkCluster:
         if "hub" in self._addresses:
             return {EVERYONE_ELSE: self._addresses["hub"]}
         direct = {n: a for n, a in self._addresses.items() if n not in (me, "clients")}
-        clients = {c: self._addresses["clients"] for c in self.crew.roles if me != "clients"}
+        clients = {c: self._addresses["clients"] for c in self.factory.roles if me != "clients"}
         return direct | clients
 
     def _config(self, node: str, incarnation: int) -> ProcessConfig:
@@ -265,7 +264,7 @@ class FloodmarkCluster:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not is_so():
             events = self.poll()
-            self._observed.feed(events)
+            self._startup.feed(events)
             for event in events:
                 self.view.observe(event)
             if self.nodes.unexpected:

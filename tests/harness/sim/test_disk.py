@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.formats.history import LogRun
 from harness.sim.disk import SimDisk
-from harness.systems.floodmark.log_lines import log_lines
+from harness.systems.floodmark.replica_logs import log_lines
 from node.core import batch
 from node.formats.errors import StorageError
 from node.runtime.datadir import power_cut

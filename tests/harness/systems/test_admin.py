@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.systems.floodmark.admin_call import ASK_EVERY_US, AdminCall
+from harness.systems.floodmark.admin import ASK_EVERY_US, AdminCall
 from node.core.messages import AdminResponse, Error, SetMinIsr
 
 VOTERS = ("v1", "v2", "v3")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.systems.floodmark.admin_call import AdminCall, request_of
+from harness.systems.floodmark.admin import AdminCall, request_of
 from harness.systems.floodmark.brokers import check_upgrades, promise_of
 from nemesis.faults import (
     ElectPreferred,
