@@ -56,16 +56,8 @@ def origins(values: Sequence[int], sends: pa.RecordBatch) -> dict[int, Origin]:
 def joined_origins(parts: Iterable[Mapping[int, Origin]]) -> dict[int, Origin]:
     """Origins found in parts of a run's sends. Where several sends claim a value, the one that
     begins last wins, of equals the later operation."""
-    made: dict[int, Origin] = {}
-    for part in parts:
-        for value, origin in part.items():
-            if value not in made or _claim(made[value]) < _claim(origin):
-                made[value] = origin
-    return made
-
-
-def _claim(origin: Origin) -> tuple[int, int]:
-    return origin.first, origin.op
+    found = [pair for part in parts for pair in part.items()]
+    return dict(sorted(found, key=lambda pair: (pair[1].first, pair[1].op)))
 
 
 @across_partitions("phantom", "misrouted")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
+from checker.checks.findings import Origin
+from checker.checks.unknown_values import joined_origins
 from harness.formats.history import Read, RecordRun
 from node.formats.trace import METADATA_PARTITION
 from tests.support.checker.story import P, Story, against, one
@@ -240,3 +243,9 @@ def test_of_two_values_of_nobody_here_one_was_sent_elsewhere(tmp_path: Path) -> 
     s.poll((0, 10), (1, 11))
     s.poll((0, 10), partition="log-1")
     assert against(s.check(tmp_path)) == {"misrouted": 1, "phantom": 1}
+
+
+def test_of_sends_that_claim_one_value_the_one_that_begins_last_counts() -> None:
+    claims = [Origin("log-1", op, 0, "c1", 0, first) for first, op in ((5, 9), (7, 2), (7, 3))]
+    for parts in permutations([{8: claim} for claim in claims]):
+        assert joined_origins(parts) == {8: claims[-1]}
