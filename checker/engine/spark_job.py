@@ -32,8 +32,9 @@ from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs
 from checker.engine.offset_ranges import Ranges, downsample, ranges_of, split
 from checker.engine.plan import RunToJudge
+from checker.engine.spark_session import error_summary
 from checker.evidence.arrow_blob import SPARK_SCHEMA, arrow_blobs, packed
-from checker.formats.errors import CheckerError, error_summary
+from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.fault_windows import InjectedFault

@@ -36,7 +36,7 @@ from pyspark.sql import SparkSession
 
 from checker.engine.class_archive import archive_for, build_in_background, spark_home
 from checker.engine.java import Java, find_java, java_home
-from checker.formats.errors import CheckerError, SparkStartError, error_summary
+from checker.formats.errors import CheckerError, SparkStartError
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
 warnings.filterwarnings(
@@ -145,6 +145,18 @@ class Jvm:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+
+def error_summary(error: Exception) -> str:
+    """An error of Spark in one line; its text may be out of reach if the JVM has died."""
+    try:
+        lines = str(error).strip().split("\n")
+    except Exception:
+        lines = []
+    # Py4J says first where it was called, and then what it was.
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        lines = [lines[1].lstrip(": ")]
+    return (lines[0].rstrip(".") if lines else "") or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ _ALL: Final = 1 << 30
 _PROMISE: Final = {"contiguous_offsets": False}
 
 
-def foreign_history(path: Path) -> Path | None:
+def external_history_in(path: Path) -> Path | None:
     """The history file that `path` names or holds, if it is not a run folder of our own."""
     if path.is_file():
         return path
@@ -70,7 +70,7 @@ def _first_lines(file: Path) -> Iterator[Line]:
 
 
 def run_folder_of(file: Path) -> Path:
-    """Make the run folder of a foreign history. Raises CheckerError if it cannot be written."""
+    """Make the run folder of an external history. Raises CheckerError if it cannot be written."""
     folder = file.with_name(file.name + SUFFIX)
     form = form_of(file)
     try:

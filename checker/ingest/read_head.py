@@ -93,7 +93,7 @@ def read_head(source: Source, into: Ingested) -> None:
     text = msgspec.json.encode(meta).decode()
     into.facts.append(into.make(run, Kind.META, partitions, text=text))
     for problem in meta.problems:
-        # Of a foreign history they are about its lines, and speak for themselves.
+        # Of an external history they are about its lines, and speak for themselves.
         if meta.source:
             into.problems.add(problem, problem)
         else:

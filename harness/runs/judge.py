@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from checker.engine.local import check_runs
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.external_history import foreign_history, run_folder_of, validate
+from checker.ingest.external_history import external_history_in, run_folder_of, validate
 from checker.ingest.ingest import work_bytes
 from checker.output.timeline_file import write_timeline
 from node.formats.errors import FloodmarkError, UsageError
@@ -167,7 +167,7 @@ def wrong_lines(path: Path) -> list[str]:
     """What is wrong with a history, by line. Raises UsageError where there is none."""
     file = path / "history.jsonl" if path.is_dir() else path
     if not file.is_file():
-        file = foreign_history(path) or file
+        file = external_history_in(path) or file
     try:
         return validate(file)
     except OSError as error:
@@ -196,7 +196,7 @@ def run_folder(path: Path) -> Path:
 
     Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
     """
-    if (history := foreign_history(path)) is not None:
+    if (history := external_history_in(path)) is not None:
         return run_folder_of(history)
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")

@@ -11,7 +11,7 @@ import pytest
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.edn import EdnError, parse
-from checker.ingest.external_history import foreign_history, form_of, run_folder_of, validate
+from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
 from harness.formats.history import Op, Send, encode
 from reports.run_page.head import commands, summary
 from reports.run_page.model import read
@@ -60,7 +60,7 @@ class Jepsen:
         file = folder / ("history.edn" if form == "edn" else "history.jsonl")
         write = edn if form == "edn" else json.dumps
         file.write_text("".join(f"{write(line)}\n" for line in self.lines))
-        found = foreign_history(folder)
+        found = external_history_in(folder)
         assert found == file
         return check_run(run_folder_of(found))
 
