@@ -150,7 +150,7 @@ class SparkExecutor:
         return self._session.range(0, len(bins), 1, len(bins)).mapInArrow(read, SPARK_SCHEMA)
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
-        """By run and value, the sends that wrote these values: one task a piece of a table."""
+        """By run and value, the sends that wrote these values: one task for some row groups."""
         work = [
             source
             for number in unknown

@@ -39,7 +39,7 @@ def coarse(latency_us: I64) -> I64:
 def tallied(
     run: str, source: Mapping[str, Table], injected: Sequence[InjectedFault] = ()
 ) -> dict[str, pa.Table]:
-    """The tables `tallies` and `acks` of a piece of the tables `ops`, `sends` and `reads`.
+    """The tables `tallies` and `acks` of some rows of the tables `ops`, `sends` and `reads`.
 
     Sends are also counted around each of `injected`: `by` is then the window, `second` the fault's
     number; and in `acks` the first acknowledgement of each partition after its end.
@@ -49,25 +49,25 @@ def tallied(
         if not table.num_rows:
             continue
         if name == "ops":
-            piece = _Rows(run, table, table.words("f"))
+            part = _Rows(run, table, table.words("f"))
             second = table.numbers("second")
             records = table.numbers("sent") + table.numbers("polled")
-            counted.append(piece.count(RUN, None, second, records))
-            counted.append(piece.count(CLIENT, "client", None, records))
-            acks.append(piece.acks(RUN, None))
+            counted.append(part.count(RUN, None, second, records))
+            counted.append(part.count(CLIENT, "client", None, records))
+            acks.append(part.acks(RUN, None))
         elif name == "sends":
-            piece = _Rows(run, table, "send")
-            counted.append(piece.count(PARTITION, "partition", None, table.numbers("count")))
-            acks.append(piece.acks(PARTITION, "partition"))
+            part = _Rows(run, table, "send")
+            counted.append(part.count(PARTITION, "partition", None, table.numbers("count")))
+            acks.append(part.acks(PARTITION, "partition"))
             for fault in injected:
-                acks.append(piece.first_after(fault))
+                acks.append(part.first_after(fault))
                 for window, begin_us, end_us in fault.windows():
-                    counted += piece.inside(window, fault.nth, begin_us, end_us)
+                    counted += part.inside(window, fault.nth, begin_us, end_us)
         elif name == "reads":
-            piece = _Rows(run, table, "poll")
+            part = _Rows(run, table, "poll")
             # A read of many runs of records is one answer.
             once = (table.numbers("idx") == 0).astype(np.int64)
-            counted.append(piece.count(PARTITION, "partition", None, table.numbers("count"), once))
+            counted.append(part.count(PARTITION, "partition", None, table.numbers("count"), once))
     made = {"tallies": joined(counted, "tallies"), "acks": joined(acks, "acks")}
     return {name: table for name, table in made.items() if table.num_rows}
 

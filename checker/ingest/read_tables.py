@@ -1,7 +1,7 @@
 """The tables of a history -> facts: for runs whose history is kept as Parquet only.
 
-A table is read in pieces of some row groups, each a source of its own, so that no task ever holds
-more than a piece, whatever the size of the run. All is done by column.
+A table is read some row groups at a time, each a source of its own, so that no task ever holds more
+than those, whatever the size of the run. All is done by column.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
-    """The pieces of the history tables in the folder `where`; none if there are no such tables."""
+    """The row groups of the history tables in the folder `where`; none if there are no such tables."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
         target = where / f"{name}.parquet"
@@ -72,7 +72,7 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_row_groups(source: Source, into: Ingested) -> None:
-    """Read one piece of one table into `into`: facts only, for the table is there already."""
+    """Read some row groups of one table into `into`: facts only, for the table is there already."""
     seen: set[str] = set()
     flags = COMPLETE if into.meta.history_whole else 0
     counts: dict[str, list[pa.Table]] = {}
@@ -95,7 +95,7 @@ def read_row_groups(source: Source, into: Ingested) -> None:
 
 
 def _read(source: Source) -> Iterator[Table]:
-    """The rows of a piece, texts as dictionaries; columns that say nothing are not read."""
+    """The rows of some row groups, texts as dictionaries; columns that say nothing are not read."""
     schema = tables.SCHEMAS[source.kind]
     texts = [field.name for field in schema if field.type == pa.string()]
     idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
@@ -137,7 +137,7 @@ def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:
 
 
 def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:
-    """That this piece of the history is whole, for all partitions that could care."""
+    """That this part of the history is whole, for all partitions that could care."""
     partitions = sorted(seen | {*into.meta.partitions, METADATA_PARTITION, ""})
     return block(run, Kind.HISTORY, partitions, flags=flags)
 

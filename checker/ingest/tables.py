@@ -364,7 +364,7 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
 
 
 def clear_counts(folder: Path) -> None:
-    """Remove the counts of an earlier check, whose pieces may have been others. Raises OSError."""
+    """Remove the counts of an earlier check, whose parts may have been others. Raises OSError."""
     clear(folder, ("tallies", "acks"))
 
 
