@@ -1,7 +1,7 @@
 """Operations of a run reduced to what the checks of a whole run rest on.
 
 Whether a run was exercised depends on how many operations there were, when the first and the last
-send was acknowledged, and the longest time in which nothing was invoked. So of a piece of a history
+send was acknowledged, and the longest time in which nothing was invoked. So of a part of a history
 a few operations are kept that stand for all: the first and last invoked in each of some hundred
 stretches of the storm (a silence that counts is far longer), and the earliest and latest
 acknowledgement. `count` says how many operations a row stands for.

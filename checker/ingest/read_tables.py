@@ -41,7 +41,7 @@ _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
-    """The row groups of the history tables in the folder `where`; none if there are no such tables."""
+    """The row groups of the history tables in the folder `where`, if there are such tables."""
     found: list[Source] = []
     for name in HISTORY_TABLES:
         target = where / f"{name}.parquet"
