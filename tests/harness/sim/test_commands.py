@@ -90,7 +90,7 @@ def test_replicas_move_to_the_next_brokers_and_the_run_ends_there() -> None:
     begun, completed = partitions(result)
     assert (begun["adding"], begun["removing"]) == (["n4"], ["n1"])
     assert (completed["leader"], completed["replicas"]) == ("n2", ["n2", "n3", "n4"])
-    assert result.info.partitions == {"log-0": ["n2", "n3", "n4"]}
+    assert result.info.partitions == {"log-0": ("n2", "n3", "n4")}
 
 
 def test_a_move_is_cancelled() -> None:
