@@ -11,8 +11,9 @@ import typer
 from harness.cli.common import Bugs, Json, Quiet, print_json, worker_count
 
 if TYPE_CHECKING:
-    from harness.search.campaign import Finding, Tally
+    from harness.search.campaign import CampaignResult, Finding
     from harness.search.findings import SavedFinding
+    from harness.search.real_schedule import RealSchedule
 
 
 def search(
@@ -37,7 +38,7 @@ def search(
     from harness.runs.progress import Progress
     from harness.search import campaign
     from harness.search.engines import Subject
-    from harness.search.findings import save, save_real
+    from harness.search.findings import save, save_real_schedule
     from node.core import bugs
     from node.core import protocol as protocols
 
@@ -56,42 +57,42 @@ def search(
     with Progress(quiet=quiet) as progress:
         progress.phase(f"searching {wanted.subject.protocol}", seconds)
         if master is None:
-            tally = campaign.run(wanted, lambda tally: progress.tell(_status(tally)))
+            result = campaign.run(wanted, lambda result: progress.tell(_status(result)))
         else:
-            from harness.search.spark_campaign import run_spread
+            from harness.search.spark_campaign import run_on_spark
 
-            tally = run_spread(wanted, master)
-        output(_summary(tally))
+            result = run_on_spark(wanted, master)
+        output(_summary(result))
         folders = []
-        for name, finding in campaign.buckets(tally):
+        for name, finding in campaign.buckets(result):
             progress.phase(f"explaining {name}")
             saved = save(finding, store / "findings")
             folders.append(str(saved.folder))
             output("\n".join(_finding_lines(finding, saved)))
-            progress.phase("looking for a form of it for real processes")
-            form = save_real(finding, saved.folder)
-            output(f"  on real processes: {_real(None if form is None else form.surely, saved)}")
+            progress.phase("looking for a real schedule")
+            real = save_real_schedule(finding, saved.folder)
+            output(f"  on real processes: {_real(real, saved)}")
     if json:
-        print_json({"tally": tally, "findings": folders})
-    return 1 if tally.findings else 0
+        print_json({"result": result, "findings": folders})
+    return 1 if result.findings else 0
 
 
-def _status(tally: Tally) -> str:
+def _status(result: CampaignResult) -> str:
     return (
-        f"{tally.schedules:,} schedules, {tally.schedules_per_s:.1f}/s, "
-        f"{tally.coverage} decisions met, up to {tally.states} states a run, "
-        f"{tally.failures:,} failures, {len(tally.findings)} kinds"
+        f"{result.schedules:,} schedules, {result.schedules_per_s:.1f}/s, "
+        f"{result.coverage} decisions met, up to {result.states} states a run, "
+        f"{result.failures:,} failures, {len(result.findings)} kinds"
     )
 
 
-def _summary(tally: Tally) -> str:
-    problems = "".join(f"\n  problem: {problem}" for problem in tally.problems[:5])
-    return f"{_status(tally)} in {tally.seconds:.1f} s{problems}"
+def _summary(result: CampaignResult) -> str:
+    problems = "".join(f"\n  problem: {problem}" for problem in result.problems[:5])
+    return f"{_status(result)} in {result.seconds:.1f} s{problems}"
 
 
 def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
     """A finding for a person, and how to run it again."""
-    from harness.search.explain import in_lines
+    from harness.search.explain import as_lines
 
     yield f"\n{finding.bucket}"
     yield (
@@ -99,17 +100,17 @@ def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
         f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
         f"{len(finding.smallest.faults)} faults"
     )
-    yield from (f"  {line}" for line in in_lines(saved.explanation))
+    yield from (f"  {line}" for line in as_lines(saved.explanation))
     yield f"  replay: floodmark replay {saved.folder}"
     yield f"  page: floodmark report {saved.folder}"
 
 
-def _real(surely: int | None, saved: SavedFinding) -> str:
+def _real(real: RealSchedule | None, saved: SavedFinding) -> str:
     from harness.search.real_schedule import WORLDS
 
-    if surely is None:
-        return "no form of it was found that should fail there"
+    if real is None:
+        return "no real schedule was found"
     return (
         f"floodmark replay {saved.folder} --world real --times 10 "
-        f"(fails in {surely} of {WORLDS} rough simulated worlds)"
+        f"(fails in {real.failing_worlds} of {WORLDS} simulated worlds with real latency)"
     )

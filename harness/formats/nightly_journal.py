@@ -54,7 +54,7 @@ class Searched(JournalRow, tag="search"):
     events: Tally = 0
     failures: Tally = 0
     buckets: dict[str, Tally] = {}
-    strikes: dict[str, Tally] = {}
+    fault_coverage: dict[str, Tally] = {}
     kept: list[Bucket] = []
     problems: list[str] = []
 
@@ -120,7 +120,7 @@ class Judged(JournalRow, tag="judged"):
     broken: dict[str, str] = {}
     faults: Tally = 0
     kept: str = ""
-    strikes: dict[str, Tally] = {}
+    fault_coverage: dict[str, Tally] = {}
 
 
 class Lost(JournalRow, tag="lost"):

@@ -16,8 +16,8 @@ from harness.formats.finding import EXPLANATION, REAL, SCHEDULE, Explanation
 from harness.formats.nightly_run import Bucket, bucket_key
 from harness.runs.options import load_schedule
 from harness.runs.page_builder import SIMULATED, Tell, page_of_finding
-from harness.search.campaign import INNER, Finding
-from harness.search.findings import save, save_real
+from harness.search.campaign import INTERNAL, Finding
+from harness.search.findings import save, save_real_schedule
 from harness.search.known_bugs import STORE_FOLDER
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule
@@ -26,7 +26,7 @@ from node.formats.errors import FloodmarkError
 FINDINGS: Final = "findings"
 PAGE: Final = "report.html"
 FORM_RUNS: Final = 150
-"""How hard a night looks for a form for real processes, see `save_real`."""
+"""How hard a night looks for a form for real processes, see `save_real_schedule`."""
 UNNAMED: Final = "?"
 """Stands in a class for a mechanism that nobody has named."""
 
@@ -63,8 +63,8 @@ def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -
     OSError.
     """
     kept = save(finding, store / FINDINGS)
-    if finding.property != INNER:
-        save_real(finding, kept.folder, runs=FORM_RUNS)
+    if finding.property != INTERNAL:
+        save_real_schedule(finding, kept.folder, runs=FORM_RUNS)
     smallest = finding.smallest
     page = _page(kept.folder, tell) if with_page else None
     protocol, folder = smallest.cluster.protocol, kept.folder.relative_to(store)

@@ -14,10 +14,10 @@ import msgspec
 from harness.formats.nightly_journal import AnyRow, Hunted, Replayed, Searched, Twice
 from harness.nightly import corpus
 from harness.runs.replay import ReplayRequest, is_met, replay, requested_schedule
+from harness.search import known_bugs
 from harness.search.attempt import Attempt
 from harness.search.campaign import Budget, Campaign, search_alone
 from harness.search.engines import ENGINES, Subject
-from harness.search.known_bugs import exhibits, hunt
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
@@ -46,7 +46,7 @@ class SearchJob(Job, frozen=True, tag="search"):
 
 
 class HuntJob(Job, frozen=True, tag="museum"):
-    """Look for one exhibit of the museum, at most so many seconds of a core."""
+    """Look for one target of the museum, at most so many seconds of a core."""
 
     code: str
     seed: int
@@ -110,7 +110,7 @@ def _search(job: SearchJob) -> Searched:
         budget=job.budget,
         shrink_tries=job.shrink_tries,
         known=job.known,
-        inner=True,
+        internal=True,
     )
     wanted.check()
     tally = search_alone(wanted)
@@ -129,21 +129,21 @@ def _search(job: SearchJob) -> Searched:
         events=tally.events,
         failures=tally.failures,
         buckets=tally.buckets,
-        strikes=tally.strikes,
+        fault_coverage=tally.fault_coverage,
         problems=problems,
         kept=kept,
     )
 
 
 def _hunt(job: HuntJob) -> Hunted:
-    exhibit = next(e for e in exhibits() if e.code == job.code)
-    entry = hunt(exhibit, job.seed, job.seconds, shrink=False)
+    target = next(e for e in known_bugs.search_targets() if e.code == job.code)
+    entry = known_bugs.search(target, job.seed, job.seconds, shrink=False)
     return Hunted(
         key=job.key,
-        code=exhibit.code,
-        name=exhibit.name,
-        protocol=exhibit.protocol,
-        breaks=exhibit.breaks,
+        code=target.code,
+        name=target.name,
+        protocol=target.protocol,
+        breaks=target.breaks,
         found=entry.found,
         schedules=entry.schedules,
         core_s=entry.seconds,

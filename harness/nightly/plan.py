@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from harness.formats.nightly_run import Night
-from harness.search.known_bugs import broken_by, correct_protocols, exhibits
+from harness.search.known_bugs import broken_by, correct_protocols, search_targets
 from nemesis.faults import Isolate, aliases
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
@@ -182,4 +182,4 @@ def exhibit_order(past: Sequence[Night], tonight: Iterable[str]) -> list[str]:
     counts: dict[str, int] = {}
     for code in [*(hunt.code for night in past for hunt in night.museum), *tonight]:
         counts[code] = counts.get(code, 0) + 1
-    return sorted((e.code for e in exhibits()), key=lambda code: counts.get(code, 0))
+    return sorted((e.code for e in search_targets()), key=lambda code: counts.get(code, 0))

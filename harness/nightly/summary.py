@@ -160,7 +160,7 @@ class _Adding:
                 count=0,
             )
             self._bucket(made, count)
-        for name, count in row.strikes.items():
+        for name, count in row.fault_coverage.items():
             _count(self._night.coverage, name, count)
         self._night.problems += [f"{row.key}: {p}" for p in row.problems]
 
@@ -248,7 +248,7 @@ class _Adding:
 
     def _judged(self, run: Ran, row: Judged) -> None:
         self._totals.real_runs += 1
-        for name, count in row.strikes.items():
+        for name, count in row.fault_coverage.items():
             _count(self._night.coverage, name, count)
         page = f"{row.kept}/report.html" if row.kept else ""
         if run.why == CANARY:

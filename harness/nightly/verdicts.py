@@ -20,7 +20,7 @@ from harness.nightly.environment import Hands
 from harness.nightly.plan import is_expected
 from harness.runs.judge import build_page
 from harness.runs.replay import broken_properties
-from harness.search.fault_coverage import strikes
+from harness.search.fault_coverage import fault_coverage
 from nemesis.formats.fault_log import FaultLine
 
 Form = TypeVar("Form")
@@ -84,7 +84,7 @@ def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: 
         sentence=result.sentence,
         broken=classes(result),
         kept=run.folder if keep else "",
-        strikes=dict(strikes(_trace(folder), faults)),
+        fault_coverage=dict(fault_coverage(_trace(folder), faults)),
         faults=sum(fault.action == "inject" for fault in faults),
     )
     if keep:

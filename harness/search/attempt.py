@@ -1,4 +1,4 @@
-"""One schedule run in the simulated world, and what a search learns from it."""
+"""One run of a schedule in the simulated world, and what a search learns from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checker.formats.timeline import Sentence
 from checker.formats.verdict import Anomaly, Verdict
 from checker.output.timeline import read_of, tell
 from harness.search import cause
-from harness.search.fault_coverage import strikes
+from harness.search.fault_coverage import fault_coverage
 from harness.sim.invariant_checker import Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
@@ -21,31 +21,30 @@ from node.formats import trace
 from node.formats.errors import FloodmarkError
 from node.formats.event_text import parse
 
-UNTOLD: Final = "?"
-"""Stands in a bucket for the mechanism of a failure whose story names no broken step."""
+UNKNOWN_CAUSE: Final = "?"
+"""Stands in a bucket for a cause that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one schedule.
+    """The outcome of one schedule.
 
-    `failed` says that clients, traces or logs show a violation; `precursor` names an internal
-    invariant that was broken, "" if none: data could have been lost then. `broken` are
-    the properties seen to be broken by the end of the run. `bucket` names the
-    class of a failure ("" when nothing failed): property, and how it came about. It holds no node,
-    offset or time, so that the same bug met elsewhere has the same name. `strikes` are the
-    `kind/role/phase` of its faults. `problem` is a sentence when the harness could not make or
-    judge the run.
+    `failed`: clients, traces or logs show a violation. `internal_violation` names the first broken
+    invariant that none of them shows, "" if none: data could have been lost then. `broken` are the
+    properties that were violated by the end of the run. `bucket` names the class of a failure: its
+    property and its cause, without node, offset or time, so that the same bug has the same name
+    everywhere. `fault_coverage` has the `kind/role/phase` of each fault. `problem` is a sentence
+    when the run could not be made or judged.
     """
 
     failed: bool = False
-    precursor: str = ""
+    internal_violation: str = ""
     bucket: str = ""
     property: str = ""
     broken: tuple[str, ...] = ()
     sentence: str = ""
     coverage: frozenset[str] = frozenset()
-    strikes: tuple[str, ...] = ()
+    fault_coverage: tuple[str, ...] = ()
     states: int = 0
     virtual_us: int = 0
     events: int = 0
@@ -76,7 +75,7 @@ def attempt(
         return Attempt(problem=str(error))
     visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
-    # A fault that found nobody to strike is no matter here, nor are few operations.
+    # Faults without a target and few operations do not matter here.
     unknown = any(
         p.verdict is Verdict.UNKNOWN and p.property != EXERCISE for p in result.checked.properties
     )
@@ -84,23 +83,23 @@ def attempt(
     about = about if about in broken else ""
     return Attempt(
         failed=failed,
-        precursor=next((b.invariant for b in result.violations if not b.visible), ""),
+        internal_violation=next((b.invariant for b in result.violations if not b.visible), ""),
         bucket=bucket(result, about) if failed else "",
         property=(about or property_of(result)) if failed else "",
         broken=broken,
         sentence=_sentence(result, about),
         coverage=frozenset("/".join(point) for point in result.coverage),
-        strikes=tuple(strikes(result.trace, result.faults).elements()),
+        fault_coverage=tuple(fault_coverage(result.trace, result.faults).elements()),
         states=result.states,
         virtual_us=result.virtual_us,
         events=result.events,
-        # A run that ended at its violation leaves open what nobody had read by then.
+        # A run that ended at a violation leaves reads open, so its checks may be unknown.
         problem=result.sentence if unknown and not failed else "",
     )
 
 
 def visibly_broken(result: SimResult) -> tuple[str, ...]:
-    """The properties that are broken by the word of the checker, or of the watcher where clients,
+    """The properties that the checker finds violated, or the invariant checker where clients,
     traces or logs show it too."""
     checked = [p.property for p in result.checked.properties if p.verdict is Verdict.INVALID]
     seen = [b.property for b in result.violations if b.visible]
@@ -141,17 +140,17 @@ def _sentence(result: SimResult, about: str) -> str:
 
 
 def bucket(result: SimResult, about: str = "") -> str:
-    """The class of a failure: `property: mechanism`; of the property `about`, or of the first.
+    """The class of a failure: `property: cause`; of the property `about`, or of the first.
 
-    The mechanism is the first step of the story of the record concerned at which something broke;
-    without such a step, the invariant or the anomaly by name, and where logs differ, by which rule
-    they were cut last (`harness.search.cause`).
+    The cause is the first broken step in the history of the record concerned. Without one it is
+    the name of the invariant or anomaly; where logs differ, also the rule of the last truncation
+    (`harness.search.cause`).
     """
     broken = about or property_of(result)
     partition, offset, name = place(result, about)
     how = ""
     if partition and offset >= 0:
-        how = cause.of_story(story(result, about), result.trace, partition)
+        how = cause.of_record(history_of_record(result, about), result.trace, partition)
     if not how and broken == AGREEMENT and partition:
         violation = _violation(result, about)
         node = (
@@ -159,11 +158,11 @@ def bucket(result: SimResult, about: str = "") -> str:
         )
         until_us = None if violation is None else violation.t_us
         how = f"{name} {cause.of_divergence(result.trace, partition, node, until_us)}"
-    return f"{broken}: {how or name or UNTOLD}"
+    return f"{broken}: {how or name or UNKNOWN_CAUSE}"
 
 
-def story(result: SimResult, about: str = "") -> list[Sentence]:
-    """The story of the record concerned; empty where there is none."""
+def history_of_record(result: SimResult, about: str = "") -> list[Sentence]:
+    """The history of the record concerned; empty where there is none."""
     partition, offset = concerned(result, about)
     if offset < 0:
         return []
@@ -182,11 +181,11 @@ def concerned(result: SimResult, about: str = "") -> tuple[str, int]:
     the first at which two logs differ; offset -1 where none is concerned."""
     partition, offset, _ = place(result, about)
     if partition and offset < 0:
-        offset = _parting(result, partition)
+        offset = _first_difference(result, partition)
     return partition, offset if partition else -1
 
 
-def _parting(result: SimResult, partition: str) -> int:
+def _first_difference(result: SimResult, partition: str) -> int:
     """The first offset at which two replicas ended with different batches; -1 where none is."""
     seen: dict[int, str] = {}
     apart: list[int] = []

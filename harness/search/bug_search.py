@@ -25,9 +25,9 @@ from harness.runs.progress import Progress
 from harness.runs.replay import ReplayRequest, replay
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import explain, write
-from harness.search.known_bugs import CHUNK, STORE_FOLDER, Entry, Guarded, Target
+from harness.search.known_bugs import CHUNK, STORE_FOLDER, CorrectRuns, Entry, SearchTarget
 from harness.search.known_bugs_table import ReplayCount
-from harness.search.real_schedule import WORLDS, real_form
+from harness.search.real_schedule import WORLDS, real_schedule
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
@@ -63,17 +63,17 @@ class BugSearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """All that is in the store, also from earlier searches; `bugs.json`."""
 
     rows: list[known_bugs_table.Row]
-    correct: list[Guarded]
+    correct: list[CorrectRuns]
 
     def is_complete(self, only: tuple[str, ...] = ()) -> bool:
         """Whether every bug asked for was found and no correct protocol broke a promise."""
         asked = {target.code for target in wanted_targets(only)}
-        missing = any(not row.found for row in self.rows if row.exhibit.code in asked)
-        return not missing and not any(guarded.findings for guarded in self.correct)
+        missing = any(not row.found for row in self.rows if row.target.code in asked)
+        return not missing and not any(correct.findings for correct in self.correct)
 
 
 def find_bugs(request: BugSearchRequest, progress: Progress) -> BugSearchResult:
-    """Search, explain, guard and replay; what was done before is not done again.
+    """Search, explain, check correct protocols, and replay. Nothing is done twice.
 
     Writes `bugs.json` and `bugs.html` beside the entries. Raises UsageError for a bug that nobody
     knows, StorageError when the store cannot be written.
@@ -83,22 +83,22 @@ def find_bugs(request: BugSearchRequest, progress: Progress) -> BugSearchResult:
     folder.mkdir(parents=True, exist_ok=True)
     for entry in _searched(request, targets, folder):
         progress.note(_entry_text(entry))
-        _save(folder / _entry_name(entry.exhibit, entry.seed), entry)
+        _save(folder / _entry_name(entry.target, entry.seed), entry)
         if entry.schedule is not None:
-            file = folder / f"{entry.exhibit.code}-{entry.seed}.schedule.json".lower()
+            file = folder / f"{entry.target.code}-{entry.seed}.schedule.json".lower()
             file.write_bytes(entry.schedule.to_pretty_json())
     for written in _explained(request, folder):
         progress.tell(f"explained in {written}")
-    for guarded in _guarded(request, folder):
-        progress.note(known_bugs_table.guarded_lines([guarded])[0])
-        _save(folder / _guard_name(guarded.protocol, guarded.seed, guarded.first), guarded)
+    for correct in _correct_runs(request, folder):
+        progress.note(known_bugs_table.correct_lines([correct])[0])
+        _save(folder / _correct_name(correct.protocol, correct.seed, correct.first), correct)
     _replay_for_real(request, targets, folder, progress)
     return _write_tables(request, folder)
 
 
-def wanted_targets(only: tuple[str, ...] = ()) -> list[Target]:
+def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
     """The known bugs with these codes or names, all when none is named. Raises UsageError."""
-    known = list(known_bugs.exhibits())
+    known = list(known_bugs.search_targets())
     if not only:
         return known
     asked = {name.lower() for name in only}
@@ -109,9 +109,13 @@ def wanted_targets(only: tuple[str, ...] = ()) -> list[Target]:
     return wanted
 
 
-def _searched(request: BugSearchRequest, targets: list[Target], folder: Path) -> Iterator[Entry]:
-    """Search for all that is not found yet, with little time at first and then with twice as much,
-    up to what is asked for. A search goes on where it stopped; what was found stays."""
+def _searched(
+    request: BugSearchRequest, targets: list[SearchTarget], folder: Path
+) -> Iterator[Entry]:
+    """Search for each target that is not found yet, with a time limit that doubles each round.
+
+    A search continues where it stopped.
+    """
     seconds = min(FIRST_SECONDS, request.seconds)
     while True:
         jobs = []
@@ -120,7 +124,7 @@ def _searched(request: BugSearchRequest, targets: list[Target], folder: Path) ->
                 before = _load(folder / _entry_name(target, seed), Entry)
                 if before is None or known_bugs.unfinished(before, seconds):
                     jobs.append((target, seed, seconds, before))
-        yield from _spread(known_bugs.hunt_on, jobs, request.cores)
+        yield from _spread(known_bugs.continue_search, jobs, request.cores)
         if seconds >= request.seconds:
             return
         seconds = min(2 * seconds, request.seconds)
@@ -138,24 +142,24 @@ def _explained(request: BugSearchRequest, folder: Path) -> Iterator[Path]:
         before = _load(target, Explanation)
         if before is None or before.schedule != schedule.digest():
             jobs.append((schedule, target))
-    yield from _spread(explained_in, jobs, request.cores)
+    yield from _spread(explain_to_file, jobs, request.cores)
 
 
-def explained_in(schedule: Schedule, target: Path) -> Path:
-    """Write why a schedule fails, as one piece of work; returns where."""
+def explain_to_file(schedule: Schedule, target: Path) -> Path:
+    """Write why a schedule fails; returns the file."""
     write(explain(schedule), target)
     return target
 
 
-def _guarded(request: BugSearchRequest, folder: Path) -> Iterator[Guarded]:
-    """The stretches of schedules on correct protocols that were not done yet."""
+def _correct_runs(request: BugSearchRequest, folder: Path) -> Iterator[CorrectRuns]:
+    """Runs of correct protocols that were not made yet."""
     jobs = [
         (protocol, 0, first, CHUNK)
         for first in range(0, request.schedules_for_correct, CHUNK)
         for protocol in known_bugs.correct_protocols()
-        if not (folder / _guard_name(protocol, 0, first)).exists()
+        if not (folder / _correct_name(protocol, 0, first)).exists()
     ]
-    yield from _spread(known_bugs.guard, jobs, request.cores)
+    yield from _spread(known_bugs.check_correct, jobs, request.cores)
 
 
 def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> Iterator[R]:
@@ -168,14 +172,14 @@ def _spread(work: Callable[..., R], jobs: list[tuple[Any, ...]], cores: int) -> 
 
 
 def _done(work: Callable[..., R], job: tuple[Any, ...]) -> R:
-    """One piece of work, in a process of the pool."""
+    """One job, in a process of the pool."""
     return work(*job)
 
 
 def _replay_for_real(
-    request: BugSearchRequest, targets: list[Target], folder: Path, progress: Progress
+    request: BugSearchRequest, targets: list[SearchTarget], folder: Path, progress: Progress
 ) -> None:
-    """Replay the best schedule of each bug on real processes, where it has a form for them.
+    """Replay the best schedule of each bug that has a real schedule.
 
     Every replay is kept as soon as it ended. No row is begun after `real_seconds`.
     """
@@ -184,58 +188,61 @@ def _replay_for_real(
     began_s = time.monotonic()
     entries = _all(folder, "*-[0-9]*.entry.json", Entry)
     for target in targets:
-        mine = [e for e in entries if e.exhibit.code == target.code]
+        mine = [e for e in entries if e.target.code == target.code]
         for shown in known_bugs_table.best_first(mine):
             if request.real_seconds and time.monotonic() - began_s >= request.real_seconds:
                 progress.note(f"{target.code} and what follows it is left to the next time")
                 return
             assert shown.schedule is not None
-            row = RealReplays(folder, shown.exhibit, shown.seed, shown.schedule)
+            row = RealReplays(folder, shown.target, shown.seed, shown.schedule)
             try:
                 for line in row.replays(request):
                     progress.note(line)
             except FloodmarkError as error:
                 progress.note(f"{target.code} could not be replayed: {error}")
-            if row.done.surely:
+            if row.done.failing_worlds:
                 break
 
 
 class RealReplays:
     """The replays of one shrunk schedule on real processes, and the files they are kept in.
 
-    `CODE-SEED.slow.json` is its form for real processes, `CODE-SEED.real.json` what came of them.
+    `CODE-SEED.slow.json` is its real schedule, `CODE-SEED.real.json` has the results.
     """
 
-    def __init__(self, folder: Path, target: Target, seed: int, shrunk: Schedule) -> None:
+    def __init__(self, folder: Path, target: SearchTarget, seed: int, shrunk: Schedule) -> None:
         self._target = target
         self._shrunk = shrunk
-        self._form = folder / f"{target.code}-{seed}.slow.json".lower()
-        self._kept = self._form.with_name(f"{target.code}-{seed}.real.json".lower())
+        self._file = folder / f"{target.code}-{seed}.slow.json".lower()
+        self._kept = self._file.with_name(f"{target.code}-{seed}.real.json".lower())
         nothing = ReplayCount(code=target.code, seed=seed, failed=0, of=0, schedule=shrunk.digest())
         before = _load(self._kept, ReplayCount)
         known = before is not None and before.schedule == nothing.schedule
         self.done = before if known and before is not None else nothing
-        self._made = known and (self._form.is_file() or not self.done.surely)
+        self._made = known and (self._file.is_file() or not self.done.failing_worlds)
 
     def replays(self, request: BugSearchRequest) -> Iterator[str]:
-        """Make the form if need be, and replay it until there are `request.real` runs; yields a
-        line for each. Raises FloodmarkError when a run could not be made."""
+        """Make the real schedule if there is none, and replay it up to `request.real` times.
+
+        Yields a line for each. Raises FloodmarkError when a run could not be made.
+        """
         code = self._target.code
         if not self._made:
-            form = real_form(self._shrunk, self._target.breaks)
+            made = real_schedule(self._shrunk, self._target.breaks)
             self.done = msgspec.structs.replace(
-                self.done, failed=0, of=0, surely=0 if form is None else form.surely
+                self.done, failed=0, of=0, failing_worlds=0 if made is None else made.failing_worlds
             )
-            if form is not None:
-                self._form.write_bytes(form.schedule.to_pretty_json())
+            if made is not None:
+                self._file.write_bytes(made.schedule.to_pretty_json())
             _save(self._kept, self.done)
-            yield f"{code}: its real form fails in {self.done.surely} of {WORLDS} worlds"
-        if not self.done.surely:
+            worlds = self.done.failing_worlds
+            yield f"{code}: its real schedule fails in {worlds} of {WORLDS} worlds"
+        if not self.done.failing_worlds:
             return
-        first = load_schedule(self._form).workload.seed
+        first = load_schedule(self._file).workload.seed
         while self.done.of < request.real:
             once = ReplayRequest(
-                file=self._form,
+                file=self._file,
                 world="real",
                 seed=first + self.done.of,
                 store=request.store,
@@ -254,8 +261,8 @@ def _write_tables(request: BugSearchRequest, folder: Path) -> BugSearchResult:
     entries = _all(folder, "*.entry.json", Entry)
     replayed = _all(folder, "*.real.json", ReplayCount)
     result = BugSearchResult(
-        rows=known_bugs_table.rows(known_bugs.exhibits(), entries, replayed),
-        correct=_all(folder, "*.guard.json", Guarded),
+        rows=known_bugs_table.rows(known_bugs.search_targets(), entries, replayed),
+        correct=_all(folder, "*.correct.json", CorrectRuns),
     )
     tables = (result.rows, result.correct)
     write_whole(folder / "bugs.json", msgspec.json.format(msgspec.json.encode(result), indent=1))
@@ -276,21 +283,21 @@ def machine() -> str:
 
 
 def _entry_text(entry: Entry) -> str:
-    what = f"{entry.exhibit.code} ({entry.exhibit.name}), seed {entry.seed}"
+    what = f"{entry.target.code} ({entry.target.name}), seed {entry.seed}"
     if not entry.found:
         return f"{what}: open after {entry.schedules:,} schedules, {entry.seconds:.0f} s"
     return (
         f"{what}: found after {entry.schedules:,} schedules, {entry.seconds:.0f} s; "
-        f"{entry.faults_drawn} faults shrunk to {entry.faults}; steady {entry.steady} of 20"
+        f"{entry.faults_drawn} faults shrunk to {entry.faults}; steady {entry.stability} of 20"
     )
 
 
-def _entry_name(target: Target, seed: int) -> str:
+def _entry_name(target: SearchTarget, seed: int) -> str:
     return f"{target.code}-{seed}.entry.json".lower()
 
 
-def _guard_name(protocol: str, seed: int, first: int) -> str:
-    return f"{protocol}-{seed}-{first:07d}.guard.json"
+def _correct_name(protocol: str, seed: int, first: int) -> str:
+    return f"{protocol}-{seed}-{first:07d}.correct.json"
 
 
 def _save(file: Path, what: msgspec.Struct) -> None:

@@ -1,8 +1,9 @@
-"""A search on all cores: workers draw and judge, the parent counts, keeps findings, and stops it.
+"""A search campaign: on all cores of this machine, or in this process.
 
-Each worker is a process with a seed of its own made from the campaign's, so the n-th schedule of a
-worker is the same in every campaign with that seed. The first failure of a bucket is shrunk where
-it was found; later ones of the same bucket are only counted.
+Each worker derives its own seed from the campaign's, so the n-th schedule of a worker is the same
+in every campaign with that seed. Workers draw and judge; the parent counts, keeps the findings, and
+ends the campaign. The first failure of a bucket is shrunk where it was found, later ones are only
+counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from multiprocess import get_context
 
 from harness.search.attempt import Attempt, attempt
 from harness.search.engines import ENGINES, Subject
-from harness.search.rerun import anew
+from harness.search.escalate import rerun_without
 from harness.search.shrink import Shrinking
 from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
@@ -30,11 +31,11 @@ JOIN_S: Final = 10.0
 SEEDS_APART: Final = 1024
 """Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
-"""Buckets a worker shrinks in one campaign; more say that the protocol is plainly broken."""
-INNER: Final = "inner-invariant"
-"""Stands for the property where only an invariant inside the cluster is broken."""
-_COUNTED: Final = ("buckets", "strikes")
-"""What workers count by name."""
+"""Buckets that a worker shrinks in one campaign; with more the protocol is plainly broken."""
+INTERNAL: Final = "internal-invariant"
+"""Stands for the property of a failure that only an internal invariant shows."""
+_COUNTED: Final = ("buckets", "fault_coverage")
+"""The counters by name."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +60,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     shrink_tries: int
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class CampaignResult(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
     distinct states of the cluster in the run that had most. `buckets` counts failures by bucket,
-    `strikes` faults by `kind/role/phase`."""
+    `fault_coverage` faults by `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -74,7 +75,7 @@ class Tally(msgspec.Struct, kw_only=True):
     findings: list[Finding] = []
     problems: list[str] = []
     buckets: dict[str, int] = {}
-    strikes: dict[str, int] = {}
+    fault_coverage: dict[str, int] = {}
 
     @property
     def schedules_per_s(self) -> float:
@@ -94,7 +95,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 1
     shrink_tries: int = 1500
     known: tuple[str, ...] = ()
-    inner: bool = False
+    internal: bool = False
 
     def shares(self, parts: int) -> list[Campaign]:
         """The campaign as so many campaigns of one core, each with a seed of its own."""
@@ -120,56 +121,62 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("--cores must be 1..1024")
 
 
-def run(campaign: Campaign, tell: Callable[[Tally], None] = lambda tally: None) -> Tally:
-    """Search until the budget is used up; `tell` hears of it every half second.
+def run(
+    campaign: Campaign, report: Callable[[CampaignResult], None] = lambda result: None
+) -> CampaignResult:
+    """Search until the budget is used up; `report` is called every half second.
 
     Raises UsageError for an impossible campaign. Workers never outlive this call.
     """
     campaign.check()
     context = get_context("spawn")
-    stop, news = context.Event(), context.Queue()
+    stop, updates = context.Event(), context.Queue()
     workers = [
-        context.Process(target=_work, args=(campaign, number, stop, news), daemon=True)
+        context.Process(target=_work, args=(campaign, number, stop, updates), daemon=True)
         for number in range(campaign.cores)
     ]
     for worker in workers:
         worker.start()
-    tally = Tally()
+    result = CampaignResult()
     try:
-        _listen(campaign, tally, workers, news, tell)
+        _listen(campaign, result, workers, updates, report)
     finally:
         stop.set()
-        _end(workers, news, tally)
-    return tally
+        _end(workers, updates, result)
+    return result
 
 
 def _listen(
-    campaign: Campaign, tally: Tally, workers: list[Any], news: Any, tell: Callable[[Tally], None]
+    campaign: Campaign,
+    result: CampaignResult,
+    workers: list[Any],
+    updates: Any,
+    report: Callable[[CampaignResult], None],
 ) -> None:
-    """Take in what workers say until the campaign is over."""
-    began_s = told_s = time.monotonic()
+    """Merge the updates of workers until the campaign is over."""
+    began_s = reported_s = time.monotonic()
     budget = campaign.budget
     covered: set[str] = set()
     while any(worker.is_alive() for worker in workers):
         with contextlib.suppress(queue.Empty):
-            _take(tally, covered, news.get(timeout=REPORT_EVERY_S))
+            _merge(result, covered, updates.get(timeout=REPORT_EVERY_S))
         now_s = time.monotonic()
-        tally.seconds = now_s - began_s
-        if now_s - told_s >= REPORT_EVERY_S:
-            told_s = now_s
-            tell(tally)
-        out_of_time = bool(budget.seconds) and tally.seconds >= budget.seconds
-        enough = bool(budget.schedules) and tally.schedules >= budget.schedules
-        if out_of_time or enough or (budget.until_failure and tally.findings):
+        result.seconds = now_s - began_s
+        if now_s - reported_s >= REPORT_EVERY_S:
+            reported_s = now_s
+            report(result)
+        out_of_time = bool(budget.seconds) and result.seconds >= budget.seconds
+        enough = bool(budget.schedules) and result.schedules >= budget.schedules
+        if out_of_time or enough or (budget.until_failure and result.findings):
             return
 
 
-def _end(workers: list[Any], news: Any, tally: Tally) -> None:
-    """Wait for the workers, taking in their last words; one that hangs is killed."""
+def _end(workers: list[Any], updates: Any, result: CampaignResult) -> None:
+    """Wait for the workers and merge their last updates; one that hangs is killed."""
     deadline_s = time.monotonic() + JOIN_S
     while any(w.is_alive() for w in workers) and time.monotonic() < deadline_s:
         try:
-            _take(tally, set(), news.get(timeout=0.05))
+            _merge(result, set(), updates.get(timeout=0.05))
         except queue.Empty:
             continue
     for worker in workers:
@@ -178,96 +185,96 @@ def _end(workers: list[Any], news: Any, tally: Tally) -> None:
         worker.join()
 
 
-def _take(tally: Tally, covered: set[str], said: dict[str, Any]) -> None:
-    tally.schedules += said["schedules"]
-    tally.failures += said["failures"]
-    tally.virtual_us += said["virtual_us"]
-    tally.events += said["events"]
-    covered |= set(said["coverage"])
-    tally.coverage = max(tally.coverage, len(covered))
-    tally.states = max(tally.states, said["states"])
-    known = {finding.bucket for finding in tally.findings}
-    for found in said["findings"]:
+def _merge(result: CampaignResult, covered: set[str], update: dict[str, Any]) -> None:
+    result.schedules += update["schedules"]
+    result.failures += update["failures"]
+    result.virtual_us += update["virtual_us"]
+    result.events += update["events"]
+    covered |= set(update["coverage"])
+    result.coverage = max(result.coverage, len(covered))
+    result.states = max(result.states, update["states"])
+    known = {finding.bucket for finding in result.findings}
+    for found in update["findings"]:
         finding = msgspec.json.decode(found, type=Finding)
         if finding.bucket not in known:
-            tally.findings.append(finding)
-    tally.problems += [p for p in said["problems"] if p not in tally.problems]
+            result.findings.append(finding)
+    result.problems += [p for p in update["problems"] if p not in result.problems]
     for name in _COUNTED:
-        _add(getattr(tally, name), said[name])
+        _add(getattr(result, name), update[name])
 
 
 class _Worker:
-    """One process of a campaign."""
+    """One worker of a campaign."""
 
-    def __init__(self, campaign: Campaign, number: int | None, stop: Any, news: Any) -> None:
+    def __init__(self, campaign: Campaign, number: int | None, stop: Any, updates: Any) -> None:
         self._campaign = campaign
         self._stop = stop
-        self._news = news
+        self._updates = updates
         mine = [campaign] if number is None else campaign.shares(campaign.cores)[number:][:1]
         self._idle = not mine
         self._limit = (mine[0].budget.schedules if mine else 0) or 1 << 62
         self._seed = mine[0].seed if mine else 0
         self._done = 0
-        self._began_s = self._said_s = time.monotonic()
+        self._began_s = self._sent_s = time.monotonic()
         self._buckets = set(campaign.known)
         self._covered: set[str] = set()
-        self._unsaid = _nothing()
+        self._pending = _empty_update()
 
     def work(self) -> None:
-        """Search until told to stop, or the share of schedules is done."""
+        """Search until the campaign ends, or the worker's share of schedules is done."""
         if self._idle:
             return
         engine = ENGINES[self._campaign.engine]
         with batched_collections():
             engine(self._campaign.subject, self._seed, self._judge, self._enough)
-        self._say()
+        self._send()
 
     def _enough(self) -> bool:
-        if time.monotonic() - self._said_s >= REPORT_EVERY_S:
-            self._say()
+        if time.monotonic() - self._sent_s >= REPORT_EVERY_S:
+            self._send()
         return self._done >= self._limit or self._stop.is_set()
 
     def _judge(self, schedule: Schedule) -> Attempt:
         outcome = attempt(schedule)
         self._done += 1
-        unsaid = self._unsaid
-        unsaid["schedules"] += 1
-        unsaid["virtual_us"] += outcome.virtual_us
-        unsaid["events"] += outcome.events
-        unsaid["coverage"] += sorted(outcome.coverage - self._covered)
+        pending = self._pending
+        pending["schedules"] += 1
+        pending["virtual_us"] += outcome.virtual_us
+        pending["events"] += outcome.events
+        pending["coverage"] += sorted(outcome.coverage - self._covered)
         self._covered |= outcome.coverage
-        unsaid["states"] = max(unsaid["states"], outcome.states)
-        if outcome.problem and len(unsaid["problems"]) < MAX_BUCKETS:
-            unsaid["problems"].append(outcome.problem)
-        unsaid["strikes"].update(outcome.strikes)
+        pending["states"] = max(pending["states"], outcome.states)
+        if outcome.problem and len(pending["problems"]) < MAX_BUCKETS:
+            pending["problems"].append(outcome.problem)
+        pending["fault_coverage"].update(outcome.fault_coverage)
         if bucket := self._bucket(outcome):
-            unsaid["failures"] += 1
-            unsaid["buckets"][bucket] += 1
+            pending["failures"] += 1
+            pending["buckets"][bucket] += 1
             if bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
                 self._buckets.add(bucket)
                 self._found(schedule, bucket)
         return outcome
 
     def _bucket(self, outcome: Attempt) -> str:
-        """The class of a failure, "" where there is none."""
-        if outcome.failed or not self._campaign.inner or not outcome.precursor:
+        """The bucket of a failure, "" where there is none."""
+        if outcome.failed or not self._campaign.internal or not outcome.internal_violation:
             return outcome.bucket
-        return f"{INNER}: {outcome.precursor}"
+        return f"{INTERNAL}: {outcome.internal_violation}"
 
     def _found(self, schedule: Schedule, bucket: str) -> None:
-        """Shrink a failure and say what became of it."""
+        """Shrink a failure, and send the finding."""
         seconds = time.monotonic() - self._began_s
         shrinking = Shrinking(
             schedule,
             lambda candidate: self._bucket(attempt(candidate)) == bucket,
             max_tries=self._campaign.shrink_tries,
-            anew=anew,
+            rerun=rerun_without,
         )
         smallest = shrinking.run()
         shrunk = attempt(smallest)
         finding = Finding(
             bucket=bucket,
-            property=shrunk.property or INNER,
+            property=shrunk.property or INTERNAL,
             sentence=shrunk.sentence,
             schedule=schedule,
             smallest=as_file(smallest, shrunk),
@@ -275,59 +282,59 @@ class _Worker:
             seconds_before=seconds,
             shrink_tries=shrinking.tries,
         )
-        self._unsaid["findings"].append(msgspec.json.encode(finding))
-        self._say()
+        self._pending["findings"].append(msgspec.json.encode(finding))
+        self._send()
 
-    def _say(self) -> None:
-        self._said_s = time.monotonic()
-        self._news.put(self._unsaid)
-        self._unsaid = _nothing()
+    def _send(self) -> None:
+        self._sent_s = time.monotonic()
+        self._updates.put(self._pending)
+        self._pending = _empty_update()
 
 
-class _Ear:
-    """Where a worker without a parent says things: they are counted at once."""
+class _LocalChannel:
+    """Takes the updates of a worker without a parent, and tells it when to stop."""
 
     def __init__(self, budget: Budget) -> None:
-        self.tally = Tally()
+        self.result = CampaignResult()
         self._budget = budget
         self._began_s = time.monotonic()
         self._covered: set[str] = set()
 
-    def put(self, said: dict[str, Any]) -> None:
-        """Take in news, as a queue does."""
-        _take(self.tally, self._covered, said)
+    def put(self, update: dict[str, Any]) -> None:
+        """Merge an update, as `Queue.put`."""
+        _merge(self.result, self._covered, update)
 
     def is_set(self) -> bool:
-        """Whether the search is over, as an event says it."""
-        self.tally.seconds = time.monotonic() - self._began_s
-        late = bool(self._budget.seconds) and self.tally.seconds >= self._budget.seconds
-        return late or (self._budget.until_failure and bool(self.tally.findings))
+        """Whether the campaign is over, as `Event.is_set`."""
+        self.result.seconds = time.monotonic() - self._began_s
+        late = bool(self._budget.seconds) and self.result.seconds >= self._budget.seconds
+        return late or (self._budget.until_failure and bool(self.result.findings))
 
 
-def search_alone(campaign: Campaign) -> Tally:
-    """A campaign of one core in this process. Its seed is taken as a worker's."""
-    ear = _Ear(campaign.budget)
-    _Worker(campaign, None, ear, ear).work()
-    return ear.tally
+def search_alone(campaign: Campaign) -> CampaignResult:
+    """A campaign of one core in this process; its seed is used as a worker's."""
+    channel = _LocalChannel(campaign.budget)
+    _Worker(campaign, None, channel, channel).work()
+    return channel.result
 
 
-def merge(tallies: Iterable[Tally]) -> Tally:
-    """What several campaigns came to together; of each bucket the first finding is kept."""
-    whole = Tally()
-    for tally in tallies:
-        whole.schedules += tally.schedules
-        whole.failures += tally.failures
-        whole.virtual_us += tally.virtual_us
-        whole.events += tally.events
-        whole.coverage = max(whole.coverage, tally.coverage)
-        whole.states = max(whole.states, tally.states)
-        whole.seconds = max(whole.seconds, tally.seconds)
-        known = {finding.bucket for finding in whole.findings}
-        whole.findings += [f for f in tally.findings if f.bucket not in known]
-        whole.problems += [p for p in tally.problems if p not in whole.problems]
+def merge(results: Iterable[CampaignResult]) -> CampaignResult:
+    """The sum of several results; of each bucket the first finding is kept."""
+    total = CampaignResult()
+    for result in results:
+        total.schedules += result.schedules
+        total.failures += result.failures
+        total.virtual_us += result.virtual_us
+        total.events += result.events
+        total.coverage = max(total.coverage, result.coverage)
+        total.states = max(total.states, result.states)
+        total.seconds = max(total.seconds, result.seconds)
+        known = {finding.bucket for finding in total.findings}
+        total.findings += [f for f in result.findings if f.bucket not in known]
+        total.problems += [p for p in result.problems if p not in total.problems]
         for name in _COUNTED:
-            _add(getattr(whole, name), getattr(tally, name))
-    return whole
+            _add(getattr(total, name), getattr(result, name))
+    return total
 
 
 def _add(counts: dict[str, int], more: dict[str, int]) -> None:
@@ -336,16 +343,16 @@ def _add(counts: dict[str, int], more: dict[str, int]) -> None:
 
 
 def as_file(smallest: Schedule, outcome: Attempt) -> Schedule:
-    """A shrunk schedule as it is saved: with its name and what it is expected to show. It is no
-    longer `drawn`: each of its faults must take effect."""
+    """A shrunk schedule as it is saved: with a name and an expectation, and no longer `drawn`, so
+    that each of its faults must take effect."""
     return msgspec.structs.replace(
         smallest,
-        name=f"{smallest.cluster.protocol}-{outcome.property or INNER}",
+        name=f"{smallest.cluster.protocol}-{outcome.property or INTERNAL}",
         expectation=Expectation(verdict="invalid", property=outcome.property or None),
     )
 
 
-def _nothing() -> dict[str, Any]:
+def _empty_update() -> dict[str, Any]:
     return {
         "schedules": 0,
         "failures": 0,
@@ -359,16 +366,16 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def _work(campaign: Campaign, number: int, stop: Any, news: Any) -> None:
-    """A worker's process: Ctrl-C is the parent's to understand."""
+def _work(campaign: Campaign, number: int, stop: Any, updates: Any) -> None:
+    """The process of a worker. The parent handles Ctrl-C."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Worker(campaign, number, stop, news).work()
+    _Worker(campaign, number, stop, updates).work()
 
 
-def buckets(tally: Tally) -> Iterator[tuple[str, Finding]]:
+def buckets(result: CampaignResult) -> Iterator[tuple[str, Finding]]:
     """Findings by bucket, the soonest first."""
     yield from sorted(
-        ((f.bucket, f) for f in tally.findings), key=lambda pair: pair[1].seconds_before
+        ((f.bucket, f) for f in result.findings), key=lambda pair: pair[1].seconds_before
     )

@@ -1,8 +1,8 @@
-"""How a failure came about, as a name: the second half of a bucket. Pure.
+"""The cause of a failure as a name: the second half of a bucket. Pure.
 
-Two schedules that fail by the same mistake get the same name, wherever and whenever it was made:
-no node, offset, epoch or time is in it. Two different mistakes should not: so the name says which
-step lost or kept the record, and by which rule.
+Two schedules that fail by the same mistake get the same name: it contains no node, offset, epoch or
+time. Two different mistakes should get different names: so the name says which step lost or kept
+the record, and by which rule.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ VOTED: Final = "by-votes"
 NEVER_CUT: Final = "never-cut"
 
 
-def of_story(story: Sequence[Sentence], events: Iterable[Mapping[str, Any]], partition: str) -> str:
-    """The first step of a record's story at which something broke, "" when there is none.
+def of_record(
+    history: Sequence[Sentence], events: Iterable[Mapping[str, Any]], partition: str
+) -> str:
+    """The first broken step in a record's history, "" when there is none.
 
-    "cut:RULE" and "overwritten" as the story says; of a leader that lacks the record also by what
-    right it was elected: "elected-without:in-sync".
+    "cut:RULE" or "overwritten"; for a leader that lacks the record also the rule by which it was
+    elected, as in "elected-without:in-sync".
     """
-    step = next((s for s in story if s.breaks), None)
+    step = next((s for s in history if s.breaks), None)
     if step is None:
         return ""
     if step.breaks != ELECTED_WITHOUT:
         return step.breaks
-    return f"{step.breaks}:{_right_to_lead(step, events, partition)}"
+    return f"{step.breaks}:{_election_rule(step, events, partition)}"
 
 
-def _right_to_lead(step: Sentence, events: Iterable[Mapping[str, Any]], partition: str) -> str:
-    """What the controller knew of a leader when it was elected."""
+def _election_rule(step: Sentence, events: Iterable[Mapping[str, Any]], partition: str) -> str:
+    """The rule by which a leader was elected, from the controller's state at that time."""
     isr: Sequence[str] = ()
     elr: Sequence[str] = ()
     right = VOTED
-    for event in _told(events, partition, trace.PARTITION):
+    for event in _events(events, partition, trace.PARTITION):
         if event["t_us"] > step.t_us:
             break
         if event["leader"] == step.node:
-            # It may have been leader before: what counts is how it became leader this time.
+            # It may have led before: the rule of its latest election counts.
             right = right if right != VOTED else _right(event, isr, elr)
         else:
             right = VOTED
@@ -60,12 +62,12 @@ def _right(event: Mapping[str, Any], isr: Sequence[str], elr: Sequence[str]) -> 
 def of_divergence(
     events: Iterable[Mapping[str, Any]], partition: str, node: str = "", until_us: int | None = None
 ) -> str:
-    """By which rule the logs were last cut before they were taken to be equal: "kept:RULE".
+    """The rule of the last truncation before logs were taken to be equal: "kept:RULE".
 
-    Of `node` when it is known who differs, else of any replica; "kept:never-cut" where nobody did.
+    Of `node` if it is known which replica differs, else of any; "kept:never-cut" without one.
     """
     rule = NEVER_CUT
-    for event in _told(events, partition, trace.TRUNCATED):
+    for event in _events(events, partition, trace.TRUNCATED):
         if until_us is not None and event["t_us"] > until_us:
             break
         if node in ("", event["node"]):
@@ -73,7 +75,7 @@ def of_divergence(
     return f"kept:{rule}"
 
 
-def _told(
+def _events(
     events: Iterable[Mapping[str, Any]], partition: str, name: str
 ) -> list[Mapping[str, Any]]:
     found = [e for e in events if e["event"] == name and e.get("partition") == partition]

@@ -1,13 +1,13 @@
-"""Three ways to look for a failing schedule: plain random, guided by coverage, and Hypothesis.
+"""Three ways to search for a failing schedule: random, guided by coverage, and Hypothesis.
 
-Each is given a judge that runs one schedule and says what came of it, and goes on until the
-budget says stop. All draw by the same routine; they differ in what they learn from a run.
+Each is given a judge, which runs one schedule and returns the outcome, and continues until the
+budget is used up. All draw with the same generator; they differ in what they learn from a run.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,8 +15,9 @@ import hypothesis
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from harness.search.attempt import Attempt
 from harness.search.choice_source import HypothesisChoices, RandomChoices
-from harness.search.escalate import judged
+from harness.search.escalate import judge_with_escalations
 from harness.search.generator import MAX_FAULTS_DRAWN, draw_schedule
 from harness.search.shrink_passes import possible
 from nemesis.formats.schedule import Fault, Schedule
@@ -26,26 +27,7 @@ _FRESH_PERCENT: Final = 40
 _HYPOTHESIS_ROUND: Final = 200
 
 
-class SearchOutcome(Protocol):
-    """What an engine learns from a run."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a property broke."""
-        ...
-
-    @property
-    def precursor(self) -> str:
-        """The first invariant inside the cluster that broke, "" if none."""
-        ...
-
-    @property
-    def coverage(self) -> Collection[object]:
-        """The decision points that were passed, each with the branch taken."""
-        ...
-
-
-Judge = Callable[[Schedule], SearchOutcome]
+Judge = Callable[[Schedule], Attempt]
 Enough = Callable[[], bool]
 """Asked before each run; True ends the search."""
 
@@ -62,12 +44,12 @@ class Engine(Protocol):
     """One way to search."""
 
     def __call__(self, subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
-        """Draw and judge until `enough`. The judge keeps what it finds."""
+        """Draw and judge until `enough()`. The judge keeps what it finds."""
         ...
 
 
 def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
-    """Every schedule is drawn afresh; the n-th of a seed is always the same."""
+    """Each schedule is drawn independently; the n-th of a seed is always the same."""
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
@@ -75,9 +57,9 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
         number += 1
 
 
-def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> SearchOutcome:
-    """What the schedule's own run came to; what may follow from it is judged too."""
-    runs = judged(schedule, judge)
+def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> Attempt:
+    """Judge a schedule and its escalations; returns the outcome of the schedule itself."""
+    runs = judge_with_escalations(schedule, judge)
     _, first = next(runs)
     while not enough() and next(runs, None) is not None:
         pass
@@ -85,7 +67,7 @@ def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> SearchOutcome:
 
 
 def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
-    """Schedules that reached something new are kept and changed a little; some are fresh.
+    """Schedules with new coverage are kept and mutated; some are drawn independently.
 
     The corpus is bounded; the oldest leave first.
     """
@@ -105,7 +87,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
 
 
 def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
-    """The schedule with one or two small changes: a fault more, fewer, elsewhere, or sooner."""
+    """The schedule with one or two small changes to its faults or its workload."""
     changed = schedule
     for _ in range(rng.choice((1, 1, 2))):
         candidate = _one_change(changed, rng)
@@ -115,27 +97,27 @@ def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
 
 
 def _one_change(schedule: Schedule, rng: random.Random) -> Schedule:
-    subject = draw_schedule(RandomChoices(rng), schedule.cluster.protocol, schedule.cluster.bugs)
+    other = draw_schedule(RandomChoices(rng), schedule.cluster.protocol, schedule.cluster.bugs)
     faults = list(schedule.faults)
-    way = rng.randrange(5)
-    if way == 0 or not faults:
-        fresh = subject.faults[:1]
+    change = rng.randrange(5)
+    if change == 0 or not faults:
+        fresh = other.faults[:1]
         faults[len(faults) // 2 : len(faults) // 2] = fresh
-    elif way == 1:
+    elif change == 1:
         del faults[rng.randrange(len(faults))]
-    elif way == 2:
+    elif change == 2:
         at = rng.randrange(len(faults))
         faults[at] = _retimed(faults[at], rng)
-    elif way == 3:
+    elif change == 3:
         at = rng.randrange(len(faults))
-        faults[at : at + 1] = subject.faults[:1]
+        faults[at : at + 1] = other.faults[:1]
     else:
-        return replace(schedule, workload=subject.workload)
+        return replace(schedule, workload=other.workload)
     return replace(schedule, faults=tuple(faults[:MAX_FAULTS_DRAWN]))
 
 
 def _retimed(fault: Fault, rng: random.Random) -> Fault:
-    """The same fault sooner, later, or at another occurrence of its event."""
+    """The same fault earlier, later, or at another occurrence of its event."""
     factor = rng.choice((0.5, 0.8, 1.25, 2.0))
     if fault.after is not None:
         nth = max(1, round(fault.after.nth * factor))
@@ -143,12 +125,12 @@ def _retimed(fault: Fault, rng: random.Random) -> Fault:
     return replace(fault, at_ms=round((fault.at_ms or 0) * factor))
 
 
-class _Found(Exception):
+class _RoundEnded(Exception):
     """Ends a round of Hypothesis."""
 
 
 def hypothesis_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
-    """Hypothesis draws, and is told how much each run covered (targeted search)."""
+    """Hypothesis draws, and maximises the coverage of each run (targeted search)."""
     number = 0
     while not enough():
         _hypothesis_round(subject, f"{seed}/{number}", judge, enough)
@@ -158,14 +140,14 @@ def hypothesis_engine(subject: Subject, seed: int, judge: Judge, enough: Enough)
 def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough) -> None:
     """One run of Hypothesis over at most `_HYPOTHESIS_ROUND` schedules."""
 
-    def attempt(data: st.DataObject) -> None:
+    def draw_and_judge(data: st.DataObject) -> None:
         if enough():
-            raise _Found
+            raise _RoundEnded
         schedule = draw_schedule(HypothesisChoices(data), subject.protocol, subject.bugs)
         outcome = _judge(schedule, judge, enough)
         hypothesis.target(float(len(outcome.coverage)))
         if outcome.failed:
-            raise _Found
+            raise _RoundEnded
 
     settings = hypothesis.settings(
         max_examples=_HYPOTHESIS_ROUND,
@@ -177,10 +159,10 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
     )
-    seeded = hypothesis.seed(seed)(settings(hypothesis.given(st.data())(attempt)))
+    seeded = hypothesis.seed(seed)(settings(hypothesis.given(st.data())(draw_and_judge)))
     try:
         seeded()
-    except _Found:
+    except _RoundEnded:
         return
     except hypothesis.errors.Flaky:
         return  # the budget ended between two runs of one example

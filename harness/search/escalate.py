@@ -1,26 +1,28 @@
-"""What follows when data could be lost and was not: the run again, with the worst that can happen.
+"""Turns a run in which data could be lost into runs in which it is lost.
 
-The watcher sees invariants inside the cluster break before anybody is harmed: somebody may be
-elected who lacks what is committed, or the leader does not wait for one whom the controller may
-elect. Whether harm comes of it is then a matter of the next fault, and to draw just that one at
-just that moment is a rare stroke of luck. So such a run is repeated with it: whoever lacks
-nothing dies, or the one left out gets nothing more until something is committed without it.
+The invariant checker reports violations inside the cluster that no client sees yet: a replica that
+lacks committed records may be elected, or the leader commits without a replica that the controller
+may elect. Only the right next fault at the right when makes that visible, and a random draw
+seldom has it. So the run is repeated with that fault added: all replicas but the incomplete one
+die, or the replica that the leader does not wait for receives nothing until something is committed.
 
-A replica that holds another record than was committed is the same case: the logs show it, yet no
-client was harmed as long as it does not lead. Whoever asks for more than that pursues it too.
+A replica with another record than the committed one is the same case: the logs show it, but no
+client does while it does not lead.
 
-This knows invariants, and no bug: a protocol that keeps them is never pursued.
+This module knows invariants and no bug. The runs of a protocol that keeps them are not escalated.
+It also proposes reruns for the shrinker (`rerun_without`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.search.shrink_passes import possible
+from harness.search.attempt import Attempt
+from harness.search.shrink_passes import possible, sooner
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
@@ -29,10 +31,10 @@ from node.formats import trace
 from node.formats.errors import FloodmarkError
 
 MAX_DEPTH: Final = 2
-"""First what lets somebody lack something, then what lets that one lead."""
+"""One fault makes a replica lack a record, the next one makes it the leader."""
 _LEFT_OUT: Final = "quorum-superset"
 _DIFFERS: Final = "log-matching"
-_MOMENTS: Final = {
+_TRIGGERS: Final = {
     trace.HW: ("node", "partition", "role"),
     trace.APPEND: ("node", "partition", "role"),
     trace.TRUNCATED: ("node", "partition"),
@@ -43,102 +45,86 @@ _MOMENTS: Final = {
 }
 
 
-class EscalationOutcome(Protocol):
-    """What a judge says of a run."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a property broke."""
-        ...
-
-    @property
-    def precursor(self) -> str:
-        """The first invariant inside the cluster that broke, "" if none."""
-        ...
-
-
-Out = TypeVar("Out", bound=EscalationOutcome)
-
-
-def judged(
+def judge_with_escalations(
     schedule: Schedule,
-    judge: Callable[[Schedule], Out],
-    further: Callable[[Out], bool] = lambda outcome: False,
-) -> Iterator[tuple[Schedule, Out]]:
-    """Judge a schedule, and what may follow from an inner invariant that it breaks; from any
-    outcome too that is to be taken `further`."""
-    waiting = deque([(schedule, 0)])
-    while waiting:
-        candidate, depth = waiting.popleft()
+    judge: Callable[[Schedule], Attempt],
+    further: Callable[[Attempt], bool] = lambda outcome: False,
+) -> Iterator[tuple[Schedule, Attempt]]:
+    """Judge a schedule, then its escalations if it violates an internal invariant.
+
+    Outcomes for which `further` returns True are escalated too.
+    """
+    pending = deque([(schedule, 0)])
+    while pending:
+        candidate, depth = pending.popleft()
         outcome = judge(candidate)
         yield candidate, outcome
-        if (outcome.precursor or further(outcome)) and depth < MAX_DEPTH:
-            waiting += [(follow, depth + 1) for follow in pursued(candidate)]
+        if (outcome.internal_violation or further(outcome)) and depth < MAX_DEPTH:
+            pending += [(follow, depth + 1) for follow in escalations(candidate)]
 
 
-def pursued(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that go on from where an invariant broke and no client was harmed, most likely
-    first."""
+def escalations(schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule with faults added after each internal violation, the most promising first."""
     try:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
         return
     hidden = [b for b in result.violations if not b.visible or b.invariant == _DIFFERS]
-    # Who may be elected and lacks something is nearer to harm than who is not waited for.
+    # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
-        plans = _leave_out if violation.invariant == _LEFT_OUT else _leave_alone
-        for candidate in plans(schedule, result, violation):
+        escalate = _leave_out if violation.invariant == _LEFT_OUT else _leave_alone
+        for candidate in escalate(schedule, result, violation):
             if possible(candidate):
                 yield candidate
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Only who lacks something lives on, and is within reach."""
+    """Only the incomplete replica stays alive, and no link to it is cut."""
     alone = next((w.node for w in violation.witnesses if w.node), "")
-    moment = _moment(result, violation.t_us, violation.partition)
+    when = _event_at(result, violation.t_us, violation.partition)
     others = ",".join(n for n in schedule.cluster.broker_names() if n != alone)
-    if not alone or moment is None or not others:
+    if not alone or when is None or not others:
         return
     over_ms = (
         _since_storm_ms(result, violation.t_us) + 4 * schedule.cluster.timings.session_ms + 200
     )
-    named, releases = _released(schedule, result, moment, violation.t_us)
-    # At once, before anything is mended; or when what was promised then has been said.
+    named, releases = _released(schedule, result, when, violation.t_us)
+    # At once, before anything is repaired; or after the answers of that turn were sent.
     for delay_ms in (0, 1):
-        death = Kill(on=others, after=replace(moment, delay_ms=delay_ms))
+        death = Kill(on=others, after=replace(when, delay_ms=delay_ms))
         if releases:
             yield _longer(named, (death, *releases), over_ms)
         yield _longer(schedule, (death,), over_ms)
 
 
 def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Who is not waited for gets nothing more, and the leader hears of nothing."""
+    """The replica that is not waited for receives no records, and the leader no metadata."""
     leader = next((w.node for w in violation.witnesses if w.node), "")
     left_out = ",".join(_not_waited_for(result, violation, leader))
-    moment = _moment(result, violation.t_us, violation.partition)
-    if not leader or not left_out or moment is None:
+    when = _event_at(result, violation.t_us, violation.partition)
+    if not leader or not left_out or when is None:
         return
     timings = schedule.cluster.timings
     over_ms = _since_storm_ms(result, violation.t_us) + 6 * timings.session_ms + 200
-    asked = _last(result, violation, trace.PROPOSED, node=leader)
+    proposed = _last(result, violation, trace.PROPOSED, node=leader)
     span_ms = 3 * timings.session_ms
-    for when in filter(None, (asked, moment)):
+    for trigger in filter(None, (proposed, when)):
         no_records = Link(
             on="rest",
             to=left_out,
             action="drop",
             kinds=("fetch-response",),
-            after=when,
+            after=trigger,
             for_ms=span_ms,
             match={"partition": violation.partition},
         )
-        no_news = Cut(on="voters", to=leader, two_way=False, after=when, for_ms=span_ms)
-        yield _longer(schedule, (no_records, no_news), over_ms)
+        no_metadata = Cut(on="voters", to=leader, two_way=False, after=trigger, for_ms=span_ms)
+        yield _longer(schedule, (no_records, no_metadata), over_ms)
         yield _longer(schedule, (no_records,), over_ms)
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:
-    """Whom the controller might elect and the leader does not wait for."""
+    """The replicas that the controller may elect and the leader does not wait for."""
     elected: list[str] = []
     waited: list[str] = []
     for event in result.trace:
@@ -152,9 +138,9 @@ def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> lis
 
 
 def _released(
-    schedule: Schedule, result: SimResult, moment: After, t_us: int
+    schedule: Schedule, result: SimResult, when: After, t_us: int
 ) -> tuple[Schedule, tuple[Fault, ...]]:
-    """The schedule with a name for each cut in force then, and what ends them a moment later."""
+    """The schedule with each cut in force at `t_us` named, and the faults that end these cuts."""
     in_force: set[int] = set()
     for line in result.faults:
         if line.t_us <= t_us and line.action == "inject":
@@ -167,7 +153,7 @@ def _released(
         else fault
         for number, fault in enumerate(schedule.faults)
     ]
-    soon = replace(moment, delay_ms=moment.delay_ms + 1)
+    soon = replace(when, delay_ms=when.delay_ms + 1)
     releases = tuple(
         Release(of=fault.name, after=soon)
         for number, fault in enumerate(faults)
@@ -189,12 +175,12 @@ def _since_storm_ms(result: SimResult, t_us: int) -> int:
     return max(0, t_us - result.info.phases.storm_us) // 1000
 
 
-def _moment(result: SimResult, t_us: int, partition: str) -> After | None:
-    """The event at which it happened, as a trigger."""
+def _event_at(result: SimResult, t_us: int, partition: str) -> After | None:
+    """The event of that time, as a trigger."""
     for event in reversed(result.trace):
         if (
             event["t_us"] == t_us
-            and event["event"] in _MOMENTS
+            and event["event"] in _TRIGGERS
             and event.get("partition") == partition
         ):
             return _trigger(result, event)
@@ -202,7 +188,7 @@ def _moment(result: SimResult, t_us: int, partition: str) -> After | None:
 
 
 def _last(result: SimResult, violation: Violation, name: str, node: str) -> After | None:
-    """The last such event of a node before it, as a trigger."""
+    """The last event `name` of a node up to the violation, as a trigger."""
     for event in reversed(result.trace):
         if (
             event["t_us"] <= violation.t_us
@@ -215,9 +201,9 @@ def _last(result: SimResult, violation: Violation, name: str, node: str) -> Afte
 
 
 def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
-    """That very event, by its name, its fields, and how many like it came before in the storm."""
+    """That event as a trigger: its name, its fields, and its number among equal ones."""
     began_us = result.info.phases.storm_us
-    match = {name: event[name] for name in _MOMENTS[event["event"]]}
+    match = {name: event[name] for name in _TRIGGERS[event["event"]]}
     nth = 0
     for other in result.trace:
         if other["t_us"] >= began_us and other["event"] == event["event"]:
@@ -225,3 +211,53 @@ def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:
         if other is event:
             break
     return After(event=event["event"], match=match, nth=nth) if nth else None
+
+
+def rerun_without(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+    """Smaller schedules without fault number `gone`, in which the others come about otherwise.
+
+    A trigger that counts events waits in vain once a fault before it is left out. Yet the same
+    faults at the times of the last run, or another end of the schedule, may fail alike.
+    """
+    for candidate in (*_at_their_times(schedule, gone), *_escalated_again(schedule, gone)):
+        if len(candidate.faults) < len(schedule.faults) and possible(candidate):
+            yield candidate
+
+
+def _at_their_times(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+    """Faults that wait for an event, at their times in the last run: only the first after the one
+    that is gone, or all of them."""
+    try:
+        run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+    except FloodmarkError:
+        return
+    injected_us = {
+        line.fault: max(0, line.t_us - run.info.phases.storm_us)
+        for line in reversed(run.faults)
+        if line.action == "inject"
+    }
+    waited = [at for at in injected_us if schedule.faults[at].after is not None and at != gone]
+    after = [at for at in waited if injected_us[at] >= injected_us.get(gone, 0)]
+    for chosen in (sorted(after, key=injected_us.__getitem__)[:1], waited):
+        if chosen:
+            yield replace(
+                schedule,
+                faults=tuple(
+                    _at(fault, injected_us[at]) if at in chosen else fault
+                    for at, fault in enumerate(schedule.faults)
+                    if at != gone
+                ),
+            )
+
+
+def _at(fault: Fault, t_us: int) -> Fault:
+    return replace(fault, after=None, at_ms=t_us // 1000)
+
+
+def _escalated_again(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+    """Without the last fault too, which usually is an escalation, and escalated again."""
+    kept = tuple(f for at, f in enumerate(schedule.faults[:-1]) if at != gone)
+    shorter = replace(schedule, faults=kept)
+    for candidate in (shorter, *sooner(shorter)):
+        if possible(candidate):
+            yield from escalations(candidate)

@@ -1,8 +1,8 @@
-"""Why a shrunk schedule fails: its story in sentences, and what happens when one thing is left out.
+"""Why a shrunk schedule fails: the history of a record, and what changes when one thing is absent.
 
 Two kinds of things are left out, one at a time: a fault of the schedule, and a message that its
-link faults dropped or held. Where several messages of one kind on one link were struck, all of
-them are let through together too. What still fails without a thing does not hang on it.
+link faults dropped or held. Where several messages of one kind on one link were affected, all of
+them together too. If the schedule still fails without a thing, the failure does not depend on it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.formats.finding import Counterfactual, Explanation
-from harness.search.attempt import Attempt, attempt, bucket, concerned, property_of, story
+from harness.search.attempt import (
+    Attempt,
+    attempt,
+    bucket,
+    concerned,
+    history_of_record,
+    property_of,
+)
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
 from reports import wording
 
 MOST_MESSAGES: Final = 30
-"""So many messages of a run are let through one by one; each costs a run."""
+"""The number of messages that are let through one by one; each takes a run."""
 
 
 def explain(schedule: Schedule) -> Explanation:
     """Run a failing schedule, and once more for each thing that is left out. Deterministic."""
-    struck: list[AffectedMessage] = []
+    affected: list[AffectedMessage] = []
 
     def listen(message: AffectedMessage) -> bool:
-        struck.append(message)
+        affected.append(message)
         return False
 
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", exempt=listen)
     named = bucket(result)
-    changes = [*_faults(schedule, named), *_groups(schedule, named, struck)]
-    changes += _messages(schedule, named, struck, result.info.phases.storm_us)
+    changes = [*_faults(schedule, named), *_groups(schedule, named, affected)]
+    changes += _messages(schedule, named, affected, result.info.phases.storm_us)
     partition, offset = concerned(result)
     return Explanation(
         schedule=schedule.digest(),
@@ -47,9 +54,9 @@ def explain(schedule: Schedule) -> Explanation:
         storm_us=result.info.phases.storm_us,
         partition=partition,
         offset=offset,
-        sentences=tuple(story(result)),
+        sentences=tuple(history_of_record(result)),
         counterfactuals=tuple(changes),
-        untried=max(0, len(struck) - MOST_MESSAGES),
+        untried=max(0, len(affected) - MOST_MESSAGES),
     )
 
 
@@ -58,7 +65,7 @@ def write(explanation: Explanation, file: Path) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode(explanation), indent=1) + b"\n")
 
 
-def in_lines(explanation: Explanation) -> Iterator[str]:
+def as_lines(explanation: Explanation) -> Iterator[str]:
     """An explanation as a terminal shows it."""
     yield explanation.sentence
     for s in explanation.sentences:
@@ -67,10 +74,10 @@ def in_lines(explanation: Explanation) -> Iterator[str]:
     for one in explanation.counterfactuals:
         if one.kind == "message" and one.fails:
             continue
-        fate = "still fails" if one.fails else "does not fail"
+        result_text = "still fails" if one.fails else "does not fail"
         if one.instead:
-            fate = f"fails in another way ({one.instead})"
-        yield f"without {one.without}: {fate}"
+            result_text = f"fails in another way ({one.instead})"
+        yield f"without {one.without}: {result_text}"
 
 
 def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
@@ -87,10 +94,10 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
 
 
 def _groups(
-    schedule: Schedule, named: str, struck: list[AffectedMessage]
+    schedule: Schedule, named: str, affected: list[AffectedMessage]
 ) -> Iterator[Counterfactual]:
     """All messages of one kind on one link let through, where there were several."""
-    links = Counter(message[1:] for message in struck)
+    links = Counter(message[1:] for message in affected)
     for (sender, receiver, kind), count in links.items():
         if count < 2:
             continue
@@ -113,10 +120,10 @@ def _groups(
 
 
 def _messages(
-    schedule: Schedule, named: str, struck: list[AffectedMessage], storm_us: int
+    schedule: Schedule, named: str, affected: list[AffectedMessage], storm_us: int
 ) -> Iterator[Counterfactual]:
     """Each message let through by itself."""
-    for number, (t_us, sender, receiver, kind) in enumerate(struck[:MOST_MESSAGES]):
+    for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
         outcome = attempt(schedule, exempt=_only(number))
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
         yield Counterfactual(
@@ -132,7 +139,7 @@ def _messages(
 
 
 def _only(number: int) -> Callable[[AffectedMessage], bool]:
-    """Spares the `number`-th message that is struck: up to there the run is the same."""
+    """Lets the `number`-th affected message pass: up to there the run is the same."""
     met = iter(range(1 << 62))
     return lambda message: next(met) == number
 

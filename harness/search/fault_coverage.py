@@ -1,7 +1,7 @@
-"""Where faults struck: what kind, on whom, and how the cluster stood just then. Pure.
+"""Counts faults by kind, role of their nodes, and state of the cluster at that moment. Pure.
 
-For telling what a night of runs has tried and what it has never tried. Roles and phases are those
-that the nodes' own traces show at the moment of the fault, not those that the schedule asked for;
+A nightly run shows from these counts what it has tried and what it has never tried. Roles and
+states are those that the nodes' traces show, not those that the schedule asked for;
 `harness.formats.nightly_run` lists them.
 """
 
@@ -16,20 +16,20 @@ from nemesis.formats.fault_log import FaultLine
 from nemesis.view import ClusterView
 from node.formats import trace as names
 
-_TELLING: Final = frozenset(
+_VIEW_EVENTS: Final = frozenset(
     {names.STARTED, names.STOPPED, names.CONTROLLER, names.ROLE, names.ISR, names.PARTITION}
 )
-"""The events that a view of the cluster is made of, without those that come by the thousand."""
+"""The events that a view of the cluster needs, without the frequent ones."""
 
 
-def strikes(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
-    """How often each `kind/role/phase` was struck; a fault on several nodes counts once a role.
+def fault_coverage(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> Counter[str]:
+    """How often each `kind/role/phase` occurred. A fault on several nodes counts once per role.
 
     `trace` are events of all nodes in order of time, `faults` the lines of `faults.jsonl`.
     """
     view, found = ClusterView(), Counter[str]()
     due = sorted((f for f in faults if f.action == "inject"), key=lambda f: f.t_us)
-    events = (event for event in trace if event["event"] in _TELLING)
+    events = (event for event in trace if event["event"] in _VIEW_EVENTS)
     event = next(events, None)
     for fault in due:
         while event is not None and event["t_us"] <= fault.t_us:
@@ -40,7 +40,7 @@ def strikes(trace: Iterable[Mapping[str, Any]], faults: Iterable[FaultLine]) -> 
         roles = dict.fromkeys(_role(view, node) for node in nodes) or {"none": None}
         found.update(f"{fault.what}/{role}/{phase}" for role in roles)
         for node in nodes if KINDS[fault.what].ends_process else ():
-            # A killed process says nothing any more.
+            # A killed process traces nothing more.
             view.lost(node)
     return found
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE, Explanation
 from harness.search.campaign import Finding
 from harness.search.explain import explain, write
-from harness.search.real_schedule import MOST_RUNS, RealForm, real_form
+from harness.search.real_schedule import MOST_RUNS, RealSchedule, real_schedule
 
 
 class SavedFinding(NamedTuple):
@@ -19,7 +19,7 @@ class SavedFinding(NamedTuple):
 
 
 def save(finding: Finding, store: Path) -> SavedFinding:
-    """Keep a finding in a folder of its own under `store`, explained. Raises OSError."""
+    """Save a finding, with its explanation, in a folder of its own under `store`. Raises OSError."""
     smallest = finding.smallest
     folder = store / f"{smallest.name}-{smallest.digest()}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -30,10 +30,11 @@ def save(finding: Finding, store: Path) -> SavedFinding:
     return SavedFinding(folder, explanation)
 
 
-def save_real(finding: Finding, folder: Path, *, runs: int = MOST_RUNS) -> RealForm | None:
-    """Keep the form for real processes too, if there is one. Takes up to three times `runs`. Raises
-    OSError."""
-    form = real_form(finding.smallest, finding.property, runs=runs)
-    if form is not None:
-        (folder / REAL).write_bytes(form.schedule.to_pretty_json())
-    return form
+def save_real_schedule(
+    finding: Finding, folder: Path, *, runs: int = MOST_RUNS
+) -> RealSchedule | None:
+    """Save the real schedule too, if one is found within three times `runs`. Raises OSError."""
+    real = real_schedule(finding.smallest, finding.property, runs=runs)
+    if real is not None:
+        (folder / REAL).write_bytes(real.schedule.to_pretty_json())
+    return real

@@ -1,10 +1,10 @@
-"""The museum: every known bug, found again from nothing, cut down, and shown.
+"""Searches for known bugs: each is turned on in a protocol, found by blind search, and shrunk.
 
-A subject is a historical bug turned on in a correct protocol, or a promise that a faulty protocol
-is known to break. For each, a blind search (`drawing.py` knows no bug) goes on until a run breaks
-the very property that the bug is said to break; that run is shrunk and made steady. A bug that is
-not found within the budget stays in the table as an open one. Everything follows from the subject
-and a seed, so work can be interrupted and goes on where it stopped (`Entry` is what is kept).
+A target is a historical bug turned on in a correct protocol, or a promise that a faulty protocol
+is known to break. For each, a blind search (the generator knows no bug) continues until a run
+violates the very property that the target names. That run's schedule is shrunk and stabilised.
+Everything follows from the target and a seed, so a search can be interrupted and continued
+(`Entry` is what is kept).
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from harness.search.attempt import Attempt, attempt
 from harness.search.choice_source import RandomChoices
-from harness.search.escalate import judged
+from harness.search.escalate import judge_with_escalations, rerun_without
 from harness.search.generator import GENERATOR_VERSION, draw_schedule
-from harness.search.rerun import anew
 from harness.search.shrink import Shrinking
-from harness.search.stabilise import JITTERS, steadiness, steady
+from harness.search.stability import STABILITY_RUNS, stabilise, stability
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Expectation, Schedule
 from node.core import protocol as protocols
@@ -33,13 +32,14 @@ STORE_FOLDER: Final = "known-bugs"
 """The folder of a store that keeps what was found."""
 SHRINK_TRIES: Final = 1_000
 CHUNK: Final = 250
-"""Schedules of a correct protocol that are tried in one piece of work."""
+"""Schedules of a correct protocol that are tried in one job."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the museum: what is broken, under which protocol, and what it must break.
+class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search looks for: a known bug, or a promise that a faulty protocol breaks.
 
-    `code` is short and unique; `bug` is "" where the protocol itself is at fault.
+    `breaks` is the property that must be violated. `code` is short and unique. `bug` is "" where
+    the protocol itself is at fault.
     """
 
     code: str
@@ -56,20 +56,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What one search for one exhibit came to. Times are seconds of one core.
+    """The state of one search for one target. Times are seconds of one core.
 
-    `others` counts failures that did not break the property named (or break it without the bug
-    too). `drawing` is the generation of what drew the schedules. `steady` is in how many of 20
-    moods of the network the shrunk schedule still fails. `schedule` is the shrunk schedule; None
-    when nothing was found.
+    `others` counts failures of other properties, and of the property without the bug.
+    `generator_version` is that of the drawn schedules. `stability` is in how many of 20 jittered
+    runs the shrunk schedule still fails. `schedule` is the shrunk schedule, None if nothing was
+    found.
     """
 
-    exhibit: Target
+    target: SearchTarget
     seed: int
     found: bool
     schedules: int
     seconds: float
-    drawing: int = 0
+    generator_version: int = 0
     others: int = 0
     bucket: str = ""
     sentence: str = ""
@@ -77,12 +77,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
     shrink_tries: int = 0
     shrink_seconds: float = 0.0
-    steady: int = 0
+    stability: int = 0
     schedule: Schedule | None = None
 
 
-class Guarded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stretch of schedules on a correct protocol came to: nothing, or `findings`."""
+class CorrectRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a number of runs of a correct protocol."""
 
     protocol: str
     seed: int
@@ -95,20 +95,20 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def exhibits() -> Iterator[Target]:
+def search_targets() -> Iterator[SearchTarget]:
     """All subjects in the order of the catalogue: the bugs, then what faulty protocols break."""
-    for exhibit in KNOWN_BUGS:
-        yield Target(
-            code=exhibit.code,
-            name=exhibit.name,
-            source=exhibit.seen_in,
-            bug=exhibit.name,
-            protocol=exhibit.protocol,
-            breaks=exhibit.breaks,
+    for target in KNOWN_BUGS:
+        yield SearchTarget(
+            code=target.code,
+            name=target.name,
+            source=target.seen_in,
+            bug=target.name,
+            protocol=target.protocol,
+            breaks=target.breaks,
         )
     for protocol in protocols.REGISTRY.values():
         for number, broken in enumerate(broken_by(protocol), start=1):
-            yield Target(
+            yield SearchTarget(
                 code=f"{protocol.name}-{number}",
                 name=protocol.name,
                 source=protocol.citation,
@@ -127,40 +127,42 @@ def correct_protocols() -> list[str]:
     return [p.name for p in protocols.REGISTRY.values() if not broken_by(p)]
 
 
-def drawn(exhibit: Target, seed: int, number: int) -> Schedule:
-    """The `number`-th schedule of a search. All subjects share them: nothing is drawn for a bug."""
+def drawn_schedule(target: SearchTarget, seed: int, number: int) -> Schedule:
+    """The `number`-th schedule of a search. All targets share them: none is drawn for a bug."""
+    # The text of the seed is older than the names here: it must stay, or other schedules follow.
     rng = random.Random(f"museum/{seed}/{number}")
-    return draw_schedule(RandomChoices(rng), exhibit.protocol, exhibit.bugs)
+    return draw_schedule(RandomChoices(rng), target.protocol, target.bugs)
 
 
-def shows(exhibit: Target, schedule: Schedule) -> Attempt | None:
-    """The run of a schedule to its end if it breaks the property named, because of the bug.
+def reproduces(target: SearchTarget, schedule: Schedule) -> Attempt | None:
+    """The whole run of a schedule if it violates the target's property because of the bug.
 
-    With the bug turned off it must hold: some protocols break the property anyway.
+    With the bug turned off the property must hold: some protocols break it anyway.
     """
-    outcome = attempt(schedule, stop_at="never", about=exhibit.breaks)
-    if exhibit.breaks not in outcome.broken:
+    outcome = attempt(schedule, stop_at="never", about=target.breaks)
+    if target.breaks not in outcome.broken:
         return None
-    if exhibit.bug:
+    if target.bug:
         cluster = replace(schedule.cluster, bugs=())
         without = attempt(replace(schedule, cluster=cluster), stop_at="never")
-        if exhibit.breaks in without.broken:
+        if target.breaks in without.broken:
             return None
     return outcome
 
 
 def unfinished(entry: Entry, seconds: float) -> bool:
-    """Whether a search has not found its exhibit, and may go on for `seconds` in all."""
-    return not entry.found and (entry.drawing != GENERATOR_VERSION or entry.seconds < seconds)
+    """Whether a search has found nothing, and may continue up to `seconds` in all."""
+    outdated = entry.generator_version != GENERATOR_VERSION
+    return not entry.found and (outdated or entry.seconds < seconds)
 
 
-def hunt_on(exhibit: Target, seed: int, seconds: float, before: Entry | None) -> Entry:
-    """`hunt` on from `before`, as one piece of work."""
-    return hunt(exhibit, seed, seconds, before=before)
+def continue_search(target: SearchTarget, seed: int, seconds: float, before: Entry | None) -> Entry:
+    """`search` with positional arguments, as a job of a pool."""
+    return search(target, seed, seconds, before=before)
 
 
-def hunt(
-    exhibit: Target,
+def search(
+    target: SearchTarget,
     seed: int,
     seconds: float,
     *,
@@ -168,30 +170,31 @@ def hunt(
     before: Entry | None = None,
     schedules: int = 1 << 62,
 ) -> Entry:
-    """Search for an exhibit, at most `seconds` of this core and `schedules`; shrink what is found,
-    if asked to. Each schedule counts once, with all that may follow from it (`pursue`).
+    """Search for a target, for at most `seconds` of this core and `schedules`.
 
-    `before` is how far an earlier search came: this one goes on there, and its seconds count. Where
-    what is drawn has changed since, it begins anew. Unshrunk, the entry's schedule is the one that
-    was drawn, and nothing is known of its steadiness.
+    A schedule counts once, with all its escalations. This search continues an earlier one
+    (`before`), unless the generator has changed since. Without `shrink` the entry has the drawn
+    schedule, and no stability.
     """
-    goes_on = before is not None and before.drawing == GENERATOR_VERSION
+    continues = before is not None and before.generator_version == GENERATOR_VERSION
     number, spent_s, others = (
-        (before.schedules, before.seconds, before.others) if goes_on and before else (0, 0.0, 0)
+        (before.schedules, before.seconds, before.others) if continues and before else (0, 0.0, 0)
     )
     began_s = time.process_time() - spent_s
     while number < schedules and time.process_time() - began_s < seconds:
-        first = drawn(exhibit, seed, number)
+        first = drawn_schedule(target, seed, number)
         number += 1
-        for schedule, quick in judged(first, attempt, lambda other: _elsewhere(exhibit, other)):
-            # Most runs show nothing; one that does is looked at to its end.
+        for schedule, quick in judge_with_escalations(
+            first, attempt, lambda other: _fails_otherwise(target, other)
+        ):
+            # Few runs fail; only those are run to their end.
             if not quick.failed:
                 continue
-            outcome = shows(exhibit, schedule)
+            outcome = reproduces(target, schedule)
             if outcome is None:
                 others += 1
                 continue
-            found = _entry(exhibit, seed, number, time.process_time() - began_s, others)
+            found = _entry(target, seed, number, time.process_time() - began_s, others)
             found = replace(
                 found,
                 found=True,
@@ -201,50 +204,50 @@ def hunt(
                 faults=len(schedule.faults),
                 schedule=schedule,
             )
-            return _reduced(found) if shrink else found
-    return _entry(exhibit, seed, number, time.process_time() - began_s, others)
+            return _shrunk(found) if shrink else found
+    return _entry(target, seed, number, time.process_time() - began_s, others)
 
 
-def _elsewhere(exhibit: Target, outcome: Attempt) -> bool:
-    """Whether a run broke something, and not yet what is looked for."""
-    return outcome.failed and exhibit.breaks not in outcome.broken
+def _fails_otherwise(target: SearchTarget, outcome: Attempt) -> bool:
+    """Whether a run violates another property than that of the target."""
+    return outcome.failed and target.breaks not in outcome.broken
 
 
-def _entry(exhibit: Target, seed: int, schedules: int, seconds: float, others: int) -> Entry:
+def _entry(target: SearchTarget, seed: int, schedules: int, seconds: float, others: int) -> Entry:
     return Entry(
-        exhibit=exhibit,
+        target=target,
         seed=seed,
         found=False,
         schedules=schedules,
         seconds=round(seconds, 1),
         others=others,
-        drawing=GENERATOR_VERSION,
+        generator_version=GENERATOR_VERSION,
     )
 
 
-def _reduced(found: Entry) -> Entry:
-    """Shrink a finding and say how steady it is."""
+def _shrunk(found: Entry) -> Entry:
+    """Shrink a finding, and measure its stability."""
     began_s = time.process_time()
-    exhibit, schedule = found.exhibit, found.schedule
+    target, schedule = found.target, found.schedule
     assert schedule is not None
 
     def alike(candidate: Schedule, world: int | None = None) -> bool:
         if world not in (None, candidate.workload.seed):
-            return exhibit.breaks in attempt(candidate, world, stop_at="never").broken
-        shown = shows(exhibit, candidate)
+            return target.breaks in attempt(candidate, world, stop_at="never").broken
+        shown = reproduces(target, candidate)
         return shown is not None and shown.bucket == found.bucket
 
-    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES, anew=anew)
+    shrinking = Shrinking(schedule, alike, max_tries=SHRINK_TRIES, rerun=rerun_without)
     smallest = shrinking.run()
-    sure = steadiness(smallest, alike)
-    if sure < JITTERS:
+    stable_runs = stability(smallest, alike)
+    if stable_runs < STABILITY_RUNS:
         run = simulate(smallest, seed=smallest.workload.seed, stop_at="visible")
-        smallest = steady(smallest, run.trace, run.info.phases.storm_us, alike)
-        sure = steadiness(smallest, alike)
+        smallest = stabilise(smallest, run.trace, run.info.phases.storm_us, alike)
+        stable_runs = stability(smallest, alike)
     smallest = replace(
         smallest,
-        name=f"{exhibit.code}-{exhibit.breaks}".lower(),
-        expectation=Expectation(verdict="invalid", property=exhibit.breaks),
+        name=f"{target.code}-{target.breaks}".lower(),
+        expectation=Expectation(verdict="invalid", property=target.breaks),
     )
     return replace(
         found,
@@ -252,30 +255,32 @@ def _reduced(found: Entry) -> Entry:
         faults=len(smallest.faults),
         shrink_tries=shrinking.tries,
         shrink_seconds=round(time.process_time() - began_s, 1),
-        steady=sure,
+        stability=stable_runs,
         schedule=smallest,
     )
 
 
-def guard(protocol: str, seed: int, first: int, schedules: int = CHUNK) -> Guarded:
-    """Try schedules number `first` and on, on a protocol that should keep every promise.
+def check_correct(protocol: str, seed: int, first: int, schedules: int = CHUNK) -> CorrectRuns:
+    """Run schedules from number `first` on, on a protocol that should keep every promise.
 
-    An invariant broken inside the cluster is a finding too, seen by clients or not.
+    A violation inside the cluster is a finding too.
     """
     began_s = time.process_time()
-    subject = Target(code=protocol, name=protocol, source="", protocol=protocol, breaks="")
+    target = SearchTarget(code=protocol, name=protocol, source="", protocol=protocol, breaks="")
     findings, problems, virtual_us, events = [], [], 0, 0
     for number in range(first, first + schedules):
-        schedule = drawn(subject, seed, number)
+        schedule = drawn_schedule(target, seed, number)
         outcome = attempt(schedule)
         virtual_us += outcome.virtual_us
         events += outcome.events
-        # Where an unclean election is allowed, or disks may lie, inner invariants are off.
-        if outcome.failed or outcome.precursor:
-            findings.append((outcome.bucket or f"precursor: {outcome.precursor}", schedule))
+        # Internal invariants are off where elections may be unclean, or disks may lose writes.
+        if outcome.failed or outcome.internal_violation:
+            findings.append(
+                (outcome.bucket or f"internal violation: {outcome.internal_violation}", schedule)
+            )
         if outcome.problem:
             problems.append(outcome.problem)
-    return Guarded(
+    return CorrectRuns(
         protocol=protocol,
         seed=seed,
         first=first,

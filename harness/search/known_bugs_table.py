@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from harness.search.known_bugs import Entry, Guarded, Target
+from harness.search.known_bugs import CorrectRuns, Entry, SearchTarget
 
 HEADINGS: Final = (
     "code",
@@ -67,7 +67,7 @@ kill, cut, held message and asked-for election counts as one, what follows by it
 class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
     """How often a shrunk schedule failed as expected in real processes.
 
-    `schedule` is its digest; `surely` is in how many simulated worlds its form for real processes
+    `schedule` is its digest. `failing_worlds` is in how many simulated worlds its real schedule
     fails, 0 when there is none.
     """
 
@@ -76,35 +76,37 @@ class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     of: int
     schedule: str = ""
-    surely: int = 0
+    failing_worlds: int = 0
 
     @property
     def cell(self) -> str:
         """As the table shows it."""
-        return f"{self.failed} of {self.of}" if self.of else "" if self.surely else "no form"
+        return (
+            f"{self.failed} of {self.of}" if self.of else "" if self.failing_worlds else "no form"
+        )
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One exhibit over all its seeds. `schedules` and `seconds` are medians until the failure; a
+    """One target over all its seeds. `schedules` and `seconds` are medians until the failure; a
     seed without one counts with its whole budget. `faults` are those of the smallest schedule."""
 
-    exhibit: Target
+    target: SearchTarget
     found: int
     seeds: int
     schedules: float
     seconds: float
     faults: int | None = None
-    steady: int | None = None
+    stability: int | None = None
     real: str = ""
     bucket: str = ""
     sentence: str = ""
 
     def cells(self) -> tuple[str, ...]:
         """The row as words, in the order of `HEADINGS`."""
-        e = self.exhibit
+        e = self.target
         found = f"{self.found} of {self.seeds}" if self.found else OPEN
         faults = "" if self.faults is None else str(self.faults)
-        steady = "" if self.steady is None else f"{self.steady} of 20"
+        steady = "" if self.stability is None else f"{self.stability} of 20"
         known = str(KNOWN_FAULTS.get(e.code, ""))
         return (
             e.code,
@@ -123,13 +125,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(
-    exhibits: Iterable[Target], entries: Sequence[Entry], replayed: Sequence[ReplayCount]
+    search_targets: Iterable[SearchTarget],
+    entries: Sequence[Entry],
+    replayed: Sequence[ReplayCount],
 ) -> list[Row]:
-    """A row for each exhibit that was searched for, in the order given."""
+    """A row for each target that was searched for, in the order given."""
     return [
-        _row(exhibit, mine, [r for r in replayed if r.code == exhibit.code])
-        for exhibit in exhibits
-        if (mine := [e for e in entries if e.exhibit.code == exhibit.code])
+        _row(target, mine, [r for r in replayed if r.code == target.code])
+        for target in search_targets
+        if (mine := [e for e in entries if e.target.code == target.code])
     ]
 
 
@@ -137,10 +141,10 @@ def best_first(entries: Sequence[Entry]) -> list[Entry]:
     """What was found, the one to show first: fewest faults, then the steadiest, then the first
     seed."""
     found = [entry for entry in entries if entry.found]
-    return sorted(found, key=lambda e: (e.faults, -e.steady, e.seed))
+    return sorted(found, key=lambda e: (e.faults, -e.stability, e.seed))
 
 
-def _row(exhibit: Target, entries: Sequence[Entry], replayed: Sequence[ReplayCount]) -> Row:
+def _row(target: SearchTarget, entries: Sequence[Entry], replayed: Sequence[ReplayCount]) -> Row:
     found = best_first(entries)
     shown = found[0] if found else None
     by_seed = {r.seed: r for r in replayed}
@@ -148,13 +152,13 @@ def _row(exhibit: Target, entries: Sequence[Entry], replayed: Sequence[ReplayCou
     tried = [by_seed[e.seed] for e in found if e.seed in by_seed]
     real = next((r for r in tried if r.of), tried[0] if tried else None)
     return Row(
-        exhibit=exhibit,
+        target=target,
         found=len(found),
         seeds=len(entries),
         schedules=statistics.median(e.schedules for e in entries),
         seconds=statistics.median(e.seconds for e in entries),
         faults=None if shown is None else shown.faults,
-        steady=None if shown is None else shown.steady,
+        stability=None if shown is None else shown.stability,
         real="" if real is None else real.cell,
         bucket="" if shown is None else shown.bucket,
         sentence="" if shown is None else shown.sentence,
@@ -164,16 +168,16 @@ def _row(exhibit: Target, entries: Sequence[Entry], replayed: Sequence[ReplayCou
 def summary(made: Sequence[Row]) -> str:
     """How many were found, in one sentence."""
     found = sum(bool(row.found) for row in made)
-    left = [row.exhibit.code for row in made if not row.found]
+    left = [row.target.code for row in made if not row.found]
     still = f"; open: {', '.join(left)}" if left else ""
     return f"{found} of {len(made)} rows found by blind search{still}."
 
 
-def guarded_lines(guarded: Sequence[Guarded]) -> list[str]:
+def correct_lines(correct: Sequence[CorrectRuns]) -> list[str]:
     """One sentence for each correct protocol."""
     lines = []
-    for name in dict.fromkeys(g.protocol for g in guarded):
-        mine = [g for g in guarded if g.protocol == name]
+    for name in dict.fromkeys(g.protocol for g in correct):
+        mine = [g for g in correct if g.protocol == name]
         findings = sum(len(g.findings) for g in mine)
         lines.append(
             f"{name}: {sum(g.schedules for g in mine):,} schedules, "
@@ -183,26 +187,28 @@ def guarded_lines(guarded: Sequence[Guarded]) -> list[str]:
     return lines
 
 
-def as_text(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
+def as_text(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
     """For the terminal."""
     shown = [HEADINGS, *(row.cells() for row in made)]
     keep = [n for n in range(len(HEADINGS)) if HEADINGS[n] != "seen in"]
     widths = {n: max(len(cells[n]) for cells in shown) for n in keep}
     lines = ["  ".join(cells[n].ljust(widths[n]) for n in keep).rstrip() for cells in shown]
-    return "\n".join([*lines, "", summary(made), *guarded_lines(guarded)])
+    return "\n".join([*lines, "", summary(made), *correct_lines(correct)])
 
 
-def as_markdown(made: Sequence[Row], guarded: Sequence[Guarded], *, date: str, machine: str) -> str:
+def as_markdown(
+    made: Sequence[Row], correct: Sequence[CorrectRuns], *, date: str, machine: str
+) -> str:
     """The whole of docs/known-bugs.md."""
-    correct = "\n".join(_item(line) for line in guarded_lines(guarded)) or "* None were run yet."
+    held = "\n".join(_item(line) for line in correct_lines(correct)) or "* None were run yet."
     runs = "\n".join(
-        _item(f"**{row.exhibit.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
+        _item(f"**{row.target.code}** `{row.bucket}`: {row.sentence}") for row in made if row.found
     )
     return _PAGE.format(
         date=date,
         machine=machine,
         summary=_wrapped(summary(made)),
-        correct=correct,
+        correct=held,
         runs=runs,
         origins=_table(made, ORIGIN),
         results=_table(made, RESULT),
@@ -236,7 +242,7 @@ def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|")
 
 
-def as_html(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
+def as_html(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
     """A page that stands alone."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
     body = "\n".join(
@@ -246,7 +252,7 @@ def as_html(made: Sequence[Row], guarded: Sequence[Guarded]) -> str:
         + f"{html.escape(row.sentence)}</td></tr>"
         for row in made
     )
-    said = "".join(f"<li>{html.escape(line)}</li>" for line in guarded_lines(guarded))
+    said = "".join(f"<li>{html.escape(line)}</li>" for line in correct_lines(correct))
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>floodmark bugs</title><style>"
         "body{font:15px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"

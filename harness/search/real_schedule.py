@@ -1,11 +1,11 @@
-"""The form of a shrunk schedule that real processes can carry out, and fail under as it does.
+"""Turns a shrunk schedule into a real schedule: a variant that also fails on real processes.
 
-Real processes take long to start, messages wait, and the harness sees an event a little after it
-happened. So everything goes slower (`slow_motion`); what the clients did is told operation by
-operation (`harness.search.to_script`) where that is surer; and each fault and operation is tried at
-other moments near its own, also with the node that reaches such a moment standing still there until
-the fault has struck. What counts is how often a form fails in worlds ever less ideal
-(`harness.search.evaluation`). Deterministic.
+Real processes start slowly, messages wait, and the harness sees an event a little after it
+happened. So all times become longer (`slow_motion`); the clients' operations are written out
+(`harness.search.to_script`) where that fails more reliably; and each fault and operation is tried
+at other events near its own, also with a breakpoint that stops the node at that event until the
+fault has taken effect. Variants are compared by the number of simulated worlds in which they fail
+(`harness.search.stability`). Deterministic.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harness.search import evaluation as trials
-from harness.search.evaluation import Trial
+from harness.search import stability
 from harness.search.shrink_passes import fewer_operations, possible
-from harness.search.stabilise import with_fault
-from harness.search.to_script import own_clients, scripted
+from harness.search.stability import Evaluation, with_fault
+from harness.search.to_script import one_client_per_send, to_script
 from harness.search.trigger_candidates import (
-    Moment,
+    TriggerCandidate,
+    alternative_triggers,
     before,
     following,
-    moments,
-    of_leaders,
-    otherwise_told,
+    leader_candidates,
+    trigger_candidates,
 )
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Break, Link, Release
@@ -35,155 +34,158 @@ from nemesis.formats.schedule import Fault, Operation, Schedule
 from node.core.protocol import LeaderBy, protocol
 from node.formats import trace
 
-WORLDS: Final = len(trials.WORLDS)
-"""In so many simulated worlds a form is tried."""
+WORLDS: Final = len(stability.WORLDS)
+"""The number of simulated worlds in which a variant is run."""
 Due = TypeVar("Due", Fault, Operation)
 
 SLOWER: Final = (6, 10, 16)
-"""By such factors the timeouts of a search become those of a storm, or longer."""
-STAND_MS: Final = 300
-"""How long a node stands still for a fault to strike: the harness looks at traces every few
-milliseconds, on a busy machine less often."""
+"""Factors that turn the timeouts of a search into those of a storm, or longer ones."""
+STOP_MS: Final = 300
+"""How long a breakpoint stops a node: the harness reads traces every few milliseconds, on a busy
+host less often."""
 NEAR: Final = 5
-"""Moments tried before the time of a fault, and as many after it."""
-TOLD_AGAIN: Final = 2
-"""So many of the nearest moments are told in other ways too."""
+"""Events that are tried before the time of a fault, and as many after it."""
+WITH_ALTERNATIVES: Final = 2
+"""So many of the nearest events are tried with alternative triggers too."""
 MOST_SWEEPS: Final = 3
-"""Each fault and operation is moved so often at most."""
+"""Each fault and operation is moved at most so often."""
 MOST_RUNS: Final = 400
-"""After so many runs no further form of one kind is tried; nor, at the end, of the best."""
+"""The limit of runs for each kind of variant, and at the end for the best one."""
 
 
-class RealForm(NamedTuple):
+class RealSchedule(NamedTuple):
     """A schedule for real processes, and in how many of `WORLDS` simulated worlds it fails."""
 
     schedule: Schedule
-    surely: int
+    failing_worlds: int
 
 
-def real_form(schedule: Schedule, broken: str, *, runs: int = MOST_RUNS) -> RealForm | None:
-    """The form that breaks the property `broken` most surely; None if none that is tried does.
+def real_schedule(schedule: Schedule, broken: str, *, runs: int = MOST_RUNS) -> RealSchedule | None:
+    """The variant that violates `broken` in most worlds, None if none does.
 
-    With fewer `runs` it is found sooner and fails less surely.
+    With fewer `runs` the result is found sooner and fails less reliably.
     """
-    trial = Trial(broken)
+    evaluation = Evaluation(broken)
     best = schedule
-    for kind in (drawn_forms(schedule), scripted_forms(schedule)):
-        if kind and not trial.sure(best):
-            trial.allow(runs)
-            of_kind = _improved(trial.best(kind[0], kind[1:]), trial)
-            best = max((best, of_kind), key=trial.rank)
-    if not trial.surely(best):
+    for variants in (slowed_variants(schedule), scripted_variants(schedule)):
+        if variants and not evaluation.always_fails(best):
+            evaluation.allow(runs)
+            improved = _improved(evaluation.best(variants[0], variants[1:]), evaluation)
+            best = max((best, improved), key=evaluation.rank)
+    if not evaluation.failing_worlds(best):
         return None
-    trial.go_on_in_all_worlds()
-    trial.allow(runs)
-    best = _without_needless(_improved(best, trial), len(schedule.faults), trial)
-    return RealForm(best, trial.surely(best))
+    evaluation.use_all_worlds()
+    evaluation.allow(runs)
+    best = _without_needless(_improved(best, evaluation), len(schedule.faults), evaluation)
+    return RealSchedule(best, evaluation.failing_worlds(best))
 
 
-def _improved(best: Schedule, trial: Trial) -> Schedule:
-    """The surest of the forms that differ from one in a few moves."""
+def _improved(best: Schedule, evaluation: Evaluation) -> Schedule:
+    """The best of the variants that differ in a few moves."""
     for _ in range(MOST_SWEEPS):
         known = best
         for move in _moves(best):
-            if trial.exhausted:
+            if evaluation.exhausted:
                 return best
-            if not trial.sure(best) or _timed(best, move):
-                best = trial.best(best, list(_elsewhere(best, move, trial)))
+            if not evaluation.always_fails(best) or _timed(best, move):
+                best = evaluation.best(best, list(_elsewhere(best, move, evaluation)))
         if best == known:
             break
     return best
 
 
-def drawn_forms(schedule: Schedule) -> list[Schedule]:
-    """The schedule in slow motion."""
-    return [patient(slow_motion(schedule, factor)) for factor in SLOWER]
+def slowed_variants(schedule: Schedule) -> list[Schedule]:
+    """The schedule in slow motion, by several factors."""
+    return [with_longer_faults(slow_motion(schedule, factor)) for factor in SLOWER]
 
 
-def scripted_forms(schedule: Schedule) -> list[Schedule]:
-    """The script of its run in slow motion, with and without reads."""
+def scripted_variants(schedule: Schedule) -> list[Schedule]:
+    """The script of the schedule's run in slow motion, with and without reads."""
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     made = []
     for polls in (False, True):
-        script = scripted(schedule, run, polls=polls, leaders=_votes(schedule))
+        script = to_script(schedule, run, polls=polls, leaders=_votes(schedule))
         if script is not None:
-            made += [script, own_clients(script)]
+            made += [script, one_client_per_send(script)]
     different = {script.digest(): script for script in made}.values()
-    return [form for script in different for form in drawn_forms(script)]
+    return [variant for script in different for variant in slowed_variants(script)]
 
 
 def _votes(schedule: Schedule) -> bool:
-    """Whether replicas vote for who leads: then nobody knows beforehand."""
+    """Whether replicas vote: then the next leader is not known in advance."""
     return protocol(schedule.cluster.protocol).leader_by is LeaderBy.VOTES
 
 
 def _moves(schedule: Schedule) -> list[tuple[str, int]]:
-    """What can be moved: faults and their ends, and operations, by number, or else the pace of
-    the clients that were drawn."""
+    """What can be moved: faults and operations, by number, or the pace of drawn clients."""
     faults = [n for n, fault in enumerate(schedule.faults) if not isinstance(fault, Break)]
     operations = range(len(schedule.workload.operations))
     moves = [*(("fault", n) for n in faults), *(("operation", n) for n in operations)]
     return moves if operations else [*moves, ("pace", 0)]
 
 
-def _elsewhere(schedule: Schedule, move: tuple[str, int], trial: Trial) -> Iterator[Schedule]:
-    """Forms in which a fault or operation comes at another moment near its own, or a fault ends at
-    one near its end, or later, or never."""
-    run = trial.failing_run(schedule)
+def _elsewhere(
+    schedule: Schedule, move: tuple[str, int], evaluation: Evaluation
+) -> Iterator[Schedule]:
+    """Variants in which a fault or operation begins at another event near its own, or a fault ends
+    at one near its end, or later, or never."""
+    run = evaluation.failing_run(schedule)
     what, index = move
     if run is None:
         return
     if what == "pace":
         yield from _at_another_pace(schedule)
         return
-    told = list(moments(run.trace, run.info.phases.storm_us))
-    told = of_leaders(told) if _votes(schedule) else told
+    candidates = list(trigger_candidates(run.trace, run.info.phases.storm_us))
+    candidates = leader_candidates(candidates) if _votes(schedule) else candidates
     if what == "operation":
-        yield from _operated_elsewhere(schedule, index, told, run)
+        yield from _operated_elsewhere(schedule, index, candidates, run)
         return
     if index >= len(schedule.faults):
         return
     fault = schedule.faults[index]
     times = {line.action: line.t_us for line in run.faults if line.fault == index}
-    near = _near(told, times.get("inject"))
-    for moment in near:
-        moved = with_fault(schedule, index, replace(fault, at_ms=None, after=moment.after))
+    near = _near(candidates, times.get("inject"))
+    for trigger in near:
+        moved = with_fault(schedule, index, replace(fault, at_ms=None, after=trigger.after))
         yield moved
-        stand = standing_at(moment)
-        if stand is not None and not isinstance(fault, Release):
-            yield replace(moved, faults=(*moved.faults, stand))
-    for moment in near[:TOLD_AGAIN]:
-        for after in otherwise_told(told, moment):
+        stop = breakpoint_at(trigger)
+        if stop is not None and not isinstance(fault, Release):
+            yield replace(moved, faults=(*moved.faults, stop))
+    for trigger in near[:WITH_ALTERNATIVES]:
+        for after in alternative_triggers(candidates, trigger):
             yield with_fault(schedule, index, replace(fault, at_ms=None, after=after))
     if fault.for_ms is not None:
-        yield from _ended_elsewhere(schedule, index, _near(told, times.get("heal")))
+        yield from _ended_elsewhere(schedule, index, _near(candidates, times.get("heal")))
 
 
-def _ended_elsewhere(schedule: Schedule, index: int, near: list[Moment]) -> Iterator[Schedule]:
-    """Forms in which a fault ends otherwise."""
+def _ended_elsewhere(
+    schedule: Schedule, index: int, near: list[TriggerCandidate]
+) -> Iterator[Schedule]:
+    """Variants in which a fault ends otherwise."""
     fault = schedule.faults[index]
     assert fault.for_ms is not None
     lasting = with_fault(schedule, index, replace(fault, for_ms=None))
     yield lasting
     if isinstance(fault, Link) and fault.limit is not None:
-        # Its limit ends it: it may wait for its messages from the beginning.
+        # The limit ends it, so it may be in force from the beginning.
         yield with_fault(lasting, index, replace(fault, at_ms=0, after=None, for_ms=None))
     yield with_fault(schedule, index, replace(fault, for_ms=3 * fault.for_ms))
     name = fault.name or f"fault-{index}"
-    for moment in near:
+    for trigger in near:
         named = with_fault(lasting, index, replace(fault, name=name, for_ms=None))
-        yield replace(named, faults=(*named.faults, Release(of=name, after=moment.after)))
+        yield replace(named, faults=(*named.faults, Release(of=name, after=trigger.after)))
 
 
 def _timed(schedule: Schedule, move: tuple[str, int]) -> bool:
-    """Whether it is a fault or an operation, and comes at a time."""
+    """Whether it is a fault or an operation that begins at a time."""
     what, index = move
     due = {"fault": schedule.faults, "operation": schedule.workload.operations}.get(what, ())
     return index < len(due) and bool(due[index].at_ms)
 
 
 def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
-    """Forms in which the clients write more or less often, or give up sooner or later."""
+    """Variants with another rate, timeout, or seed of the clients."""
     workload = schedule.workload
     for rate in (workload.rate / 2, workload.rate * 2):
         yield replace(schedule, workload=replace(workload, rate=rate))
@@ -194,72 +196,82 @@ def _at_another_pace(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _operated_elsewhere(
-    schedule: Schedule, index: int, told: list[Moment], run: SimResult
+    schedule: Schedule, index: int, candidates: list[TriggerCandidate], run: SimResult
 ) -> Iterator[Schedule]:
-    """Forms in which an operation begins at another moment near its own."""
+    """Variants in which an operation begins at another event near its own."""
     operations = schedule.workload.operations
     if index >= len(operations):
         return
     began = (op.t_us for op in run.ops if op.step == index and op.type == "invoke")
-    near = _near(told, next(began, None))
-    afters = [moment.after for moment in near]
-    afters += [after for moment in near[:TOLD_AGAIN] for after in otherwise_told(told, moment)]
+    near = _near(candidates, next(began, None))
+    afters = [trigger.after for trigger in near]
+    afters += [
+        after
+        for trigger in near[:WITH_ALTERNATIVES]
+        for after in alternative_triggers(candidates, trigger)
+    ]
     for after in afters:
         moved = replace(operations[index], at_ms=None, after=after)
         changed = (*operations[:index], moved, *operations[index + 1 :])
         yield replace(schedule, workload=replace(schedule.workload, operations=changed))
 
 
-def _near(told: list[Moment], at_us: int | None) -> list[Moment]:
-    """The moments next to a time, on both sides, the nearest of those before it first."""
+def _near(candidates: list[TriggerCandidate], at_us: int | None) -> list[TriggerCandidate]:
+    """The events next to a time: those before it, the nearest first, then those after it."""
     if at_us is None:
         return []
-    return [*before(told, at_us, NEAR), *following(told, at_us, NEAR)]
+    return [*before(candidates, at_us, NEAR), *following(candidates, at_us, NEAR)]
 
 
-def standing_at(moment: Moment) -> Break | None:
-    """A breakpoint there: the node that does it sends nothing until others had their time."""
-    after = moment.after
-    if "node" not in after.match or moment.node[0] != "n" or after.event == trace.STARTED:
+def breakpoint_at(trigger: TriggerCandidate) -> Break | None:
+    """A breakpoint there, None if no node stops there: the node sends nothing for a while."""
+    after = trigger.after
+    if "node" not in after.match or trigger.node[0] != "n" or after.event == trace.STARTED:
         return None
     match = {name: value for name, value in after.match.items() if name != "node"}
     return Break(
-        on=moment.node, event=after.event, match=match, nth=after.nth, at_ms=0, for_ms=STAND_MS
+        on=trigger.node, event=after.event, match=match, nth=after.nth, at_ms=0, for_ms=STOP_MS
     )
 
 
-def _without_needless(schedule: Schedule, own: int, trial: Trial) -> Schedule:
-    """Without the breakpoints of ours, and the operations, that do not make the failure surer."""
+def _without_needless(schedule: Schedule, own: int, evaluation: Evaluation) -> Schedule:
+    """Without added breakpoints and operations that do not make the failure more reliable."""
     for index in reversed(range(own, len(schedule.faults))):
         if isinstance(schedule.faults[index], Break):
             rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
-            schedule = _surer(schedule, replace(schedule, faults=rest), trial)
+            schedule = _smaller_if_as_reliable(schedule, replace(schedule, faults=rest), evaluation)
     if schedule.workload.clients:
         return schedule
     for _ in schedule.workload.operations:
         fewer = list(fewer_operations(schedule))
         schedule = next(
-            (f for f in fewer if _goes(f) and _surer(schedule, f, trial) is f), schedule
+            (
+                f
+                for f in fewer
+                if _can_run(f) and _smaller_if_as_reliable(schedule, f, evaluation) is f
+            ),
+            schedule,
         )
     return schedule
 
 
-def _surer(schedule: Schedule, fewer: Schedule, trial: Trial) -> Schedule:
-    """The smaller one if it fails as surely."""
-    surely = trial.surely(schedule)
-    return fewer if trial.surely(fewer, above=surely - 1) >= surely else schedule
+def _smaller_if_as_reliable(
+    schedule: Schedule, fewer: Schedule, evaluation: Evaluation
+) -> Schedule:
+    """The smaller one if it fails in as many worlds."""
+    worlds = evaluation.failing_worlds(schedule)
+    return fewer if evaluation.failing_worlds(fewer, above=worlds - 1) >= worlds else schedule
 
 
-def _goes(schedule: Schedule) -> bool:
-    """Whether it may be run: a script without operations is none."""
+def _can_run(schedule: Schedule) -> bool:
+    """Whether it is valid, and has operations."""
     return bool(schedule.workload.operations) and possible(schedule)
 
 
 def slow_motion(schedule: Schedule, factor: int = SLOWER[0]) -> Schedule:
     """The same schedule `factor` times as slow: every timeout, time and pause between batches.
 
-    A search lets timeouts be short, where no message is ever late by itself. Real processes need
-    longer ones.
+    A search uses short timeouts, which work only where no message is late by itself.
     """
     cluster, workload = schedule.cluster, schedule.workload
     timings = type(cluster.timings)(
@@ -290,9 +302,9 @@ def _slower(fault: Due, factor: int) -> Due:
     return replace(fault, **changes)
 
 
-def patient(schedule: Schedule) -> Schedule:
-    """Whatever lasts about as long as a session lasts for two: shrinking leaves it at the edge,
-    where a heartbeat more or less decides. The storm lasts as much longer."""
+def with_longer_faults(schedule: Schedule) -> Schedule:
+    """Faults of about one session last for two: shrinking leaves them at the edge, where one
+    heartbeat decides. The storm becomes longer accordingly."""
     session_ms = schedule.cluster.timings.session_ms
     faults = [
         replace(fault, for_ms=max(fault.for_ms, 2 * session_ms))

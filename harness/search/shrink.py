@@ -1,20 +1,24 @@
-"""Cuts a failing schedule down to what its failure needs: our own delta debugging.
+"""Shrinks a failing schedule to what its failure needs: delta debugging over whole schedules.
 
-Greedy and deterministic: the same schedule and the same judge give the same result. A smaller
-candidate is taken only when it still fails *in the same way* (the judge says so): one failure
-class stays one class. In order of importance: fewest faults, then operations, brokers and
-clients, then the plainest faults and the shortest times. Passes repeat until none of them helps.
-Whatever the budget, in the end each fault that is left is needed: without it nothing fails alike.
+The shrinker is greedy and deterministic: the same schedule and judge give the same result. It
+accepts a candidate only if it fails *in the same way* (the judge decides), so that one class of
+failure does not become another. All schedules have a total order (`sort_key`), and each accepted
+candidate is smaller than the one before: shrinking ends by construction. Passes repeat until none
+helps. Whatever the budget, in the end each remaining fault is needed: without it the schedule no
+longer fails alike.
 
-Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for the lists.
+Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), for lists; the
+order follows the idea of Hypothesis's `sort_key` (MacIver and Donaldson, 2020).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from harness.search.shrink_passes import (
@@ -28,33 +32,83 @@ from harness.search.shrink_passes import (
     smaller_workloads,
     without_each_fault,
 )
-from nemesis.formats.schedule import Fault, Schedule
+from nemesis.formats.schedule import Cluster, Fault, PowerCut, Schedule
 
 T = TypeVar("T")
 
-Anew = Callable[[Schedule, int], Iterator[Schedule]]
-"""Smaller schedules without the fault of that number, that go on otherwise."""
+Rerun = Callable[[Schedule, int], Iterator[Schedule]]
+"""Proposes smaller schedules without the fault of that number, see `escalate.rerun_without`."""
 FailsAlike = Callable[[Schedule], bool]
 """Whether a schedule still fails in the way that is being shrunk."""
 
 DEFAULT_TRIES: Final = 2_000
+_PLAIN_CLUSTER: Final = Cluster()
+_NUMBER: Final = re.compile(r"\b(?:n|log-)(\d+)\b")
+
+
+def sort_key(schedule: Schedule) -> tuple[Any, ...]:
+    """The place of a schedule in the total order; the smaller one is simpler to read.
+
+    What counts, in this order: faults, operations, the cluster, the workload, how plain each fault
+    is, the numbers of the brokers and partitions that faults name, and last the text.
+    """
+    cluster, workload = schedule.cluster, schedule.workload
+    names = _NUMBER.findall(msgspec.json.encode(schedule.faults).decode())
+    return (
+        len(schedule.faults),
+        len(workload.operations),
+        cluster.brokers,
+        cluster.replication_factor,
+        cluster.voters,
+        cluster.partitions,
+        cluster.flush != _PLAIN_CLUSTER.flush,
+        cluster.unclean_election != _PLAIN_CLUSTER.unclean_election,
+        workload.clients,
+        workload.consumers,
+        workload.in_flight,
+        workload.batch,
+        workload.duration_ms,
+        workload.payload_bytes,
+        workload.rate,
+        tuple(_plainness(fault) for fault in schedule.faults),
+        tuple(map(int, names)),
+        schedule.to_json(),
+    )
+
+
+def _plainness(fault: Fault) -> tuple[Any, ...]:
+    """How plain a fault is: smaller is plainer, shorter and earlier."""
+    after = fault.after
+    keep_percent = getattr(fault, "keep_percent", 0)
+    return (
+        isinstance(fault, PowerCut),
+        getattr(fault, "two_way", False),
+        getattr(fault, "clients", False),
+        len(getattr(fault, "kinds", ())),
+        100 - getattr(fault, "percent", 100),
+        {0: 0, 100: 1}.get(keep_percent, 2),
+        getattr(fault, "jitter_ms", 0),
+        fault.for_ms or 0,
+        fault.at_ms or 0,
+        0 if after is None else after.nth,
+        0 if after is None else after.delay_ms,
+    )
 
 
 @dataclass(slots=True)
 class Shrinking:
-    """One shrink in progress: the smallest failing schedule so far, and what it cost.
+    """One shrink in progress: the smallest failing schedule so far, and its cost.
 
-    `anew` proposes schedules that go on otherwise where a fault is left out, see `anew.py`.
-    `tries` counts runs of the judge; at `max_tries` the shrink stops with what it has
-    (`exhausted`), but for faults that are not needed. Candidates judged once are not judged again.
+    `tries` counts runs of the judge. At `max_tries` the shrink stops with what it has
+    (`exhausted`), except that needless faults are still removed. No candidate is judged twice.
     """
 
     smallest: Schedule
     fails_alike: FailsAlike
     max_tries: int = DEFAULT_TRIES
-    anew: Anew | None = None
+    rerun: Rerun | None = None
     tries: int = 0
-    _known: dict[str, bool] = field(default_factory=dict)
+    _verdicts: dict[str, bool] = field(default_factory=dict)
 
     @property
     def exhausted(self) -> bool:
@@ -66,44 +120,42 @@ class Shrinking:
         while True:
             before = self.smallest
             self._fewer_faults()
-            self._take_any(joined_faults)
-            self._take_any(lower_names)
-            self._take_any(fewer_operations)
-            self._take_any(smaller_workloads)
-            self._take_any(smaller_clusters)
-            self._take_any(plainer_faults)
+            self._sweep(joined_faults)
+            self._sweep(lower_names)
+            self._sweep(fewer_operations)
+            self._sweep(smaller_workloads)
+            self._sweep(smaller_clusters)
+            self._sweep(plainer_faults)
             if self.smallest == before:
-                self._take_any(fewer_by_chance)
-                self._go_on_otherwise()
+                self._sweep(fewer_by_chance)
+                self._rerun_without_each_fault()
             if self.smallest == before or self.exhausted:
                 self._only_needed_faults()
                 return self.smallest
 
     def _only_needed_faults(self) -> None:
-        """Leave out each fault that the failure does without, budget or not: one that is left in
-        for want of tries would be taken for a cause."""
+        """Remove each needless fault, budget or not: a reader would take it for a cause."""
         while any(self._try(fewer, beyond=True) for fewer in without_each_fault(self.smallest)):
             pass
 
     def _fewer_faults(self) -> None:
-        """Delta debugging over the list of faults, whole chunks first."""
+        """Delta debugging over the list of faults, large chunks first."""
 
         def fails(faults: Sequence[Fault]) -> bool:
-            return self._try(_with_faults(self.smallest, faults))
+            return self._try(replace(self.smallest, faults=tuple(faults)))
 
         minimize_list(list(self.smallest.faults), fails)
 
-    def _go_on_otherwise(self) -> None:
-        """Leave out each fault in turn, and end in another way."""
+    def _rerun_without_each_fault(self) -> None:
+        """Leave out each fault in turn, while the others come about in another way."""
         at = 0
-        while self.anew is not None and at < len(self.smallest.faults) and not self.exhausted:
-            if not any(self._try(candidate) for candidate in self.anew(self.smallest, at)):
+        while self.rerun is not None and at < len(self.smallest.faults) and not self.exhausted:
+            if not any(self._try(candidate) for candidate in self.rerun(self.smallest, at)):
                 at += 1
 
-    def _take_any(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
-        """One sweep over the proposals: after one that still fails, those of the smaller schedule
-        from the same place on. What was refused before is left to the next sweep: to begin again
-        each time would judge nearly everything again."""
+    def _sweep(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
+        """Try each proposal once. After a success, continue at the same place in the proposals for
+        the smaller schedule: to start again each time would repeat nearly everything."""
         proposals, at = list(propose(self.smallest)), 0
         while at < len(proposals) and not self.exhausted:
             if self._try(proposals[at]):
@@ -112,25 +164,24 @@ class Shrinking:
                 at += 1
 
     def _try(self, candidate: Schedule, *, beyond: bool = False) -> bool:
-        """Judge a candidate once, `beyond` the budget if need be; it becomes the smallest when it
-        fails alike."""
-        if candidate == self.smallest:
+        """Accept a candidate if it is smaller and fails alike; `beyond` the budget if need be."""
+        if sort_key(candidate) >= sort_key(self.smallest):
             return False
         key = candidate.digest()
-        if key not in self._known:
+        if key not in self._verdicts:
             if (self.exhausted and not beyond) or not possible(candidate):
                 return False
             self.tries += 1
-            self._known[key] = self.fails_alike(candidate)
-        if self._known[key]:
+            self._verdicts[key] = self.fails_alike(candidate)
+        if self._verdicts[key]:
             self.smallest = candidate
-        return self._known[key]
+        return self._verdicts[key]
 
 
 def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """The items that remain when no chunk can be left out: ddmin's complements, then singles.
 
-    `fails(items)` is taken for granted; the result is 1-minimal as far as `fails` was true to it.
+    `fails(items)` must be true; the result is 1-minimal if `fails` is deterministic.
     """
     chunk = max(1, len(items) // 2)
     while items:
@@ -145,7 +196,3 @@ def minimize_list(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[
             break
         chunk = max(1, chunk // 2) if not removed else min(chunk, max(1, len(items) // 2))
     return items
-
-
-def _with_faults(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
-    return replace(schedule, faults=tuple(faults))

@@ -1,8 +1,4 @@
-"""A search spread over a Spark cluster: seeds go out, findings come back. The same code runs there.
-
-Each task is a whole campaign of one core with a seed of its own, so what is found does not depend
-on which machine it ran on. Spark is a scheduler of processes here; no data is shuffled.
-"""
+"""A search campaign on a Spark cluster, which only schedules processes: no data is shuffled."""
 
 from __future__ import annotations
 
@@ -10,16 +6,18 @@ import msgspec
 
 from checker.engine.spark_session import start_session
 from checker.formats.errors import CheckerError
-from harness.search.campaign import Campaign, Tally, merge, search_alone
+from harness.search.campaign import Campaign, CampaignResult, merge, search_alone
 from node.formats.errors import FloodmarkError
 
 
-def run_spread(campaign: Campaign, master: str) -> Tally:
-    """Carry out a campaign on the executors of `master`, one task a core and round.
+def run_on_spark(campaign: Campaign, master: str) -> CampaignResult:
+    """Run a campaign on the executors of `master`, one task per core.
 
-    The budget's seconds are each task's; its schedules are shared out. With `until_failure` each
-    task ends at its own first finding. The machines of a cluster need floodmark itself, too.
-    Raises UsageError for an impossible campaign, FloodmarkError when Spark does not start.
+    A task is a campaign of one core with its own seed, so findings do not depend on the machine.
+
+    The budget's seconds are each task's; its schedules are divided. With `until_failure` each task
+    ends at its own first finding. The machines of the cluster need floodmark too. Raises UsageError
+    for an impossible campaign, FloodmarkError when Spark does not start.
     """
     campaign.check()
     try:
@@ -33,7 +31,7 @@ def run_spread(campaign: Campaign, master: str) -> Tally:
         found = context.parallelize(parts, len(parts)).map(_task).collect()
     finally:
         session.stop()
-    return merge(msgspec.json.decode(one, type=Tally) for one in found)
+    return merge(msgspec.json.decode(one, type=CampaignResult) for one in found)
 
 
 def _task(part: bytes) -> bytes:

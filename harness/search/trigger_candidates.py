@@ -1,7 +1,7 @@
-"""Moments of a run as triggers: the events near a time, each told by a few of its fields. Pure.
+"""The events of a run as triggers for faults and operations. Pure.
 
-A search finds "kill n1 after 812 ms"; in another world that moment never comes again, but "when n2
-has cut its log" does.
+A search finds "kill n1 after 812 ms". In another world that time means nothing, but "when n2 has
+truncated its log" does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nemesis.formats.schedule import After
 from node.formats import trace
 
-_TOLD_BY: Final[dict[str, tuple[str, ...]]] = {
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     trace.ROLE: ("node", "partition", "role", "leader_epoch"),
     trace.TRUNCATED: ("node", "partition"),
     trace.STARTED: ("node", "incarnation"),
@@ -28,25 +28,22 @@ _TOLD_BY: Final[dict[str, tuple[str, ...]]] = {
     trace.DIVERGING: ("node", "partition"),
     trace.VOTE: ("node", "partition", "candidate"),
 }
-"""Events that tell a moment, and the fields by which it is told."""
+"""Events that tell a trigger, and the fields by which it is told."""
 
 
-_REACHED: Final = {
+_PROGRESS: Final = {
     trace.ROLE: "leader_epoch",
     trace.APPEND: "leo",
     trace.HW: "hw",
     trace.ACK: "leo",
     trace.PARTITION: "leader_epoch",
 }
-"""Fields that only grow: an event is also told by how far they have come."""
-_WHOSE: Final = ("node", "incarnation", "leader")
+"""Fields that only grow: a trigger may match their value instead of counting events."""
+_IDENTITY: Final = ("node", "incarnation", "leader")
 
 
-class Moment(NamedTuple):
-    """A trigger without a delay, when it came, and the process (node, incarnation) it came from.
-
-    `event` is what came then.
-    """
+class TriggerCandidate(NamedTuple):
+    """A trigger without a delay, its time in the run, its process (node, incarnation) and event."""
 
     after: After
     t_us: int
@@ -55,80 +52,92 @@ class Moment(NamedTuple):
     event: Mapping[str, Any] = {}
 
 
-def moments(events: Iterable[Mapping[str, Any]], storm_us: int) -> Iterator[Moment]:
-    """Every event of the storm that tells a moment, in order of time, counted among its like.
+def trigger_candidates(
+    events: Iterable[Mapping[str, Any]], storm_us: int
+) -> Iterator[TriggerCandidate]:
+    """All events of the storm that make a trigger, in order of time.
 
-    What a node does is told, and counted, for each of its processes apart.
+    Equal events are counted, for each process of a node separately.
     """
     counts: dict[tuple[tuple[str, Any], ...], int] = {}
     for event in sorted(events, key=lambda e: (e["t_us"], e["node"])):
         name = event["event"]
-        if event["t_us"] < storm_us or name not in _TOLD_BY:
+        if event["t_us"] < storm_us or name not in _FIELDS:
             continue
-        if event.get("partition") == trace.METADATA_PARTITION or _stands(event):
+        if event.get("partition") == trace.METADATA_PARTITION or _follows_nobody(event):
             continue
-        match = {field: event[field] for field in _TOLD_BY[name] if field in event}
+        match = {field: event[field] for field in _FIELDS[name] if field in event}
         incarnation = event.get("incarnation", 1)
         if "node" in match and incarnation > 1:
             match["incarnation"] = incarnation
         key = (("event", name), *match.items())
         counts[key] = counts.get(key, 0) + 1
         after = After(event=name, match=match, nth=counts[key])
-        yield Moment(after, event["t_us"], event["node"], incarnation, event)
+        yield TriggerCandidate(after, event["t_us"], event["node"], incarnation, event)
 
 
-def _stands(event: Mapping[str, Any]) -> bool:
-    """Whether a replica that follows nobody says so: each timeout brings that about again."""
+def _follows_nobody(event: Mapping[str, Any]) -> bool:
+    """Whether a replica has no leader: each timeout repeats such events."""
     return event["event"] == trace.ROLE and event["role"] != "leader" and not event["leader"]
 
 
-def of_leaders(told: Iterable[Moment]) -> list[Moment]:
-    """The moments that any replica brings about which happens to lead, told by that and by how far
-    it has come. Where replicas vote, it is a matter of chance who leads."""
-    told = list(told)
+def leader_candidates(candidates: Iterable[TriggerCandidate]) -> list[TriggerCandidate]:
+    """The events of leaders, as triggers that match any node. Where replicas vote, it is a matter
+    of chance which one leads."""
+    candidates = list(candidates)
     made = []
-    for moment in told:
-        if moment.event.get("role", "leader") == "leader" and moment.after.event != trace.VOTE:
-            whoever = next(otherwise_told(told, moment), moment.after)
-            made.append(moment._replace(after=whoever))
+    for trigger in candidates:
+        if trigger.event.get("role", "leader") == "leader" and trigger.after.event != trace.VOTE:
+            any_node = next(alternative_triggers(candidates, trigger), trigger.after)
+            made.append(trigger._replace(after=any_node))
     return made
 
 
-def otherwise_told(told: Iterable[Moment], moment: Moment) -> Iterator[After]:
-    """Other triggers for the same moment: whoever it is that does it, and by how far it has come
-    instead of how often it was done. What is counted again in another world may be more or less."""
-    past = [m.event for m in told if m.t_us <= moment.t_us and m.after.event == moment.after.event]
-    own = moment.after.match
-    anybody = {name: value for name, value in own.items() if name not in _WHOSE}
-    field = _REACHED.get(moment.after.event)
-    matches = [anybody]
+def alternative_triggers(
+    candidates: Iterable[TriggerCandidate], trigger: TriggerCandidate
+) -> Iterator[After]:
+    """Other triggers for the same event: of any node, and by progress instead of by count. In
+    another world there may be more or fewer equal events."""
+    past = [
+        m.event
+        for m in candidates
+        if m.t_us <= trigger.t_us and m.after.event == trigger.after.event
+    ]
+    own = trigger.after.match
+    any_node = {name: value for name, value in own.items() if name not in _IDENTITY}
+    field = _PROGRESS.get(trigger.after.event)
+    matches = [any_node]
     if field is not None:
-        matches += [match | {field: {"at_least": moment.event[field]}} for match in (anybody, own)]
+        matches += [
+            match | {field: {"at_least": trigger.event[field]}} for match in (any_node, own)
+        ]
     for match in matches:
         if match != own:
             nth = sum(trace.matches(event, match) for event in past)
-            yield replace(moment.after, match=match, nth=max(1, nth))
+            yield replace(trigger.after, match=match, nth=max(1, nth))
 
 
-def before(told: Iterable[Moment], at_us: int, most: int) -> list[Moment]:
-    """The last few before a time, the latest first; of those told alike only the latest."""
-    latest: dict[tuple[Any, ...], Moment] = {}
-    for moment in told:
-        if moment.t_us <= at_us:
-            key = _alike(moment)
+def before(candidates: Iterable[TriggerCandidate], at_us: int, most: int) -> list[TriggerCandidate]:
+    """The last `most` before a time, the latest first; of equal triggers only the latest."""
+    latest: dict[tuple[Any, ...], TriggerCandidate] = {}
+    for trigger in candidates:
+        if trigger.t_us <= at_us:
+            key = _key(trigger)
             latest.pop(key, None)
-            latest[key] = moment
+            latest[key] = trigger
     return list(reversed(latest.values()))[:most]
 
 
-def following(told: Iterable[Moment], at_us: int, most: int) -> list[Moment]:
-    """The first few after a time; of those told alike only the first."""
-    soonest: dict[tuple[Any, ...], Moment] = {}
-    for moment in told:
-        if moment.t_us > at_us:
-            soonest.setdefault(_alike(moment), moment)
+def following(
+    candidates: Iterable[TriggerCandidate], at_us: int, most: int
+) -> list[TriggerCandidate]:
+    """The first `most` after a time; of equal triggers only the first."""
+    soonest: dict[tuple[Any, ...], TriggerCandidate] = {}
+    for trigger in candidates:
+        if trigger.t_us > at_us:
+            soonest.setdefault(_key(trigger), trigger)
     return list(soonest.values())[:most]
 
 
-def _alike(moment: Moment) -> tuple[Any, ...]:
-    return moment.after.event, *moment.after.match.items()
+def _key(trigger: TriggerCandidate) -> tuple[Any, ...]:
+    return trigger.after.event, *trigger.after.match.items()

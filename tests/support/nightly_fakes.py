@@ -127,7 +127,7 @@ class FakeHands:
                     kept=kept,
                     buckets=buckets,
                     failures=sum(buckets.values()),
-                    strikes={"kill/leader/in-sync": 3},
+                    fault_coverage={"kill/leader/in-sync": 3},
                 )
             case HuntJob():
                 return Hunted(

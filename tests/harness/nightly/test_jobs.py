@@ -1,4 +1,4 @@
-"""The pieces of a night as they really are: searches, replays, processes, strikes of faults."""
+"""The real jobs of a nightly run: searches, replays, processes, fault coverage."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.formats.nightly_run import nights
 from harness.nightly import corpus
 from harness.nightly.jobs import Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared, do
 from harness.nightly.workers import side_by_side
-from harness.search.campaign import INNER, Budget, Finding
-from harness.search.fault_coverage import strikes
+from harness.search.campaign import INTERNAL, Budget, Finding
+from harness.search.fault_coverage import fault_coverage
 from harness.search.real_schedule import slow_motion
 from nemesis.formats.fault_log import Action, FaultLine
 from nemesis.formats.schedule import load
@@ -39,7 +39,7 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     search = msgspec.structs.replace(SEARCH, store=str(tmp_path))
     row = do(search)
     assert isinstance(row, Searched)
-    assert row.strikes
+    assert row.fault_coverage
     (bucket,) = row.kept
     assert row.buckets[bucket.name] >= 1
     assert row.failures == sum(row.buckets.values())
@@ -59,7 +59,7 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     assert (second.buckets, second.kept) == (row.buckets, [])
 
 
-@pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INNER, 0)])
+@pytest.mark.parametrize(("broken", "forms"), [(LOST, 1), (INTERNAL, 0)])
 def test_what_clients_can_see_gets_a_form_for_real_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, forms: int
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
         fault(55, "delay", "v1"),
         fault(70, "reassign"),
     ]
-    assert strikes(trace, faults) == {
+    assert fault_coverage(trace, faults) == {
         "pause/follower/in-sync": 1,
         "cut/leader/isr-short": 1,
         "cut/lagging/isr-short": 1,

@@ -15,16 +15,16 @@ from harness.runs.replay import ReplayOutcome, ReplayRequest
 from harness.search import bug_search, campaign, known_bugs, known_bugs_table
 from harness.search.attempt import attempt
 from harness.search.bug_search import BugSearchRequest, RealReplays, find_bugs
-from harness.search.campaign import Budget, Campaign, Tally, merge, search_alone
+from harness.search.campaign import Budget, Campaign, CampaignResult, merge, search_alone
 from harness.search.engines import ENGINES, Subject
 from harness.search.findings import save
-from harness.search.known_bugs import Target
-from harness.search.real_schedule import RealForm
+from harness.search.known_bugs import SearchTarget
+from harness.search.real_schedule import RealSchedule
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import FloodmarkError, UsageError
 
 READS_AHEAD = Subject("kafka", ("read-beyond-hw",))
-"""A bug that any follower that lags a little shows."""
+"""A bug that any follower that lags a little reproduces."""
 
 
 def looking(**changes: object) -> Campaign:
@@ -75,7 +75,10 @@ def test_schedules_are_shared_out_and_tallies_put_together() -> None:
 
     (finding,) = search_alone(looking()).findings
     other = replace(finding, bucket="another")
-    parts = [Tally(schedules=3, findings=[finding]), Tally(schedules=4, findings=[finding, other])]
+    parts = [
+        CampaignResult(schedules=3, findings=[finding]),
+        CampaignResult(schedules=4, findings=[finding, other]),
+    ]
     whole = merge(parts)
     assert whole.schedules == 7
     assert [found.bucket for found in whole.findings] == [finding.bucket, "another"]
@@ -89,13 +92,13 @@ def test_a_campaign_without_an_end_is_refused() -> None:
 def test_real_replays_of_known_bugs_go_on_where_they_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (exhibit,) = [e for e in known_bugs.exhibits() if e.code == "M19"]
-    shrunk = known_bugs.drawn(exhibit, 0, 0)
+    (target,) = [e for e in known_bugs.search_targets() if e.code == "M19"]
+    shrunk = known_bugs.drawn_schedule(target, 0, 0)
     forms, seeds = [], []
 
-    def form(schedule: Schedule, breaks: str) -> RealForm:
+    def form(schedule: Schedule, breaks: str) -> RealSchedule:
         forms.append(breaks)
-        return RealForm(replace(schedule, name="slow"), 28)
+        return RealSchedule(replace(schedule, name="slow"), 28)
 
     def fails_every_other_time(request: ReplayRequest) -> Iterator[ReplayOutcome]:
         assert request.world == "real"
@@ -105,44 +108,44 @@ def test_real_replays_of_known_bugs_go_on_where_they_stopped(
             raise FloodmarkError("a process could not be started")
         yield ReplayOutcome(seed=0, verdict="invalid", sentence="lost", failed=len(seeds) % 2 == 1)
 
-    monkeypatch.setattr(bug_search, "real_form", form)
+    monkeypatch.setattr(bug_search, "real_schedule", form)
     monkeypatch.setattr(bug_search, "replay", fails_every_other_time)
     request = BugSearchRequest(real=4, store=tmp_path)
-    row = RealReplays(tmp_path, exhibit, 0, shrunk)
+    row = RealReplays(tmp_path, target, 0, shrunk)
     with pytest.raises(FloodmarkError, match="could not be started"):
         list(row.replays(request))
-    again = RealReplays(tmp_path, exhibit, 0, shrunk)
+    again = RealReplays(tmp_path, target, 0, shrunk)
     assert again.done.cell == "1 of 2"
     list(again.replays(request))
     assert again.done.cell == "2 of 4"
     first = shrunk.workload.seed
     assert seeds == [first, first + 1, first + 2, first + 2, first + 3]
-    assert forms == [exhibit.breaks]
+    assert forms == [target.breaks]
     # Enough is enough; and what was found better since has a row of its own.
-    assert not list(RealReplays(tmp_path, exhibit, 0, shrunk).replays(request))
-    assert RealReplays(tmp_path, exhibit, 0, known_bugs.drawn(exhibit, 0, 1)).done.of == 0
+    assert not list(RealReplays(tmp_path, target, 0, shrunk).replays(request))
+    assert RealReplays(tmp_path, target, 0, known_bugs.drawn_schedule(target, 0, 1)).done.of == 0
 
 
 def test_what_has_no_form_for_real_processes_gives_way_to_what_has_one() -> None:
-    (exhibit,) = [e for e in known_bugs.exhibits() if e.code == "M19"]
+    (target,) = [e for e in known_bugs.search_targets() if e.code == "M19"]
     small, larger = (
         known_bugs.Entry(
-            exhibit=exhibit,
+            target=target,
             seed=seed,
             found=True,
             schedules=1,
             seconds=1.0,
             faults=faults,
-            schedule=known_bugs.drawn(exhibit, 0, seed),
+            schedule=known_bugs.drawn_schedule(target, 0, seed),
             bucket=f"of {faults}",
         )
         for seed, faults in ((0, 3), (1, 2))
     )
-    missing = known_bugs_table.ReplayCount(code="M19", seed=1, failed=0, of=0)
-    replayed = known_bugs_table.ReplayCount(code="M19", seed=0, failed=2, of=3, surely=20)
-    (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing, replayed])
+    missing = known_bugs_table.Replayed(code="M19", seed=1, failed=0, of=0)
+    replayed = known_bugs_table.Replayed(code="M19", seed=0, failed=2, of=3, failing_worlds=20)
+    (row,) = known_bugs_table.rows([target], [small, larger], [missing, replayed])
     assert (row.faults, row.bucket, row.real) == (2, "of 2", "2 of 3")
-    (row,) = known_bugs_table.rows([exhibit], [small, larger], [missing])
+    (row,) = known_bugs_table.rows([target], [small, larger], [missing])
     assert row.real == "no form"
 
 
@@ -181,27 +184,27 @@ def test_the_store_keeps_what_it_found_and_shows_what_it_did_not(tmp_path: Path)
 
 
 def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    hard = next(e for e in known_bugs.exhibits() if e.code == "LB3")
+    hard = next(e for e in known_bugs.search_targets() if e.code == "LB3")
     tried: list[int] = []
 
-    def noted(exhibit: Target, seed: int, number: int) -> Schedule:
+    def noted(target: SearchTarget, seed: int, number: int) -> Schedule:
         tried.append(number)
-        return drawn(exhibit, seed, number)
+        return drawn(target, seed, number)
 
     drawn = known_bugs.drawn
     monkeypatch.setattr(known_bugs, "drawn", noted)
-    first = known_bugs.hunt(hard, 0, math.inf, schedules=2)
-    second = known_bugs.hunt(hard, 0, math.inf, schedules=3, before=first)
+    first = known_bugs.search(hard, 0, math.inf, schedules=2)
+    second = known_bugs.search(hard, 0, math.inf, schedules=3, before=first)
     assert tried == [0, 1, 2]
     assert (second.schedules, second.seconds >= first.seconds) == (3, True)
     # What was drawn in another way says nothing about what would be drawn now.
-    known_bugs.hunt(hard, 0, math.inf, schedules=1, before=replace(second, drawing=0))
+    known_bugs.search(hard, 0, math.inf, schedules=1, before=replace(second, generator_version=0))
     assert tried == [0, 1, 2, 0]
 
 
 def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:
-    made = list(known_bugs.exhibits())
-    assert len({exhibit.code for exhibit in made}) == len(made)
+    made = list(known_bugs.search_targets())
+    assert len({target.code for target in made}) == len(made)
     assert {e.breaks for e in made if e.protocol == "kip-101" and not e.bug} == {
         "committed-prefix-agreement",
         "log-and-metadata",
@@ -211,8 +214,8 @@ def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:
 
 
 def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
-    """Where the protocol itself loses the write, the bug that is on beside it shows nothing."""
-    at_fault = Target(
+    """Where the protocol itself loses the write, the bug beside it is not the cause."""
+    at_fault = SearchTarget(
         code="x",
         name="x",
         source="",
@@ -225,16 +228,20 @@ def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
     for number in range(80):
         if (
             shown < 2
-            and known_bugs.shows(by_itself, known_bugs.drawn(by_itself, 0, number)) is not None
+            and known_bugs.reproduces(by_itself, known_bugs.drawn_schedule(by_itself, 0, number))
+            is not None
         ):
             shown += 1
-            assert known_bugs.shows(at_fault, known_bugs.drawn(at_fault, 0, number)) is None
+            assert (
+                known_bugs.reproduces(at_fault, known_bugs.drawn_schedule(at_fault, 0, number))
+                is None
+            )
     assert shown
 
 
 def test_a_correct_protocol_is_watched_by_the_stretch() -> None:
-    guarded = known_bugs.guard("kafka", seed=0, first=3, schedules=2)
-    assert not guarded.findings
-    assert guarded.virtual_s > 1
-    (line,) = known_bugs_table.guarded_lines([guarded, replace(guarded, first=5)])
+    correct = known_bugs.check_correct("kafka", seed=0, first=3, schedules=2)
+    assert not correct.findings
+    assert correct.virtual_s > 1
+    (line,) = known_bugs_table.correct_lines([correct, replace(correct, first=5)])
     assert line.startswith("kafka: 4 schedules, ")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harness.search.attempt import attempt
-from harness.search.escalate import judged, pursued
-from harness.search.rerun import anew
+from harness.search.escalate import escalations, judge_with_escalations, rerun_without
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
 from nemesis.formats.schedule import After
@@ -22,8 +21,8 @@ and nothing comes of it."""
 
 
 def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
-    first, *follows = list(judged(LONELY, attempt))
-    assert (first[1].failed, first[1].precursor) == (False, "candidate-completeness")
+    first, *follows = list(judge_with_escalations(LONELY, attempt))
+    assert (first[1].failed, first[1].internal_violation) == (False, "candidate-completeness")
     harmed = [schedule for schedule, outcome in follows if outcome.failed]
     assert harmed
     assert all(len(schedule.faults) > len(LONELY.faults) for schedule in harmed)
@@ -37,7 +36,7 @@ def test_without_a_fault_the_end_is_looked_for_anew() -> None:
     """What ends this run waits for a moment that never comes once another fault is left out."""
     harmed = next(
         schedule
-        for schedule, outcome in judged(LONELY, attempt)
+        for schedule, outcome in judge_with_escalations(LONELY, attempt)
         if outcome.failed and isinstance(schedule.faults[-1], Kill)
     )
     cut, kill = harmed.faults
@@ -47,7 +46,7 @@ def test_without_a_fault_the_end_is_looked_for_anew() -> None:
     more = replace(harmed, faults=(needless, cut, never))
     assert not attempt(more).failed
 
-    made = list(anew(more, gone=0))
+    made = list(rerun_without(more, gone=0))
     assert all(needless not in s.faults and len(s.faults) < len(more.faults) for s in made)
     assert attempt(harmed).bucket in [attempt(schedule).bucket for schedule in made]
 
@@ -57,15 +56,15 @@ def test_without_a_fault_the_others_strike_when_they_struck() -> None:
     killed, fault = Kill(on="n3", at_ms=500, for_ms=300), LONELY.faults[0]
     back = After(event="started", match={"node": "n3", "incarnation": {"at_least": 2}})
     tied = replace(LONELY, faults=(killed, replace(fault, at_ms=None, after=back)))
-    strikes = simulate(tied, seed=tied.workload.seed)
-    (at_us,) = [f.t_us for f in strikes.faults if (f.fault, f.action) == (1, "inject")]
-    timed = replace(fault, at_ms=(at_us - strikes.info.phases.storm_us) // 1000)
-    assert replace(tied, faults=(timed,)) in list(anew(tied, gone=0))
+    fault_coverage = simulate(tied, seed=tied.workload.seed)
+    (at_us,) = [f.t_us for f in fault_coverage.faults if (f.fault, f.action) == (1, "inject")]
+    timed = replace(fault, at_ms=(at_us - fault_coverage.info.phases.storm_us) // 1000)
+    assert replace(tied, faults=(timed,)) in list(rerun_without(tied, gone=0))
 
 
 def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:
     correct = replace(LONELY, cluster=replace(LONELY.cluster, bugs=()))
-    assert list(pursued(correct)) == []
+    assert list(escalations(correct)) == []
 
 
 def test_a_run_with_one_fault_more_is_the_same_run_until_that_strikes() -> None:

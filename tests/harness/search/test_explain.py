@@ -104,7 +104,7 @@ def test_an_explanation_is_kept_and_told(tmp_path: Path) -> None:
     told, file = bounced(), tmp_path / finding.EXPLANATION
     explain.write(told, file)
     assert msgspec.json.decode(file.read_bytes(), type=Explanation) == told
-    lines = list(explain.in_lines(told))
+    lines = list(explain.as_lines(told))
     assert "without fault 0 (Kill n2): does not fail" in lines
     assert any(line.startswith("!") for line in lines)
 
@@ -112,7 +112,7 @@ def test_an_explanation_is_kept_and_told(tmp_path: Path) -> None:
 def test_another_failure_that_comes_instead_is_named() -> None:
     one = Counterfactual(kind="fault", without="fault 0 (Kill n1)", fails=False, instead="other: x")
     told = msgspec.structs.replace(bounced(), counterfactuals=(one,))
-    assert list(explain.in_lines(told))[-1].endswith("fails in another way (other: x)")
+    assert list(explain.as_lines(told))[-1].endswith("fails in another way (other: x)")
 
 
 def test_where_logs_differ_the_story_is_that_of_the_first_offset_at_which_they_do() -> None:

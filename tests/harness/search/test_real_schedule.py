@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.search import evaluation as trials
 from harness.search import real_schedule as forms
+from harness.search import stability as stability_module
 from harness.search.attempt import attempt
-from harness.search.evaluation import EvaluationWorld, Trial
 from harness.search.generator import TIMINGS
-from harness.search.stabilise import jittered, steadiness
-from harness.search.to_script import own_clients, scripted
-from harness.search.trigger_candidates import before, following, moments, of_leaders, otherwise_told
+from harness.search.stability import Evaluation, World, jittered, stability
+from harness.search.to_script import one_client_per_send, to_script
+from harness.search.trigger_candidates import (
+    alternative_triggers,
+    before,
+    following,
+    leader_candidates,
+    trigger_candidates,
+)
 from harness.sim.latency_profile import BUSY_HOST, OVERLOADED_HOST
 from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, Release
@@ -46,7 +51,7 @@ def test_moments_are_counted_for_each_process_apart() -> None:
         (40, "v1", "broker", 1),
     )
     copied = {"node": "n2", "partition": "log-0", "role": "follower"}
-    assert [moment.after for moment in moments(events, storm_us=6)] == [
+    assert [moment.after for moment in trigger_candidates(events, storm_us=6)] == [
         After(event="append", match=copied, nth=1),
         After(event="append", match=copied, nth=2),
         After(event="append", match=copied | {"incarnation": 2}, nth=1),
@@ -62,7 +67,7 @@ def test_the_nearest_moments_come_first_and_each_kind_once() -> None:
         (50, "n1", "append", 1),
         (60, "n1", "append", 1),
     )
-    made = list(moments(events, storm_us=0))
+    made = list(trigger_candidates(events, storm_us=0))
     assert [m.t_us for m in before(made, 40, most=2)] == [40, 30]
     assert [m.t_us for m in before(made, 40, most=9)] == [40, 30, 20]
     assert [m.t_us for m in following(made, 40, most=9)] == [50]
@@ -80,12 +85,12 @@ def test_a_moment_is_told_by_whoever_and_by_how_far_it_has_come() -> None:
         }
         for t_us, node, leo in [(5, "n1", 1), (6, "n1", 2), (7, "n2", 3), (8, "n2", 4)]
     ]
-    made = list(moments(events, storm_us=0))
+    made = list(trigger_candidates(events, storm_us=0))
     assert made[2].after == After(
         event="append", match={"node": "n2", "partition": "log-0", "role": "leader"}, nth=1
     )
     anybody = {"partition": "log-0", "role": "leader"}
-    assert list(otherwise_told(made, made[2])) == [
+    assert list(alternative_triggers(made, made[2])) == [
         After(event="append", match=anybody, nth=3),
         After(event="append", match=anybody | {"leo": {"at_least": 3}}, nth=1),
         After(event="append", match=anybody | {"node": "n2", "leo": {"at_least": 3}}, nth=1),
@@ -115,7 +120,7 @@ def test_where_replicas_vote_only_what_leaders_do_tells_a_moment() -> None:
         },
         {"t_us": 8, "node": "n1", "event": "hw", "partition": "log-0", "role": "follower", "hw": 2},
     ]
-    made = of_leaders(moments(events, storm_us=0))
+    made = leader_candidates(trigger_candidates(events, storm_us=0))
     assert [moment.after.match for moment in made] == [
         {"partition": "log-0", "role": "leader", "leader_epoch": 4}
     ]
@@ -124,7 +129,7 @@ def test_where_replicas_vote_only_what_leaders_do_tells_a_moment() -> None:
 def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
     schedule, bucket = bitten()[0]
     run = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
-    script = scripted(schedule, run, polls=False, leaders=False)
+    script = to_script(schedule, run, polls=False, leaders=False)
     assert script is not None
     check(script)
     assert script.workload.scripted
@@ -132,7 +137,7 @@ def test_a_script_does_what_the_clients_did_and_fails_alike() -> None:
     assert attempt(script).bucket == bucket
     acked = [op for op in run.ops if op.type == "ok" and op.f == "send"]
     assert len(script.workload.operations) >= len(acked) > 0
-    apart = own_clients(script)
+    apart = one_client_per_send(script)
     check(apart)
     assert len(apart.workload.scripted_clients()) == len(script.workload.operations)
     slow = forms.slow_motion(script, 6).workload
@@ -145,7 +150,7 @@ def test_a_script_ends_in_time_what_the_end_of_the_storm_would_end() -> None:
     schedule, _ = bitten()[0]
     kills = tuple(replace(fault, for_ms=None) for fault in schedule.faults)
     run = simulate(replace(schedule, faults=kills), seed=schedule.workload.seed, stop_at="visible")
-    script = scripted(replace(schedule, faults=kills), run, polls=False, leaders=False)
+    script = to_script(replace(schedule, faults=kills), run, polls=False, leaders=False)
     assert script is not None
     ends = {fault.of for fault in script.faults if isinstance(fault, Release)}
     assert ends == {fault.name for fault in script.faults if isinstance(fault, Kill)}
@@ -160,16 +165,16 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     worlds = [EvaluationWorld(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
-    def tries(self: Trial, form: Schedule, world: EvaluationWorld) -> bool:
+    def tries(self: Evaluation, form: Schedule, world: World) -> bool:
         tried.append((form.name, world.seed))
         return fails[form.name][world.seed] == "x"
 
-    monkeypatch.setattr(trials, "WORLDS", tuple(worlds))
-    monkeypatch.setattr(Trial, "fails", tries)
-    assert Trial("anything").best(one, [two, three]) is two
+    monkeypatch.setattr(stability_module, "WORLDS", tuple(worlds))
+    monkeypatch.setattr(Evaluation, "fails", tries)
+    assert Evaluation("anything").best(one, [two, three]) is two
     # What cannot be surer any more is given up.
     tried.clear()
-    assert Trial("anything").surely(three, above=3) == 1
+    assert Evaluation("anything").failing_worlds(three, above=3) == 1
     assert tried == [("three", 0), ("three", 1)]
 
 
@@ -227,7 +232,7 @@ def test_moods_of_the_network_leave_the_faults_their_numbers() -> None:
         tried.append(seed)
         return len(tried) < 3
 
-    assert steadiness(schedule, fails_alike, 10, above=7) == 2
+    assert stability(schedule, fails_alike, 10, above=7) == 2
     # Given up as soon as eight of ten were out of reach.
     assert len(tried) == 5
 
@@ -235,14 +240,14 @@ def test_moods_of_the_network_leave_the_faults_their_numbers() -> None:
 @pytest.mark.slow
 def test_kip_101_s_loss_becomes_a_matter_of_events() -> None:
     schedule, _ = bitten()[0]
-    form = forms.real_form(schedule, LOST)
+    form = forms.real_schedule(schedule, LOST)
     assert form is not None
-    assert form.surely >= 27
+    assert form.failing_worlds >= 27
     assert not any(fault.at_ms for fault in form.schedule.faults)
 
 
 def test_a_moment_is_stood_still_at_in_the_process_it_belongs_to() -> None:
-    (cut,) = moments(told((10, "n2", "truncated", 2)), storm_us=0)
+    (cut,) = trigger_candidates(told((10, "n2", "truncated", 2)), storm_us=0)
     stand = forms.standing_at(cut)
     assert stand is not None
     assert (stand.on, stand.event, stand.nth, stand.before) == ("n2", "truncated", 1, "send")
@@ -250,7 +255,7 @@ def test_a_moment_is_stood_still_at_in_the_process_it_belongs_to() -> None:
 
 
 def test_a_failure_that_never_comes_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "WORLDS", trials.WORLDS[:2])
+    monkeypatch.setattr(stability_module, "WORLDS", stability_module.WORLDS[:2])
     monkeypatch.setattr(forms, "SLOWER", (6,))
     schedule = replace(bitten()[0][0], faults=())
-    assert forms.real_form(schedule, LOST) is None
+    assert forms.real_schedule(schedule, LOST) is None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.search import shrink_passes
 from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
-from harness.search.shrink import Shrinking, minimize_list
+from harness.search.shrink import Shrinking, minimize_list, sort_key
 from harness.search.shrink_passes import SHORTEST_MS, without_each_fault
 from nemesis.faults import ElectPreferred, Kill, Link, Pause, Reassign, Release
 from nemesis.formats.schedule import After, Poll, Schedule, Send, Workload, check
@@ -48,6 +49,59 @@ def test_a_planted_bug_shrinks_to_its_two_faults(number: int) -> None:
     check(smallest)
     assert shrinking.tries < 200
     assert not shrinking.exhausted
+
+
+PASSES = (
+    shrink_passes.without_each_fault,
+    shrink_passes.joined_faults,
+    shrink_passes.fewer_by_chance,
+    shrink_passes.fewer_operations,
+    shrink_passes.smaller_workloads,
+    shrink_passes.smaller_clusters,
+    shrink_passes.lower_names,
+    shrink_passes.plainer_faults,
+)
+
+
+@pytest.mark.parametrize("propose", PASSES)
+def test_every_proposal_of_a_pass_is_smaller_in_the_total_order(
+    propose: Callable[[Schedule], Iterable[Schedule]],
+) -> None:
+    for schedule in map(drawn, range(60)):
+        key = sort_key(schedule)
+        for smaller in propose(schedule):
+            assert sort_key(smaller) < key, (schedule, smaller)
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3])
+def test_each_accepted_candidate_is_smaller_than_the_one_before(needed: int) -> None:
+    """Planted predicates: so many faults of any kind, or a seed that asks for one more."""
+    accepted: list[tuple[object, ...]] = []
+
+    def fails(candidate: Schedule) -> bool:
+        found = len(candidate.faults) >= needed + candidate.workload.seed % 2
+        if found:
+            accepted.append(sort_key(candidate))
+        return found
+
+    smallest = Shrinking(drawn(FAILING[3]), fails).run()
+    assert len(smallest.faults) <= needed + 1
+    assert accepted == sorted(accepted, reverse=True)
+    assert len(set(accepted)) == len(accepted)
+
+
+def test_a_larger_candidate_is_never_judged() -> None:
+    """A pass that proposes what is not smaller cannot keep the shrinker going for ever."""
+    small, large = Schedule(faults=(Kill(on="n1", at_ms=1),)), drawn(FAILING[0])
+
+    def rerun(schedule: Schedule, gone: int) -> Iterator[Schedule]:
+        yield large
+
+    def fails(candidate: Schedule) -> bool:
+        assert candidate != large
+        return bool(candidate.faults)
+
+    assert len(Shrinking(small, fails, rerun=rerun).run().faults) == 1
 
 
 def test_the_same_failure_shrinks_to_the_same_bytes() -> None:

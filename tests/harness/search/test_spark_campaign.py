@@ -6,7 +6,7 @@ import pytest
 
 from harness.search.campaign import Budget, Campaign, merge, search_alone
 from harness.search.engines import Subject
-from harness.search.spark_campaign import run_spread
+from harness.search.spark_campaign import run_on_spark
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -15,10 +15,10 @@ def test_tasks_of_spark_find_what_one_process_finds() -> None:
     wanted = Campaign(
         subject=Subject("kafka", ("read-beyond-hw",)), budget=Budget(schedules=6), shrink_tries=60
     )
-    spread = run_spread(wanted, "local[2]")
+    spark = run_on_spark(wanted, "local[2]")
     alone = merge(map(search_alone, wanted.shares(2)))
-    assert spread.schedules == 6
-    assert not spread.problems
-    assert (spread.events, spread.virtual_us) == (alone.events, alone.virtual_us)
-    assert [f.smallest for f in spread.findings] == [f.smallest for f in alone.findings]
-    assert spread.findings
+    assert spark.schedules == 6
+    assert not spark.problems
+    assert (spark.events, spark.virtual_us) == (alone.events, alone.virtual_us)
+    assert [f.smallest for f in spark.findings] == [f.smallest for f in alone.findings]
+    assert spark.findings

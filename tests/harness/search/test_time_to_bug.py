@@ -27,11 +27,11 @@ WITHIN = {
 """KnownBug -> schedules of seed 0 within which a run must break the property it is known for: about
 four times as many as it takes, since any change of what is drawn is another throw of the dice."""
 
-KNOWN_BUGS = {exhibit.code: exhibit for exhibit in known_bugs.exhibits()}
+KNOWN_BUGS = {target.code: target for target in known_bugs.search_targets()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", WITHIN)
 def test_a_bug_is_still_found_soon(code: str) -> None:
-    found = known_bugs.hunt(KNOWN_BUGS[code], 0, math.inf, schedules=WITHIN[code], shrink=False)
+    found = known_bugs.search(KNOWN_BUGS[code], 0, math.inf, schedules=WITHIN[code], shrink=False)
     assert found.found, f"not found within {found.schedules} schedules"

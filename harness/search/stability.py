@@ -1,0 +1,187 @@
+"""How reliably a schedule fails in other worlds than its own, and variants that fail more reliably.
+
+A world differs from another by its jitter seed, its latency profile, and how late messages are.
+`stabilise` replaces the times of a shrunk schedule by events, and keeps what fails under the most
+jitter seeds. `Evaluation` compares variants for real processes, in worlds with ever less regular
+latency. Deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from harness.search.attempt import attempt
+from harness.search.trigger_candidates import before, trigger_candidates
+from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
+from harness.sim.run import SimResult, simulate
+from nemesis.formats.schedule import Delay, Fault, Schedule
+
+FailsAlike = Callable[[Schedule, int], bool]
+"""Whether a schedule fails in the way that is being kept, in the world of a seed."""
+
+STABILITY_RUNS: Final = 20
+MESSAGE_DELAY_MS: Final = 2
+MOST_TRIGGERS: Final = 6
+FIRST_SEED: Final = 1000
+
+
+def jittered(schedule: Schedule, delay_ms: int = MESSAGE_DELAY_MS) -> Schedule:
+    """The schedule with each message up to twice `delay_ms` late, by the seed of the world."""
+    jitter = Delay(on="all", to="all", delay_ms=delay_ms, jitter_ms=delay_ms, at_ms=0)
+    # Last, so that the other faults keep their numbers, and their random draws.
+    return replace(schedule, faults=(*schedule.faults, jitter))
+
+
+def stability(
+    schedule: Schedule, fails_alike: FailsAlike, times: int = STABILITY_RUNS, *, above: int = -1
+) -> int:
+    """Under how many of `times` jitter seeds the schedule fails as it should.
+
+    Stops early when the number can no longer exceed `above`.
+    """
+    trying, failed = jittered(schedule), 0
+    for number in range(times):
+        if failed + times - number <= above:
+            break
+        failed += fails_alike(trying, FIRST_SEED + number)
+    return failed
+
+
+def stabilise(
+    schedule: Schedule, events: list[dict[str, Any]], storm_us: int, fails_alike: FailsAlike
+) -> Schedule:
+    """The variant that fails under the most jitter seeds: each timed fault is tried after the last
+    events before it. `events` and `storm_us` are those of the schedule's run."""
+    candidates = list(trigger_candidates(events, storm_us))
+    best, best_score = schedule, stability(schedule, fails_alike, STABILITY_RUNS // 2)
+    for index, fault in enumerate(schedule.faults):
+        if fault.at_ms is None:
+            continue
+        at_us = storm_us + fault.at_ms * 1000
+        for trigger in before(candidates, at_us, MOST_TRIGGERS):
+            after = replace(trigger.after, delay_ms=(at_us - trigger.t_us) // 1000)
+            variant = with_fault(best, index, replace(fault, at_ms=None, after=after))
+            if not fails_alike(variant, variant.workload.seed):
+                continue
+            score = stability(variant, fails_alike, STABILITY_RUNS // 2, above=best_score)
+            if score > best_score:
+                best, best_score = variant, score
+    return best
+
+
+def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
+    """The schedule with another fault at a place."""
+    faults = (*schedule.faults[:index], fault, *schedule.faults[index + 1 :])
+    return replace(schedule, faults=faults)
+
+
+class World(NamedTuple):
+    """A simulated world: its seed, its latency profile, and the least delay of messages."""
+
+    seed: int
+    latency: LatencyProfile
+    delay_ms: int
+
+
+WORLDS: Final = tuple(
+    World(FIRST_SEED + number, *kind)
+    for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
+)
+FIRST_WORLDS: Final = 12
+"""The number of worlds in which variants are compared at first; the best one is then improved in
+all of them."""
+PROBES: Final = 3
+"""Each variant is probed in so many worlds; only the most promising are run in all."""
+PROMISING: Final = 4
+
+
+class Evaluation:
+    """Runs variants of one schedule, which are to violate the property `broken`, and remembers
+    the results."""
+
+    def __init__(self, broken: str, worlds: int = FIRST_WORLDS) -> None:
+        self._broken = broken
+        self._worlds = WORLDS[:worlds]
+        self._known: dict[tuple[str, int], bool] = {}
+        self._most_runs = 0
+
+    def allow(self, runs: int) -> None:
+        """From now on so many further runs may be made."""
+        self._most_runs = len(self._known) + runs
+
+    def use_all_worlds(self) -> None:
+        """From now on run variants in all worlds."""
+        self._worlds = WORLDS
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all allowed runs were made."""
+        return len(self._known) >= self._most_runs
+
+    def always_fails(self, schedule: Schedule) -> bool:
+        """Whether a variant fails in all worlds."""
+        most = len(self._worlds)
+        return self.failing_worlds(schedule, above=most - 1) == most
+
+    def fails(self, schedule: Schedule, world: World) -> bool:
+        """Whether a variant violates the property in a world."""
+        key = (schedule.digest(), world.seed)
+        if key not in self._known:
+            self._known[key] = self._run(jittered(schedule, world.delay_ms), world)
+        return self._known[key]
+
+    def _run(self, schedule: Schedule, world: World) -> bool:
+        outcome = attempt(schedule, world.seed, latency=world.latency)
+        if outcome.failed and self._broken not in outcome.broken:
+            outcome = attempt(schedule, world.seed, latency=world.latency, stop_at="never")
+        return self._broken in outcome.broken
+
+    def failing_worlds(self, schedule: Schedule, *, above: int = -1) -> int:
+        """In how many worlds a variant fails; stops early when that can no longer exceed
+        `above`."""
+        failed = 0
+        for left, world in zip(range(len(self._worlds) - 1, -1, -1), self._worlds, strict=True):
+            failed += self.fails(schedule, world)
+            if failed + left <= above:
+                break
+        return failed
+
+    def rank(self, schedule: Schedule, *, above: int = -1) -> tuple[int, int]:
+        """The order of variants: the number of failing worlds, then how few faults and operations
+        begin at a time, which real processes do not keep."""
+        due = (*schedule.faults, *schedule.workload.operations)
+        timed = sum(bool(each.at_ms) for each in due)
+        return self.failing_worlds(schedule, above=above), -timed
+
+    def best(self, now: Schedule, others: list[Schedule]) -> Schedule:
+        """The best of several variants; the present one unless another is better."""
+        probes = self._probes(now)
+        promise = {each.digest(): sum(self.fails(each, w) for w in probes) for each in others}
+        # Stable: of variants that promise as much, the one at the nearest event comes first.
+        others.sort(key=lambda variant: -promise[variant.digest()])
+        best, best_rank = now, self.rank(now)
+        for variant in others[:PROMISING]:
+            if promise[variant.digest()]:
+                rank = self.rank(variant, above=best_rank[0] - 1)
+                if rank > best_rank:
+                    best, best_rank = variant, rank
+        return best
+
+    def _probes(self, now: Schedule) -> list[World]:
+        """Worlds that show whether a variant may be better than the present one: one in which that
+        fails, and some in which it does not."""
+        kept = [world for world in self._worlds if self.fails(now, world)]
+        open_ = [world for world in self._worlds if world not in kept]
+        probes = [*kept[:1], *open_[: PROBES - 1]]
+        return [*probes, *kept[1 : 1 + PROBES - len(probes)]]
+
+    def failing_run(self, schedule: Schedule) -> SimResult | None:
+        """A run in which a variant fails, None if it never does."""
+        for world in self._worlds:
+            if self.fails(schedule, world):
+                variant = jittered(schedule, world.delay_ms)
+                return simulate(variant, seed=world.seed, stop_at="visible", latency=world.latency)
+        return None
