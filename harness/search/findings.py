@@ -19,7 +19,7 @@ class SavedFinding(NamedTuple):
 
 
 def save(finding: Finding, store: Path) -> SavedFinding:
-    """Save a finding, with its explanation, in a folder of its own under `store`. Raises OSError."""
+    """Save and explain a finding, in a folder of its own under `store`. Raises OSError."""
     smallest = finding.smallest
     folder = store / f"{smallest.name}-{smallest.digest()}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -59,21 +59,21 @@ def lacking(t_us: int, node: str = "n2") -> list[Sentence]:
 def test_a_leader_that_lacks_a_record_is_told_by_its_right_to_lead(
     before: dict[str, Any], after: dict[str, Any], right: str
 ) -> None:
-    name = cause.of_story(lacking(6), [after, before], PARTITION)
+    name = cause.of_record(lacking(6), [after, before], PARTITION)
     assert name == f"elected-without:{right}"
 
 
 def test_what_changes_after_its_election_does_not_change_its_right() -> None:
     events = [decided(1, "n1", "n1 n2"), decided(5, "n2", "n2"), decided(6, "n2", "n2 n1")]
-    assert cause.of_story(lacking(7), events, PARTITION) == "elected-without:in-sync"
+    assert cause.of_record(lacking(7), events, PARTITION) == "elected-without:in-sync"
 
 
 def test_a_cut_is_told_by_its_rule_and_a_story_without_a_mistake_not_at_all() -> None:
     wrong = Sentence(
         t_us=3, text="", kind="truncated", node="n2", breaks="cut:offset-for-leader-epoch"
     )
-    assert cause.of_story([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
-    assert cause.of_story([], [], PARTITION) == ""
+    assert cause.of_record([wrong, *lacking(6)], [], PARTITION) == "cut:offset-for-leader-epoch"
+    assert cause.of_record([], [], PARTITION) == ""
 
 
 def test_logs_that_differ_are_told_by_the_rule_that_should_have_made_them_equal() -> None:
