@@ -32,7 +32,8 @@ from harness.search.shrink_passes import (
     smaller_workloads,
     without_each_fault,
 )
-from nemesis.formats.schedule import Cluster, Fault, PowerCut, Schedule
+from nemesis.faults import kind_of
+from nemesis.formats.schedule import Cluster, Fault, Schedule
 
 T = TypeVar("T")
 
@@ -76,18 +77,12 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
     )
 
 
-def _plainness(fault: Fault) -> tuple[Any, ...]:
-    """How plain a fault is: smaller is plainer, shorter and earlier."""
-    after = fault.after
-    keep_percent = getattr(fault, "keep_percent", 0)
+def _plainness(fault: Fault) -> tuple[int, ...]:
+    """How plain a fault is: the fewer plainer forms its kind knows, the plainer, then the times."""
+    kind, after = kind_of(fault), fault.after
     return (
-        isinstance(fault, PowerCut),
-        getattr(fault, "two_way", False),
-        getattr(fault, "clients", False),
-        len(getattr(fault, "kinds", ())),
-        100 - getattr(fault, "percent", 100),
-        {0: 0, 100: 1}.get(keep_percent, 2),
-        getattr(fault, "jitter_ms", 0),
+        len(list(kind.as_plainer_kind(fault))),
+        len(list(kind.plainer(fault))),
         fault.for_ms or 0,
         fault.at_ms or 0,
         0 if after is None else after.nth,

@@ -17,7 +17,8 @@ from harness.search.attempt import attempt
 from harness.search.trigger_candidates import before, trigger_candidates
 from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from harness.sim.run import SimResult, simulate
-from nemesis.formats.schedule import Delay, Fault, Schedule
+from nemesis.faults import Delay
+from nemesis.formats.schedule import Fault, Schedule
 
 FailsAlike = Callable[[Schedule, int], bool]
 """Whether a schedule fails in the way that is being kept, in the world of a seed."""
