@@ -191,8 +191,8 @@ def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch
         tried.append(number)
         return drawn(target, seed, number)
 
-    drawn = known_bugs.drawn
-    monkeypatch.setattr(known_bugs, "drawn", noted)
+    drawn = known_bugs.drawn_schedule
+    monkeypatch.setattr(known_bugs, "drawn_schedule", noted)
     first = known_bugs.search(hard, 0, math.inf, schedules=2)
     second = known_bugs.search(hard, 0, math.inf, schedules=3, before=first)
     assert tried == [0, 1, 2]
