@@ -81,8 +81,8 @@ def _plainness(fault: Fault) -> tuple[int, ...]:
     """How plain a fault is: the fewer plainer forms its kind knows, the plainer, then the times."""
     kind, after = kind_of(fault), fault.after
     return (
-        len(list(kind.as_plainer_kind(fault))),
-        len(list(kind.plainer(fault))),
+        len(list(kind.as_plainer_kind())),
+        len(list(kind.plainer())),
         fault.for_ms or 0,
         fault.at_ms or 0,
         0 if after is None else after.nth,

@@ -162,7 +162,7 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     schedule = bitten()[0][0]
     one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
     fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
-    worlds = [EvaluationWorld(number, BUSY_HOST, 1) for number in range(4)]
+    worlds = [World(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
     def tries(self: Evaluation, form: Schedule, world: World) -> bool:
