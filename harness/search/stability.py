@@ -79,7 +79,7 @@ def with_fault(schedule: Schedule, index: int, fault: Fault) -> Schedule:
     return replace(schedule, faults=faults)
 
 
-class World(NamedTuple):
+class EvaluationWorld(NamedTuple):
     """A simulated world: its seed, its latency profile, and the least delay of messages."""
 
     seed: int
@@ -88,7 +88,7 @@ class World(NamedTuple):
 
 
 WORLDS: Final = tuple(
-    World(FIRST_SEED + number, *kind)
+    EvaluationWorld(FIRST_SEED + number, *kind)
     for number, kind in enumerate([(IDLE_HOST, 1), (BUSY_HOST, 8), (OVERLOADED_HOST, 4)] * 10)
 )
 FIRST_WORLDS: Final = 12
@@ -127,14 +127,14 @@ class Evaluation:
         most = len(self._worlds)
         return self.failing_worlds(schedule, above=most - 1) == most
 
-    def fails(self, schedule: Schedule, world: World) -> bool:
+    def fails(self, schedule: Schedule, world: EvaluationWorld) -> bool:
         """Whether a variant violates the property in a world."""
         key = (schedule.digest(), world.seed)
         if key not in self._known:
             self._known[key] = self._run(jittered(schedule, world.delay_ms), world)
         return self._known[key]
 
-    def _run(self, schedule: Schedule, world: World) -> bool:
+    def _run(self, schedule: Schedule, world: EvaluationWorld) -> bool:
         outcome = attempt(schedule, world.seed, latency=world.latency)
         if outcome.failed and self._broken not in outcome.broken:
             outcome = attempt(schedule, world.seed, latency=world.latency, stop_at="never")
@@ -171,7 +171,7 @@ class Evaluation:
                     best, best_rank = variant, rank
         return best
 
-    def _probes(self, now: Schedule) -> list[World]:
+    def _probes(self, now: Schedule) -> list[EvaluationWorld]:
         """Worlds that show whether a variant may be better than the present one: one in which that
         fails, and some in which it does not."""
         kept = [world for world in self._worlds if self.fails(now, world)]

@@ -11,7 +11,7 @@ from harness.search import real_schedule as forms
 from harness.search import stability as stability_module
 from harness.search.attempt import attempt
 from harness.search.generator import TIMINGS
-from harness.search.stability import Evaluation, World, jittered, stability
+from harness.search.stability import Evaluation, EvaluationWorld, jittered, stability
 from harness.search.to_script import one_client_per_send, to_script
 from harness.search.trigger_candidates import (
     alternative_triggers,
@@ -162,10 +162,10 @@ def test_the_surest_form_keeps_what_it_has_and_wins_what_it_lacks(
     schedule = bitten()[0][0]
     one, two, three = (replace(schedule, name=name) for name in ("one", "two", "three"))
     fails = {"one": "x..x", "two": ".xxx", "three": "x.x."}
-    worlds = [World(number, BUSY_HOST, 1) for number in range(4)]
+    worlds = [EvaluationWorld(number, BUSY_HOST, 1) for number in range(4)]
     tried: list[tuple[str, int]] = []
 
-    def tries(self: Evaluation, form: Schedule, world: World) -> bool:
+    def tries(self: Evaluation, form: Schedule, world: EvaluationWorld) -> bool:
         tried.append((form.name, world.seed))
         return fails[form.name][world.seed] == "x"
 
