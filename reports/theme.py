@@ -6,9 +6,7 @@ tests read their colours out of it. A page is its `base.css` + its own style she
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +17,7 @@ from markupsafe import Markup
 
 from checker.formats.verdict import Verdict
 from node.formats.errors import FloodmarkError
+from node.formats.files import write_whole
 from reports import wording
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -86,26 +85,12 @@ def template(name: str) -> jinja2.Template:
 
 
 def write(target: Path, content: bytes) -> Path:
-    """Write beside the target, then rename: a reader sees the old page or the new one.
-
-    Raises ReportError when it is larger than a page may be, or the disk refuses.
-    """
+    """Write a page. Raises ReportError when it is larger than a page may be, StorageError when the
+    disk refuses."""
     if len(content) > MOST_BYTES:
         raise ReportError(
             f"{target}: the page would be {wording.size(len(content))}, "
             f"more than {wording.size(MOST_BYTES)}"
         )
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise ReportError(f"{target}: the page cannot be written: {error.strerror}") from None
+    write_whole(target, content)
     return target

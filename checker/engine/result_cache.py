@@ -17,7 +17,8 @@ import msgspec
 
 from checker.formats.verdict import RunResult
 from checker.ingest.ingest import only_tables, sources
-from checker.output.conclude import replace_file, write_results
+from checker.output.conclude import write_results
+from node.formats.files import write_whole
 
 _MARK: Final = "checked.json"
 _DIGEST_BYTES: Final = 16
@@ -47,11 +48,6 @@ def cached_result(target: Path, mark: str) -> RunResult | None:
         return None
 
 
-def write_mark(target: Path, mark: str) -> None:
-    """Say what the results in `target` were made of; written last. Raises OSError."""
-    replace_file(target / _MARK, msgspec.json.encode({"mark": mark}) + b"\n")
-
-
 class ResultsPlace:
     """A run folder, and where its results go."""
 
@@ -79,10 +75,10 @@ class ResultsPlace:
         return None if self.target is None else cached_result(self.target, self._mark)
 
     def finish(self, result: RunResult) -> None:
-        """Keep a result. Raises OSError."""
+        """Keep a result, and last what it was made of. Raises OSError, StorageError."""
         if self.target is not None:
             write_results(self.target, result)
-            write_mark(self.target, self._mark)
+            write_whole(self.target / _MARK, msgspec.json.encode({"mark": self._mark}) + b"\n")
 
 
 def own_name(folder: Path) -> str:

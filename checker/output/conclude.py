@@ -3,8 +3,6 @@ findings as tables. Each file is written whole or not at all."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from checker.output import measures
 from checker.output.around_faults import around_faults, in_short
 from checker.output.assemble import Collected, assemble
 from checker.output.curve_tables import curve_tables, curves_in_short
+from node.formats.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -84,18 +83,7 @@ def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
 
 
 def write_results(folder: Path, result: RunResult) -> None:
-    """Write a run's result so that a reader never sees half of it. Raises OSError."""
+    """Write a run's result, in a folder that is made if need be. Raises OSError, StorageError."""
+    folder.mkdir(parents=True, exist_ok=True)
     made = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    replace_file(folder / "results.json", made + b"\n")
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+    write_whole(folder / "results.json", made + b"\n")

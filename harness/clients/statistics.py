@@ -43,7 +43,6 @@ class ClientStatistics:
         since_heal = 0 < self._heal_us <= invoked_us
         if op.type == "ok":
             status.acked += 1
-            status.acked_records += send.count
             end = send.offset + send.count
             self.acked_end[send.partition] = max(end, self.acked_end.get(send.partition, 0))
             if since_heal:

@@ -53,7 +53,6 @@ class Status(msgspec.Struct, kw_only=True):
     t_us: int = 0
     invoked: int = 0
     acked: int = 0
-    acked_records: int = 0
     failed: int = 0
     unknown: int = 0
     polled: int = 0

@@ -1,4 +1,4 @@
-"""One node of the simulator: the unchanged core with an inbox, a disk and a clock.
+"""One node of the simulator: the unchanged core with an inbox and a disk.
 
 A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
 tick if one is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace with
@@ -28,7 +28,6 @@ HAND_OVER_US: Final = 2_000_000
 """How long the core may take to hand over when it is asked to stop."""
 INBOX_MESSAGES: Final = 2_000
 """Capacity of a paused process's queues; further messages are lost."""
-PER_MILLION: Final = 1_000_000
 _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
@@ -63,7 +62,6 @@ class SimNode:
         self.incarnation = 0
         self.up = False
         self.paused = False
-        self.fsync_us = 0
         self._queue = queue
         self._network = network
         self._make_config = make_config
@@ -77,10 +75,6 @@ class SimNode:
         self._deadline_us = _NEVER
         self._armed_us = _NEVER
         self._give_up_us = _NEVER
-        self._clock_rate = PER_MILLION
-        self._clock_from = (queue.now_us, queue.now_us)
-        # At the normal rate its clock is ahead of virtual time by this.
-        self._ahead_us = 0
         self._points: list[Breakpoint] = []
         self._armed = Armed(name, 0)
         self._stopped_at: tuple[int, Callable[[], None]] | None = None
@@ -144,37 +138,11 @@ class SimNode:
         self._armed.replace(self._points)
         self._resume_turn_if_free()
 
-    def set_clock_rate(self, per_million: int) -> None:
-        """From now on this node's clock advances `per_million` in a million microseconds."""
-        assert per_million > 0
-        self._clock_from = (self._queue.now_us, self._local_us())
-        self._ahead_us = self._clock_from[1] - self._clock_from[0]
-        self._clock_rate = per_million
-        self._arm()
-
-    # -- the clock
-
-    def _local_us(self) -> int:
-        """The time on this node's clock."""
-        if self._clock_rate == PER_MILLION:
-            return self._queue.now_us + self._ahead_us
-        began_us, local_us = self._clock_from
-        return local_us + (self._queue.now_us - began_us) * self._clock_rate // PER_MILLION
-
-    def _due_us(self) -> int:
-        """The virtual time at which its clock reaches the core's deadline."""
-        if self._clock_rate == PER_MILLION or self._deadline_us >= _NEVER:
-            return self._deadline_us - self._ahead_us
-        began_us, local_us = self._clock_from
-        left_us = self._deadline_us - local_us
-        return began_us - (-left_us * PER_MILLION // self._clock_rate)
+    # -- the alarm
 
     def _arm(self) -> None:
         """Set an alarm for the deadline. An earlier alarm that is no longer needed does no harm."""
-        due_us = self._due_us()
-        if due_us >= self._armed_us:
-            return
-        due_us = max(due_us, self._queue.now_us + 1)
+        due_us = max(self._deadline_us, self._queue.now_us + 1)
         if due_us < self._armed_us:
             self._armed_us = due_us
             self._queue.at(due_us, self._alarm, due_us)
@@ -184,7 +152,7 @@ class SimNode:
             return
         self._armed_us = _NEVER
         if self.core is not None and not self.paused:
-            if self._due_us() <= at_us:
+            if self._deadline_us <= at_us:
                 self._wake(None)
             else:
                 self._arm()
@@ -201,7 +169,7 @@ class SimNode:
         jitter = random.Random(f"{self._seed}/{self.name}/{incarnation}")
         config = self._make_config(self.name, incarnation)
         try:
-            self.core = Broker(config, self.disk, jitter, self._local_us())
+            self.core = Broker(config, self.disk, jitter, self._queue.now_us)
         except FloodmarkError as error:
             self._end(error.exit_code, "itself", str(error))
             return
@@ -231,7 +199,7 @@ class SimNode:
         elif self._busy_until_us <= self._queue.now_us:
             waiting = self._waiting()
             give_up = self._queue.now_us >= self._give_up_us
-            if waiting or give_up or self._local_us() >= self._deadline_us:
+            if waiting or give_up or self._queue.now_us >= self._deadline_us:
                 self._turn(waiting)
             else:
                 self._arm()
@@ -264,17 +232,17 @@ class SimNode:
 
     def _step(self, events: list[Event], first: bool) -> Effects:
         """What all trace_text of a turn come to together."""
-        core, local_us = self.core, self._local_us()
+        core, now_us = self.core, self._queue.now_us
         assert core is not None
         turn = None
         for event in events:
-            effects = core.step(local_us, event)
+            effects = core.step(now_us, event)
             turn = effects if turn is None else _joined(turn, effects)
             if turn.stopped:
                 return turn
         deadline_us = self._deadline_us if turn is None else turn.deadline_us
-        if first or 0 < deadline_us <= local_us:
-            effects = core.step(local_us, _TICK)
+        if first or 0 < deadline_us <= now_us:
+            effects = core.step(now_us, _TICK)
             turn = effects if turn is None else _joined(turn, effects)
         return Effects(deadline_us=deadline_us) if turn is None else turn
 
@@ -319,7 +287,7 @@ class SimNode:
 
     def _send(self, turn: Effects) -> None:
         """Send, and end the process if that was its last turn."""
-        slow_us = self.fsync_us
+        slow_us = 0
         if self._latency.turn_us[1]:
             # Most turns are quick; a few wait for the processor or the disk.
             least_us, most_us = self._latency.turn_us

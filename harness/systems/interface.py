@@ -135,14 +135,12 @@ class System:
     """A replicated log that can be put under test.
 
     The registry sets `name`. `summary` is a line for `floodmark systems`. `faults` are the kinds of
-    faults it can take, of which a storm is drawn. A system that `is_simulated` also runs in
-    simulated worlds.
+    faults it can take, of which a storm is drawn.
     """
 
     name: str = ""
     summary: str = ""
     faults: Collection[str] = ("kill", "pause", "restart", "stop")
-    is_simulated: bool = False
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: bool) -> ClusterUnderTest:
         """A cluster as the schedule describes it, in a run folder; no process starts yet. Without

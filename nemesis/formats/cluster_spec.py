@@ -179,7 +179,6 @@ class Poll(_Operation, frozen=True, kw_only=True, tag="poll"):
 
 
 Operation = Send | Poll
-OPERATION_TYPES: Final = (Send, Poll)
 
 
 class Workload(Strict, frozen=True, kw_only=True):

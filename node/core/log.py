@@ -9,7 +9,7 @@ chains[i] is the prefix hash at the end of batch i.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -150,11 +150,6 @@ class Log:
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record at `offset` (start <= offset < leo)."""
         return self._epochs[bisect_right(self._ends, offset)]
-
-    def batch_starts_at(self, offset: int) -> bool:
-        """Whether a batch begins exactly there, or the log ends there."""
-        at = bisect_left(self._bases, offset)
-        return offset == self.leo or (at < len(self._bases) and self._bases[at] == offset)
 
     def _append(self, one: BatchView) -> None:
         assert one.base_offset == self.leo, (one.base_offset, self.leo)

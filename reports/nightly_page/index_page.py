@@ -23,7 +23,7 @@ _BAR: Final = 5
 
 
 def build_index(store: Path) -> Path:
-    """Write the page of a store and return its path. Raises ReportError."""
+    """Write the page of a store and return its path. Raises ReportError, StorageError."""
     return theme.write(store / INDEX, render_index(store).encode("utf-8", "replace"))
 
 

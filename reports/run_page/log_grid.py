@@ -8,7 +8,7 @@ there is outlined. Equal neighbouring columns are not folded: the window is smal
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from checker.formats.verdict import Verdict
@@ -68,7 +68,6 @@ class Grid:
     epochs: tuple[int, ...]
     window_low: int = 0
     prefix: str = ""
-    has_reads: bool = field(default=True)
 
 
 def grids(folder: RunFolder) -> list[Grid]:

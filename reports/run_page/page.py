@@ -25,8 +25,8 @@ def build(run_dir: Path, *, plots: bool = False) -> Path:
     """Build the page of a run folder and return its path.
 
     With `plots`, plots as pictures too, beside the page and in it. Damaged or missing files become
-    notes on the page. Raises ReportError (one sentence) when the folder holds no run or the page
-    cannot be written; then no file is left or changed.
+    notes on the page. Raises ReportError when the folder holds no run or the page is too large,
+    StorageError when it cannot be written; then no file is left or changed.
     """
     run_dir = Path(run_dir)
     try:

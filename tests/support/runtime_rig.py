@@ -10,7 +10,6 @@ import os
 import select
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import multiprocess
@@ -78,12 +77,7 @@ class Node:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         process = getattr(self, "process", None)
         if process is not None and process.exitcode is None:
             process.kill()

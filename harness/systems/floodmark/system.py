@@ -32,7 +32,6 @@ class Floodmark(System):
     name = "floodmark"
     summary = "our own brokers, with any protocol of `floodmark protocols`"
     faults = KINDS.keys()
-    is_simulated = True
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: bool = True) -> FloodmarkCluster:
         """See `System.launch`; `links` puts the link hub between the nodes."""
