@@ -19,7 +19,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
 from checker.ingest.source import UNREADABLE, Ingested, Source, why
-from harness.formats.exits import Exit
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood
 from nemesis.formats.fault_log import FaultLine
 from node.formats.trace import METADATA_PARTITION

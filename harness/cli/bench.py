@@ -1,4 +1,4 @@
-"""`floodmark bench`: how fast broker, hub, checker, simulated world and page are here."""
+"""`floodmark bench`: the speed of broker, hub, checker, simulated world and page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import EXIT_UNKNOWN, Json, Master, Memory, Quiet, print_json
+from harness.cli.common import Json, Master, Memory, Quiet, print_json
+from harness.cli.exit_codes import EXIT_UNKNOWN
 
 app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 
@@ -15,10 +16,16 @@ app = typer.Typer(invoke_without_command=True, help="Measure speed on this machi
 @app.callback()
 def bench(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(help="How long each load is measured.")] = 4.0,
-    batch: Annotated[int, typer.Option(help="Records a batch.")] = 100,
-    record_bytes: Annotated[int, typer.Option(help="Bytes a record, at least 16.")] = 100,
-    judged: Annotated[float, typer.Option(help="Seconds of the judged storm; 0: none.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Seconds to measure each load.")] = 4.0,
+    batch: Annotated[int, typer.Option(help="Records per batch.")] = 100,
+    record_bytes: Annotated[int, typer.Option(help="Bytes per record, at least 16.")] = 100,
+    judged: Annotated[
+        float,
+        typer.Option(
+            help="Length in seconds of a storm that is judged, to measure the time to a verdict; "
+            "0: no storm."
+        ),
+    ] = 30.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
@@ -39,12 +46,17 @@ def bench(
 
 @app.command("failover")
 def bench_failover(
-    kills: Annotated[int, typer.Option(help="Leaders killed per protocol.")] = 10,
-    protocols: Annotated[str | None, typer.Option(help="With commas [all].")] = None,
+    kills: Annotated[int, typer.Option(help="Leaders to kill per protocol.")] = 10,
+    protocols: Annotated[
+        str | None, typer.Option(help="Protocols, separated by commas [default: all].")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Measure how long writes stop when a leader dies, and what an idle cluster sends."""
+    """Measure failover times and idle traffic.
+
+    Prints how long writes stop when a leader is killed, and what an idle cluster sends.
+    """
     from harness.bench.failover import FailoverSettings, run_failover, table
     from harness.runs.progress import Progress
 
@@ -62,22 +74,38 @@ def bench_failover(
 @app.command("check")
 def bench_check(
     ops: Annotated[
-        list[float] | None, typer.Option(help="Operations; repeatable [1e4 1e5 1e6 1e7].")
+        list[float] | None,
+        typer.Option(help="Operations of a history; repeatable [default: 1e4 1e5 1e6 1e7]."),
     ] = None,
-    keys: Annotated[int, typer.Option(help="Partitions of the history.")] = 20,
-    poll_records: Annotated[int, typer.Option(help="Records a poll returns.")] = 5,
-    hot: Annotated[float, typer.Option(help="Share of sends to one partition more.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Decides the history.")] = 1,
-    valid: Annotated[bool, typer.Option("--valid", help="Plant no anomalies.")] = False,
-    repeat: Annotated[int, typer.Option(help="How often each is judged.")] = 1,
-    lines: Annotated[bool, typer.Option("--lines", help="Also from history.jsonl.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where histories are made.")] = None,
+    keys: Annotated[int, typer.Option(help="Number of partitions.")] = 20,
+    poll_records: Annotated[int, typer.Option(help="Records per poll.")] = 5,
+    hot: Annotated[
+        float, typer.Option(help="Share of the sends, 0 to 1, that go to the first partition.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the generated history.")] = 1,
+    valid: Annotated[bool, typer.Option("--valid", help="Inject no anomalies.")] = False,
+    repeat: Annotated[int, typer.Option(help="How often to judge each history.")] = 1,
+    lines: Annotated[
+        bool,
+        typer.Option(
+            "--lines",
+            help="Also measure reading the history from history.jsonl, not only from tables.",
+        ),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the generated histories [default: a temporary folder]."),
+    ] = None,
     master: Master = None,
     memory: Memory = "",
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Judge made histories of growing size: speed, memory, what was planted and found."""
+    """Measure the checker on generated histories.
+
+    Prints speed and memory for histories of growing size, and compares the anomalies found with
+    those injected. Exit code: 2 when they differ, else 0.
+    """
     from harness.bench.check import SIZES, CheckBench, check_table, run_check_bench
     from harness.runs.judge import SparkOptions
     from harness.runs.progress import Progress
@@ -101,14 +129,20 @@ def bench_check(
 
 @app.command("sim")
 def bench_sim(
-    seconds: Annotated[float, typer.Option(help="Processor time for each shape.")] = 10.0,
-    rate: Annotated[float, typer.Option(help="Batches per second and producer.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(help="Processor seconds for each shape of schedule.")
+    ] = 10.0,
+    rate: Annotated[float, typer.Option(help="Batches per second of each producer.")] = 10.0,
     protocol: Annotated[str, typer.Option(help="Replication protocol.")] = "kafka",
-    seed: Annotated[int, typer.Option(help="Decides the schedules.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the schedules.")] = 1,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Measure how fast the simulated world is, checks on, and where the time goes."""
+    """Measure the simulated world.
+
+    All checks are on. Prints virtual seconds, events and schedules per second, and where the time
+    goes.
+    """
     from harness.bench.simulator import SimBench, run_sim_bench, sim_table
     from harness.runs.progress import Progress
 
@@ -122,12 +156,16 @@ def bench_sim(
 @app.command("page")
 def bench_page(
     ops: Annotated[
-        list[float] | None, typer.Option(help="Operations; repeatable [1e3 1e5 1e6].")
+        list[float] | None,
+        typer.Option(help="Operations of a run; repeatable [default: 1e3 1e5 1e6]."),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Build pages of made runs of growing length: their size, the time to build and to paint."""
+    """Measure the pages of generated runs.
+
+    Prints their size and the time to build and to paint them, for runs of growing length.
+    """
     from harness.bench.page import SIZES, page_table, run_page_bench
     from harness.runs.progress import Progress
 

@@ -10,7 +10,7 @@ import typer
 from harness.cli.common import Json, Quiet, print_json
 
 app = typer.Typer(
-    invoke_without_command=True, help="List the known bugs, or search for each of them blindly."
+    invoke_without_command=True, help="List the known bugs; `bugs find` searches for each of them."
 )
 
 
@@ -27,26 +27,37 @@ def bugs(context: typer.Context) -> None:
 @app.command()
 def find(
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this bug, by code or name; repeatable.")
+        list[str] | None,
+        typer.Option(help="Search only for this bug, by name or code; repeatable."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Of one core, for each search.")] = 300.0,
-    seeds: Annotated[int, typer.Option(help="Searches for each bug.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(help="Budget of each search, in seconds of one core.")
+    ] = 300.0,
+    seeds: Annotated[int, typer.Option(help="Searches per bug, each with its own seed.")] = 3,
     schedules_for_correct: Annotated[
-        int, typer.Option(help="Schedules on each protocol that should hold.")
+        int, typer.Option(help="Also run this many schedules on each correct protocol.")
     ] = 0,
-    real: Annotated[int, typer.Option(help="Replays of each in real processes.")] = 0,
+    real: Annotated[
+        int, typer.Option(help="Replay each shrunk schedule this many times on real processes.")
+    ] = 0,
     real_seconds: Annotated[
-        float, typer.Option(help="Begin no replays of another bug after so long; 0: no limit.")
+        float,
+        typer.Option(
+            help="Start no further replays on real processes after this many seconds; 0: no limit."
+        ),
     ] = 0.0,
-    cores: Annotated[int, typer.Option(help="Worker processes.")] = 1,
-    store: Annotated[Path, typer.Option(help="Results go to known-bugs/ there.")] = Path("store"),
-    page: Annotated[Path | None, typer.Option(help="Write the table as Markdown there.")] = None,
+    cores: Annotated[int, typer.Option(help="Number of worker processes.")] = 1,
+    store: Annotated[
+        Path, typer.Option(help="Folder for results; they go to its known-bugs/.")
+    ] = Path("store"),
+    page: Annotated[Path | None, typer.Option(help="File for the table as Markdown.")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Search for every known bug without knowing it; results of earlier searches are kept.
+    """Search for every known bug, with a search that has no hints about it.
 
-    Ends 0 when each bug was found and no correct protocol broke a promise, else 1.
+    Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
+    and no correct protocol broke a promise, else 1.
     """
     from harness.runs.progress import Progress
     from harness.search import known_bugs_table

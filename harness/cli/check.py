@@ -7,31 +7,42 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import EXIT_UNKNOWN, Json, Master, Memory, NoSpark, print_json, tell
+from harness.cli.common import Json, Master, Memory, NoSpark, print_json, tell
+from harness.cli.exit_codes import EXIT_UNKNOWN
 
 
 def check(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, or histories of other tools (history.edn).")
+        list[Path],
+        typer.Argument(help="Run folders, stores, or histories of other tools (history.edn)."),
     ],
     no_spark: NoSpark = False,
     json: Json = False,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Only say what is wrong on which line.")
+        bool,
+        typer.Option(
+            "--validate",
+            help="Do not judge: only list the lines of the history that are malformed.",
+        ),
     ] = False,
     master: Master = None,
     memory: Memory = "",
     out: Annotated[
-        Path | None, typer.Option(help="Where results and tables go [the run folders].")
+        Path | None, typer.Option(help="Folder for results and tables [default: the run folders].")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also judge what has not changed since it was judged.")
+        bool,
+        typer.Option("--again", help="Judge a run even if nothing changed since its last verdict."),
     ] = False,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Build no page of a single failing run.")
+        bool, typer.Option("--no-report", help="Do not build the page of a failed run.")
     ] = False,
 ) -> int:
-    """Judge run folders, or all in a store, also those of runs that were killed."""
+    """Judge run folders, stores or histories of other tools.
+
+    Also judges the folder of a run whose harness was killed. Exit code: 0 valid, 1 invalid, 2
+    unknown or not exercised; of several runs the worst.
+    """
     from checker.formats.verdict import EXIT_CODES, worst
     from harness.runs.judge import (
         Keep,

@@ -1,21 +1,27 @@
-"""What several commands share: options, exit codes, messages on stderr."""
+"""What several commands share: options, messages on stderr."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-EXIT_UNKNOWN: Final = 2
-Master = Annotated[str | None, typer.Option(help="A Spark cluster's URL [this machine].")]
-Memory = Annotated[str, typer.Option("--driver-memory", help="Limit of Spark's heap, as 3g.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Master = Annotated[
+    str | None, typer.Option(help="URL of a Spark cluster [default: Spark on this machine].")
+]
+Memory = Annotated[
+    str, typer.Option("--driver-memory", help="Heap limit of the Spark driver, such as 3g.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-NoSpark = Annotated[bool, typer.Option("--no-spark", help="Judge in this process.")]
-Store = Annotated[Path, typer.Option(help="The folder that keeps all runs.")]
-Bugs = Annotated[list[str] | None, typer.Option("--bug", help="Turn a known bug on; repeatable.")]
+NoSpark = Annotated[
+    bool, typer.Option("--no-spark", help="Run the checks in this process, not on Spark.")
+]
+Bugs = Annotated[
+    list[str] | None,
+    typer.Option("--bug", help="Turn on a known bug, by name or code; repeatable."),
+]
 
 
 def tell(sentence: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def faults() -> None:
-    """List the kinds of faults that a storm can be drawn from."""
+    """List the kinds of faults that a drawn storm can contain."""
     from nemesis.faults import aliases, storm_kinds
 
     print("\n".join(storm_kinds()))

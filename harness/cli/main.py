@@ -3,9 +3,6 @@
 A module of this folder is a command: it defines a function of its own name, or `app`, a Typer
 application, where a command has subcommands. Such a module imports what is slow inside its
 functions, so that `floodmark --help` is fast.
-
-Exit codes: 0 valid, 1 invalid, 2 unknown or not exercised, 64 the request cannot be carried out
-as written, 70 the harness itself could not go on. Each error is one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -14,19 +11,31 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+import typer.core
 
 from harness import cli
-from harness.cli.common import EXIT_UNKNOWN, tell
+from harness.cli.common import tell
+from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, EXIT_UNKNOWN, exit_code_of
 from harness.runs.interrupts import StopNow
-from node.formats.errors import FloodmarkError
 
-EXIT_USAGE: Final = 64
-EXIT_HARNESS: Final = 70
-DEBUG: Final = "--debug"
-_NO_COMMANDS: Final = ("__main__", "common", "main")
+_NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main")
+_ORDER: Final = (
+    *("run", "check", "report", "search", "replay", "bugs", "nightly", "serve", "bench"),
+    *("systems", "faults", "protocols"),
+)
+"""The commands as `--help` lists them, in the order of use; others follow by name."""
+
+
+class _InOrder(typer.core.TyperGroup):
+    """Lists the commands in the order of use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of the help."""
+        known = [name for name in _ORDER if name in self.commands]
+        return known + sorted(set(self.commands) - set(known))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def assemble() -> typer.Typer:
     """The application with all commands."""
     app = typer.Typer(
+        cls=_InOrder,
         add_completion=False,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help="Does a replicated log lose data? `floodmark run` puts one through a storm.",
+        help="Test replicated logs for lost writes. `floodmark run` injects faults into a cluster "
+        "and judges what it kept; `floodmark search` looks for a schedule that loses a write.",
     )
 
     @app.callback()
@@ -77,24 +88,10 @@ def _run_command(words: list[str], *, debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
-        return _explain(error)
+        code, sentence = exit_code_of(error)
+        tell(f"floodmark: {sentence}")
+        return code
     return code if isinstance(code, int) else 0
-
-
-def _explain(error: Exception) -> int:
-    """Print an error as one sentence; returns the exit code it stands for."""
-    format_message = getattr(error, "format_message", None)
-    if format_message is not None:
-        # The command line itself was wrong; typer words that well.
-        message = " ".join(str(format_message()).split())
-        tell(f"floodmark: {message}" if message else "floodmark: see floodmark --help")
-        return EXIT_USAGE
-    text = " ".join(str(error).split())
-    if isinstance(error, FloodmarkError) or hasattr(error, "exit_code"):
-        tell(f"floodmark: {text}")
-        return int(getattr(error, "exit_code", EXIT_HARNESS))
-    tell(f"floodmark: unexpected {type(error).__name__}: {text} ({DEBUG} shows where)")
-    return EXIT_HARNESS
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def protocols() -> None:
-    """List the replication protocols, and what each is known to break."""
+    """List the replication protocols and what each is known to break."""
     from node.core.protocol import REGISTRY
 
     for protocol in REGISTRY.values():

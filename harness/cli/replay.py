@@ -1,4 +1,4 @@
-"""`floodmark replay`: a schedule file once more, against what it expects."""
+"""`floodmark replay`: runs a schedule again and compares the verdicts with its expectation."""
 
 from __future__ import annotations
 
@@ -16,26 +16,52 @@ if TYPE_CHECKING:
 
 def replay(
     file: Annotated[
-        Path, typer.Argument(help="A schedule file, a ready-made one's name, or a run folder.")
+        Path,
+        typer.Argument(
+            help="A schedule file, the name of a ready-made schedule, a run folder or a finding."
+        ),
     ],
-    world: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
-    times: Annotated[int, typer.Option(help="How often; each time with the next seed.")] = 1,
+    world: Annotated[
+        str, typer.Option(help="Where to run it: simulated, or real (real processes).")
+    ] = "simulated",
+    times: Annotated[int, typer.Option(help="Number of runs; each uses the next seed.")] = 1,
     least: Annotated[
-        int | None, typer.Option(help="How many must be as expected [invalid: 1; valid: all].")
+        int | None,
+        typer.Option(
+            help="How many runs must match the expectation for exit code 0 [default: 1 if invalid "
+            "is expected, all if valid is]."
+        ),
     ] = None,
     expect: Annotated[
-        str, typer.Option(help="valid, invalid or invalid:PROPERTY [what the schedule says].")
+        str,
+        typer.Option(
+            help="Expected verdict: valid, invalid or invalid:PROPERTY [default: the expectation "
+            "of the schedule]."
+        ),
     ] = "",
-    protocol: Annotated[str | None, typer.Option(help="Under another protocol.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the first run [the workload's].")] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="List every step in words.")] = False,
+    protocol: Annotated[
+        str | None, typer.Option(help="Run it under this protocol instead of that of the schedule.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the first run [default: that of the schedule].")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print the run step by step, in words.")
+    ] = False,
     keep: Annotated[
-        Path | None, typer.Option(help="Leave the run folders there [simulated: none].")
+        Path | None,
+        typer.Option(
+            help="Folder for the run folders [default: store for real runs; simulated runs leave "
+            "none]."
+        ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Run a schedule again; exit 0 when the runs are what it expects, 1 when not."""
+    """Run a schedule again, in a simulated world or on real processes.
+
+    Exit code: 0 when the verdicts are what the schedule (or --expect) expects, else 1.
+    """
     from harness.runs import replay as replays
 
     request = replays.ReplayRequest(

@@ -12,10 +12,18 @@ from harness.cli.common import tell
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run folders (store/<name>/<time>) or findings.")
+        list[Path],
+        typer.Argument(
+            help="Run folders (store/<name>/<time>) or findings (store/findings/<name>)."
+        ),
     ],
 ) -> int:
-    """Build the page of run folders or findings; of a failure, make its baseline run first."""
+    """Build the HTML page of runs and findings.
+
+    For a failed run, first runs its schedule under a correct protocol, to compare (the baseline
+    run). For a finding, first runs its schedule in the simulated world. Prints the path of each
+    page.
+    """
     from harness.runs.judge import run_folder
     from harness.runs.page_builder import is_finding, page_of, page_of_finding
 

@@ -15,44 +15,92 @@ if TYPE_CHECKING:
 
 def run(
     system: Annotated[
-        str, typer.Option(help="What to test, see `floodmark systems`.")
+        str, typer.Option(help="System under test; `floodmark systems` lists them.")
     ] = "floodmark",
     schedule: Annotated[
-        Path | None, typer.Option(help="A file, a ready-made one's name, or a run folder: again.")
+        Path | None,
+        typer.Option(
+            help="Run this schedule instead of a drawn storm: a schedule file, the name of a "
+            "ready-made schedule, or a run folder (runs its schedule again)."
+        ),
     ] = None,
-    protocol: Annotated[str | None, typer.Option(help="See `floodmark protocols`.")] = None,
-    brokers: Annotated[int | None, typer.Option(help="How many brokers [3].")] = None,
-    voters: Annotated[int | None, typer.Option(help="Metadata voters: 1, 3, 5 [1].")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Partitions of the log [4].")] = None,
-    replication_factor: Annotated[int | None, typer.Option(help="Replicas each [3].")] = None,
-    min_isr: Annotated[int | None, typer.Option(help="min.insync.replicas [2].")] = None,
-    acks: Annotated[str | None, typer.Option(help="0, 1 or all [all].")] = None,
-    clients: Annotated[int | None, typer.Option(help="Producers [8].")] = None,
-    consumers: Annotated[int | None, typer.Option(help="Consumers [4].")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="Replication protocol; `floodmark protocols` lists them [default: kafka]."
+        ),
+    ] = None,
+    brokers: Annotated[int | None, typer.Option(help="Number of brokers [default: 3].")] = None,
+    voters: Annotated[
+        int | None, typer.Option(help="Number of metadata voters: 1, 3 or 5 [default: 1].")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="Number of partitions [default: 4].")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(help="Replicas of each partition [default: 3].")
+    ] = None,
+    min_isr: Annotated[int | None, typer.Option(help="min.insync.replicas [default: 2].")] = None,
+    acks: Annotated[
+        str | None, typer.Option(help="Acknowledgements of a send: 0, 1 or all [default: all].")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of producers [default: 8].")] = None,
+    consumers: Annotated[int | None, typer.Option(help="Number of consumers [default: 4].")] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Batches a second and producer; 0: no pause [10].")
+        float | None,
+        typer.Option(
+            help="Batches per second of each producer; 0: as fast as possible [default: 10]."
+        ),
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Records a batch [5].")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds of storm [30].")] = None,
+    batch: Annotated[int | None, typer.Option(help="Records per batch [default: 5].")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Length of the storm in seconds [default: 30].")
+    ] = None,
     faults: Annotated[
-        str | None, typer.Option(help="Kinds, such as kill,pause,partition; none; all [all].")
+        str | None,
+        typer.Option(
+            help="Kinds of faults to draw, such as kill,pause,partition; none; all [default: all]."
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides storm and workload.")] = None,
-    flush: Annotated[str | None, typer.Option(help="sync, async or async:MS [sync].")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the drawn storm and of the workload [default: random]."),
+    ] = None,
+    flush: Annotated[
+        str | None,
+        typer.Option(help="When brokers sync to disk: sync, async or async:MS [default: sync]."),
+    ] = None,
     bug: Bugs = None,
-    name: Annotated[str | None, typer.Option(help="What the run is called in the store.")] = None,
-    store: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("store"),
-    no_hub: Annotated[bool, typer.Option("--no-hub", help="No link hub: no link faults.")] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Build no page.")] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run in the store [default: protocol and bugs].")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("store"),
+    no_hub: Annotated[
+        bool,
+        typer.Option(
+            "--no-hub",
+            help="Connect nodes directly, without the link hub; link faults are then impossible.",
+        ),
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not build the page.")] = False,
     no_baseline: Annotated[
-        bool, typer.Option("--no-baseline", help="Make no baseline run of a failure.")
+        bool,
+        typer.Option(
+            "--no-baseline",
+            help="Do not repeat a failed run under a correct protocol for comparison.",
+        ),
     ] = False,
     no_spark: NoSpark = False,
     quiet: Quiet = False,
     json: Json = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
-    """Put a real cluster through a storm, judge it, and write the page that explains it."""
+    """Run a cluster through a storm of faults and judge it.
+
+    Draws a storm, or takes the one of --schedule. Starts real processes, injects the faults while
+    clients write and read, checks the history against the logs of the replicas, and writes a page.
+    Exit code: 0 valid, 1 invalid, 2 unknown or not exercised.
+    """
     import sys
     import webbrowser
 

@@ -19,22 +19,37 @@ if TYPE_CHECKING:
 def search(
     protocol: Annotated[str, typer.Option(help="The protocol to break.")] = "kafka",
     bug: Bugs = None,
-    engine: Annotated[str, typer.Option(help="random, guided or hypothesis.")] = "random",
+    engine: Annotated[
+        str,
+        typer.Option(help="How schedules are drawn: random, guided (by coverage) or hypothesis."),
+    ] = "random",
     seed: Annotated[int, typer.Option(help="The same seed tries the same schedules.")] = 0,
-    seconds: Annotated[float, typer.Option(help="Stop after so long; 0: no limit.")] = 0.0,
-    schedules: Annotated[int, typer.Option(help="Stop after so many; 0: no limit.")] = 0,
+    seconds: Annotated[
+        float, typer.Option(help="Stop after this many seconds; 0: no limit.")
+    ] = 0.0,
+    schedules: Annotated[
+        int, typer.Option(help="Stop after this many schedules; 0: no limit.")
+    ] = 0,
     until_failure: Annotated[
         bool, typer.Option("--until-failure", help="Stop at the first finding.")
     ] = False,
-    cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
+    cores: Annotated[int, typer.Option(help="Number of worker processes; 0: one per core.")] = 0,
     master: Annotated[
-        str | None, typer.Option(help="Search on the cores of this Spark master instead.")
+        str | None,
+        typer.Option(help="URL of a Spark cluster to search on instead of this machine."),
     ] = None,
-    store: Annotated[Path, typer.Option(help="Findings go to findings/ there.")] = Path("store"),
+    store: Annotated[
+        Path, typer.Option(help="Folder for results; findings go to its findings/.")
+    ] = Path("store"),
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Look for a schedule that breaks a protocol, in simulated worlds; exit 1 when one is found."""
+    """Search for a schedule that breaks a protocol.
+
+    Runs drawn schedules in simulated worlds, and shrinks the first failure of each class to the
+    faults that it needs. Needs an end: --seconds, --schedules or --until-failure. Exit code: 1 when
+    a failure was found, else 0.
+    """
     from harness.runs.progress import Progress
     from harness.search import campaign
     from harness.search.engines import Subject

@@ -10,13 +10,16 @@ import typer
 
 
 def serve(
-    store: Annotated[Path, typer.Option(help="The store to browse.")] = Path("store"),
-    host: Annotated[str, typer.Option(help="Where to listen; the default is this machine.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8420,
+    store: Annotated[Path, typer.Option(help="Folder of the runs to browse.")] = Path("store"),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default accepts only this machine.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.")] = 8420,
 ) -> int:
-    """Browse a store: list and filter runs, open pages, download a run; Ctrl-C ends it."""
+    """Browse the runs of a store in a web browser.
+
+    Lists and filters runs, opens their pages, packs a run for download. Ctrl-C ends it.
+    """
     from harness.serve.server import StoreServer
     from node.formats.errors import UsageError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def systems() -> None:
-    """List the systems that can be put under test, and the faults each can take."""
+    """List the systems under test and the faults each supports."""
     from harness.systems import registry
 
     for name in registry.names():

@@ -201,5 +201,6 @@ def run_folder(path: Path) -> Path:
     if not path.is_dir():
         raise UsageError(f"{path}: no such run folder")
     if not any((path / part).exists() for part in _PARTS):
-        raise UsageError(f"{path}: not a run folder (there is no {' and no '.join(_PARTS)})")
+        *others, last = _PARTS
+        raise UsageError(f"{path}: not a run folder (it has no {', '.join(others)} or {last})")
     return path

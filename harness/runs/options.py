@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any, Final
@@ -146,6 +147,10 @@ def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload
     if seed is not None:
         given["seed"] = seed
     if request.time_limit is not None:
+        if not 0 < request.time_limit < math.inf:
+            raise UsageError(
+                f"--time-limit is {request.time_limit}, but must be a positive number of seconds"
+            )
         given["duration_ms"] = round(request.time_limit * 1000)
     if request.acks is not None:
         if request.acks not in _ACKS:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from checker.formats.anomalies import PROPERTIES
 from checker.formats.verdict import RunResult, Verdict
 from checker.output.timeline_file import write_timeline
 from harness.formats.finding import REAL
@@ -18,7 +19,7 @@ from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
 from harness.sim.run import SimResult, simulate
-from harness.sim.trace_text import trace_text
+from harness.sim.run_text import run_text
 from harness.systems import registry
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
@@ -98,6 +99,8 @@ def requested_schedule(request: ReplayRequest) -> Schedule:
 def _expectation(text: str) -> Expectation:
     verdict, _, which = text.partition(":")
     if verdict == "invalid":
+        if which and which not in PROPERTIES:
+            raise UsageError(f"unknown property '{which}' (known: {', '.join(PROPERTIES)})")
         return Expectation(verdict="invalid", property=which or None)
     if verdict != "valid" or which:
         raise UsageError(f"--expect is '{text}', but can only be valid, invalid, invalid:PROPERTY")
@@ -114,7 +117,7 @@ def _simulated(
         write_timeline(keep, result.checked)
         bring_finding(request.file, keep, output)
     if request.trace:
-        output("\n".join([*trace_text(result), *(f"waits: {line}" for line in result.stalled)]))
+        output("\n".join([*run_text(result), *(f"waits: {line}" for line in result.stalled)]))
     return ReplayOutcome(
         seed=seed,
         verdict=result.verdict.value,

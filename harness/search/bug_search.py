@@ -104,8 +104,8 @@ def wanted_targets(only: tuple[str, ...] = ()) -> list[SearchTarget]:
     asked = {name.lower() for name in only}
     wanted = [e for e in known if asked & {e.code.lower(), e.name.lower()}]
     found = {name.lower() for e in wanted for name in (e.code, e.name)}
-    if missing := sorted(asked - found):
-        raise UsageError(f"unknown bug '{missing[0]}' (see floodmark bugs)")
+    if missing := [name for name in only if name.lower() not in found]:
+        raise UsageError(f"unknown bug '{missing[0]}' (`floodmark bugs` lists them)")
     return wanted
 
 

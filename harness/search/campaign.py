@@ -85,7 +85,7 @@ class CampaignResult(msgspec.Struct, kw_only=True):
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """What is searched, how, and for how long. Failures of the buckets `known` are counted and not
-    shrunk again. With `inner` an invariant broken inside the cluster is a failure too, whether a
+    shrunk again. With `internal` an invariant broken inside the cluster is a failure too, whether a
     client, a trace or a log shows it or not."""
 
     subject: Subject
@@ -115,6 +115,9 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
         """Raises UsageError for what cannot be searched."""
         if self.engine not in ENGINES:
             raise UsageError(f"unknown engine '{self.engine}' (known: {', '.join(ENGINES)})")
+        for name in ("seconds", "schedules"):
+            if not getattr(self.budget, name) >= 0:
+                raise UsageError(f"--{name} must not be negative")
         if not (self.budget.seconds or self.budget.schedules or self.budget.until_failure):
             raise UsageError("a search needs an end: --seconds, --schedules or --until-failure")
         if not 1 <= self.cores <= 1024:

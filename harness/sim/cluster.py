@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.factory import ClientFactory
-from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
 from harness.runs.startup_monitor import StartupMonitor
 from harness.sim.clients import SimAdmin, SimClients

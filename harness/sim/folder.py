@@ -11,8 +11,8 @@ import msgspec
 
 from checker.engine.local import check_files, check_run
 from checker.formats.verdict import RunResult
-from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
 from harness.runs.run_folder import RunDir
 from nemesis.formats import message_log

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness.formats.exits import Exit
+from harness.formats.process_exits import Exit
 from harness.sim.disk import SimDisk
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
@@ -231,7 +231,7 @@ class SimNode:
             self._finish(turn, reached)
 
     def _step(self, events: list[Event], first: bool) -> Effects:
-        """What all trace_text of a turn come to together."""
+        """The effects of all events of one turn, joined."""
         core, now_us = self.core, self._queue.now_us
         assert core is not None
         turn = None

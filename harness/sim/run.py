@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.exits import Exit
 from harness.formats.history import LogRun, Op
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import ProgressState

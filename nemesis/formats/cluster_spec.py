@@ -5,6 +5,7 @@ Part of the schedule file, `nemesis.formats.schedule`, which exports these names
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -218,7 +219,7 @@ class Workload(Strict, frozen=True, kw_only=True):
         if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
             yield "clients and consumers must be 0..1000"
         yield from _wrong_batch("batch", self.batch, self.payload_bytes)
-        if self.rate < 0 or self.in_flight < 1 or self.timeout_ms < 1:
+        if not 0 <= self.rate < math.inf or self.in_flight < 1 or self.timeout_ms < 1:
             yield "rate must be >= 0, in_flight and timeout_ms positive"
         if self.duration_ms < 1:
             yield "duration_ms must be positive"

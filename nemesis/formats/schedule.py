@@ -119,6 +119,8 @@ def parse(text: bytes, *, source: str = "schedule") -> Schedule:
 def load(path: Path) -> Schedule:
     """Read a schedule file, or the `schedule.json` of a run folder."""
     file = path / "schedule.json" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        raise UsageError(f"{path}: holds no schedule.json")
     try:
         return parse(file.read_bytes(), source=str(file))
     except OSError as error:

@@ -251,8 +251,7 @@ def canonical(name: str) -> str:
     """The bug's one name, from its name or code. Raises UsageError if there is none."""
     found = _BY_ANY_NAME.get(name.lower())
     if found is None:
-        known = ", ".join(f"{bug.name} ({bug.code})" for bug in KNOWN_BUGS)
-        raise UsageError(f"unknown bug '{name}' (known: {known})")
+        raise UsageError(f"unknown bug '{name}' (`floodmark bugs` lists them)")
     return found
 
 

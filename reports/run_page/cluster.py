@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from harness.formats.exits import Exit
+from harness.formats.process_exits import Exit
 from node.formats import trace
 from node.formats.event_text import Event
 from reports.run_page.files import Notes, json_lines

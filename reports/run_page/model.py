@@ -16,8 +16,8 @@ from checker.formats.timeline import Sentence, Timeline
 from checker.formats.verdict import Anomaly, RunResult, Verdict
 from harness.formats import baseline, finding
 from harness.formats.baseline import Baseline
-from harness.formats.exits import Exit
 from harness.formats.finding import Explanation
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, FORMAT_VERSION, RunInfo, understood
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.schedule import Schedule

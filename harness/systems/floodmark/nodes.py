@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 import multiprocess
 
-from harness.formats.exits import Exit
+from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile

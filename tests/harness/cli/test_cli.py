@@ -39,7 +39,9 @@ def floodmark(
 
 WRONG = [
     ("run --protocol paxos", "unknown protocol 'paxos' (known: "),
-    ("run --bug M99", "unknown bug 'M99' (known: "),
+    ("run --bug M99", "unknown bug 'M99' (`floodmark bugs` lists them)"),
+    ("bugs find --only M99", "unknown bug 'M99' (`floodmark bugs` lists them)"),
+    ("run --system nats", "unknown system 'nats' (known: floodmark)"),
     ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
     ("run --brokers 3 --replication-factor 5", "replication_factor 5 needs as many brokers"),
@@ -49,7 +51,9 @@ WRONG = [
     ("run --partitions 0", "partitions must be 1..10000"),
     ("run --batch 0", "batch must be 1..10000"),
     ("run --rate -1", "rate must be >= 0"),
-    ("run --time-limit 0", "duration_ms must be positive"),
+    ("run --time-limit 0", "--time-limit is 0.0, but must be a positive number of seconds"),
+    ("run --time-limit nan", "--time-limit is nan, but must be a positive number of seconds"),
+    ("run --rate nan", "rate must be >= 0"),
     ("run --acks 2", "--acks is '2', but can only be 0, 1 or all"),
     ("run --flush never", "--flush is 'never', but can only be sync, async or async:MILLISECONDS"),
     ("run --flush async:soon", "--flush is 'async:soon'"),
@@ -64,13 +68,18 @@ WRONG = [
     ("replay good.json --times 0", "--times is 0"),
     ("replay good.json --times 3 --least 4", "--least is 4, but must be 1..3"),
     ("replay good.json --expect perfect", "--expect is 'perfect'"),
+    ("replay good.json --expect invalid:luck", "unknown property 'luck' (known: no-lost-"),
+    ("replay empty", "empty: holds no schedule.json"),
+    ("search --seconds -1", "--seconds must not be negative"),
+    ("search --schedules -1", "--schedules must not be negative"),
+    ("search", "a search needs an end: --seconds, --schedules or --until-failure"),
     ("run --no-hub --faults cut", "--no-hub: fault 0 (cut) is on links, which needs the hub"),
     ("run --brokers three", "Invalid value for '--brokers'"),
     ("run --frobnicate", "No such option: --frobnicate"),
     ("frobnicate", "No such command 'frobnicate'"),
     ("check", "Missing argument"),
     ("check nowhere", "nowhere: no such run folder"),
-    ("check empty", "empty: not a run folder"),
+    ("check empty", "empty: not a run folder (it has no run.json, history.jsonl or schedule.json)"),
     ("bench --batch 0 --quiet", "batch must be 1..10000"),
     ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
     ("bench --seconds 0", "--seconds must be positive"),
@@ -156,7 +165,8 @@ def test_every_command_is_listed_and_help_imports_nothing_slow() -> None:
     listed = {line.split()[0] for line in lines if line.startswith("  ") and line.strip()}
     room = Path(main.__file__).parent
     commands = {file.stem for file in room.glob("*.py")} - {"__init__", "__main__", "main"}
-    assert commands - {"common"} <= listed
+    assert commands - {"common", "exit_codes"} <= listed
+    assert lines[lines.index("Commands:") + 1].split()[0] == "run", "in the order of use"
 
 
 def test_help_says_what_each_option_is_for(floodmark: Run) -> None:

@@ -9,9 +9,9 @@ from checker.formats.timeline import Sentence
 from harness.formats import nightly_journal as journal
 from harness.formats import nightly_run
 from harness.formats.baseline import Baseline, Side
-from harness.formats.exits import Exit
 from harness.formats.finding import Counterfactual, Explanation
 from harness.formats.history import LogRun, Op, Read, RecordRun, Send
+from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, Phases, Promise, RunInfo, understood
 from tests.support.format_table import Format, check
 

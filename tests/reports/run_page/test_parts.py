@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.formats.exits import Exit
+from harness.formats.process_exits import Exit
 from nemesis import faults as kinds
 from nemesis.formats import schedule as s
 from nemesis.formats.fault_log import FaultLine

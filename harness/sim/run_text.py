@@ -16,7 +16,7 @@ from node.formats.event_text import action, parse
 from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 
-def trace_text(result: SimResult) -> Iterator[str]:
+def run_text(result: SimResult) -> Iterator[str]:
     """The lines, in the order of their time."""
     origin_us = result.info.phases.storm_us or result.info.phases.start_us
     lines: list[tuple[int, str, str]] = []

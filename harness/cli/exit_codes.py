@@ -1,0 +1,31 @@
+"""Exit codes of `floodmark`, and the one sentence on stderr that goes with an error.
+
+`run` and `check` exit with the code of the verdict (`checker.formats.verdict.EXIT_CODES`); the
+module of any other command says what 0 and 1 mean there. Every command exits with `EXIT_USAGE`
+when the request cannot be carried out as written, and with `EXIT_HARNESS` when the harness could
+not continue. The error itself decides which (`node.formats.errors`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from node.formats.errors import FloodmarkError
+
+EXIT_UNKNOWN: Final = 2
+EXIT_USAGE: Final = 64
+EXIT_HARNESS: Final = 70
+DEBUG: Final = "--debug"
+
+
+def exit_code_of(error: Exception) -> tuple[int, str]:
+    """The exit code for an error that ended a command, and the sentence that explains it."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:
+        # The command line itself was wrong; typer words that well.
+        message = " ".join(str(format_message()).split())
+        return EXIT_USAGE, message or "see floodmark --help"
+    text = " ".join(str(error).split())
+    if isinstance(error, FloodmarkError) or hasattr(error, "exit_code"):
+        return int(getattr(error, "exit_code", EXIT_HARNESS)), text
+    return EXIT_HARNESS, f"unexpected {type(error).__name__}: {text} ({DEBUG} shows where)"
