@@ -19,6 +19,7 @@ This module is what producers (`harness.clients.producer`) and consumers
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,7 @@ import msgspec
 from harness.clients.metadata_cache import NEVER_US, MetadataCache
 from harness.clients.types import Answer, ToSend
 from harness.formats.history import Op
+from nemesis.formats.schedule import Operation
 from node.core.messages import (
     Error,
     FetchRequest,
@@ -110,15 +112,21 @@ class Session:
         self._retry_us = retry_us
         self._corr = 0
         self._stopped = False
+        self._pending: deque[tuple[int, Operation]] = deque()
 
     @property
     def idle(self) -> bool:
-        """Whether no operation is under way."""
+        """Whether no operation is under way, nor waits for its turn."""
         # Asked many times a virtual second of each client: a loop takes a third of `all`.
-        for thread in self._threads:  # noqa: SIM110
+        for thread in self._threads:
             if thread.call is not None:
                 return False
-        return True
+        return self._stopped or not self._pending
+
+    def operate(self, step: int, operation: Operation) -> None:
+        """Begin operation number `step` of the schedule when those before it have ended."""
+        self._pending.append((step, operation))
+        self._threads[0].next_us = 0
 
     def stop(self) -> None:
         """Invoke nothing more; what is under way comes to its end."""
@@ -157,6 +165,16 @@ class Session:
 
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         """An attempt has just been handed over."""
+
+    def _next_operation(self, thread: Thread) -> tuple[int, Operation] | None:
+        """The operation of the schedule that comes next; without any the thread waits."""
+        if not self._pending:
+            thread.next_us = NEVER_US
+            return None
+        step, operation = self._pending.popleft()
+        # Much may have happened since the last one: look first who leads.
+        self._metadata.forget(operation.partition, self._metadata.leader(operation.partition))
+        return step, operation
 
     def _start(self, now_us: int, thread: Thread, op: Op, effects: SessionEffects) -> Op:
         """Record an invocation."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from typing import Final
 
 from msgspec.structs import replace
 
-from harness.clients.consumer import Consumer
 from harness.clients.factory import ClientFactory
+from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.scripted import SCRIPTED
 from harness.clients.session import Session, SessionEffects
-from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
@@ -27,8 +24,8 @@ _POLL_US: Final = 1_000
 
 
 class SimClients:
-    """Implements `harness.systems.interface.RunClients` with the sessions of
-    `harness.clients.factory`. `ops` is the history; `seen` is called with each line of it."""
+    """Implements `harness.systems.interface.RunClients` with a `ClientGroup`. `ops` is the history;
+    `seen` is called with each line of it."""
 
     def __init__(
         self,
@@ -38,70 +35,46 @@ class SimClients:
         seen: Callable[[Op], None],
     ) -> None:
         self.ops: list[Op] = []
-        self._factory = factory
+        self._group = ClientGroup(factory)
         self._queue = queue
         self._network = network
         self._seen = seen
-        self._next_op = count().__next__
-        self._statistics = ClientStatistics()
-        self._sessions: dict[str, Session] = {}
-        self._writers: list[Session] = []
-        self._final: list[Consumer] = []
         self._due_us: dict[str, int] = {}
         self._armed_us: dict[str, int] = {}
 
     @property
     def status(self) -> Status:
         """The present state of all clients."""
-        status = self._statistics.status
-        status.t_us = self._queue.now_us
-        status.writers_idle = all(session.idle for session in self._writers)
-        if self._final:
-            status.final = "done" if all(reader.done for reader in self._final) else "running"
-            status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
-        return status
+        return self._group.status(self._queue.now_us)
 
     def go(self) -> None:
         """Start the workload."""
-        made = self._factory.sessions(self._next_op)
-        self._writers = [made[client] for client in self._factory.writing]
-        self._begin(made)
+        self._begin(self._group.begin_workload())
 
     def operate(self, operation: int) -> None:
         """Begin the operation of the workload with that number."""
-        told = self._factory.workload.operations[operation]
-        session = self._sessions.get(told.client)
-        if isinstance(session, SCRIPTED):
-            session.operate(operation, told)
-            self._due_us[told.client] = self._queue.now_us
-            self._arm(told.client, self._queue.now_us)
-        self._statistics.status.operated += 1
+        client = self._group.operate(operation)
+        if client is not None:
+            self._due_us[client] = self._queue.now_us
+            self._arm(client, self._queue.now_us)
 
     def healed(self, t_us: int) -> None:
         """From this time on an acknowledgement counts as recovery."""
-        self._statistics.healed(t_us)
+        self._group.statistics.healed(t_us)
 
     def stop_writing(self) -> None:
         """Stop the producers."""
-        for session in self._writers:
-            session.stop()
+        self._group.stop_writing()
 
     def read_everything(self) -> None:
         """Stop all clients; new ones read everything from the beginning."""
-        for session in self._sessions.values():
-            session.stop()
-        partitions = self._factory.cluster.partition_names()
-        targets = {p: self._statistics.acked_end.get(p, 0) for p in partitions}
-        readers = self._factory.final_readers(self._next_op, targets)
-        self._final = list(readers.values())
-        self._begin(readers)
+        self._begin(self._group.begin_final_reads())
 
     def close(self) -> None:
         """End all clients."""
         self._due_us.clear()
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
-        self._sessions.update(sessions)
         for client in sessions:
             self._network.join(client, self._arrive)
             self._due_us[client] = self._queue.now_us
@@ -110,8 +83,8 @@ class SimClients:
     def _arrive(self, envelope: Envelope) -> None:
         client, source, message, body = envelope
         if client in self._due_us:
-            done = self._sessions[client].step(self._queue.now_us, Answer(source, message, body))
-            self._carry_out(client, done)
+            answer = Answer(source, message, body)
+            self._carry_out(client, self._group.sessions[client].step(self._queue.now_us, answer))
 
     def _alarm(self, client: str) -> None:
         now_us = self._queue.now_us
@@ -120,7 +93,7 @@ class SimClients:
         self._armed_us[client] = NEVER_US
         due_us = self._due_us[client]
         if due_us <= now_us:
-            self._carry_out(client, self._sessions[client].step(now_us))
+            self._carry_out(client, self._group.sessions[client].step(now_us))
         else:
             self._arm(client, due_us)
 
@@ -128,7 +101,7 @@ class SimClients:
         """Record first, then send."""
         for op in effects.ops:
             self.ops.append(op)
-            self._statistics.add(op)
+            self._group.statistics.add(op)
             self._seen(op)
         for out in effects.messages:
             self._network.send(client, out.to, out.message, out.body)

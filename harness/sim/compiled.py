@@ -39,6 +39,7 @@ HOT: Final = (
     "nemesis/triggers.py",
     "nemesis/view.py",
     "harness/clients/consumer.py",
+    "harness/clients/group.py",
     "harness/clients/metadata_cache.py",
     "harness/clients/producer.py",
     "harness/clients/scripted.py",

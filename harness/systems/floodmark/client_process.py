@@ -14,7 +14,6 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterable, Mapping
-from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, Literal
@@ -22,12 +21,10 @@ from typing import Final, Literal
 import msgspec
 import zmq
 
-from harness.clients.consumer import Consumer
 from harness.clients.factory import ClientFactory
+from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.scripted import SCRIPTED
 from harness.clients.session import Session, SessionEffects
-from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Answer
 from harness.formats.history import encode
 from harness.runs.clock import now_us
@@ -75,13 +72,8 @@ class _Driver:
     """The loop and what it works on."""
 
     def __init__(self, config: DriverConfig, pipe: Connection) -> None:
-        self._factory = config.factory
+        self._group = ClientGroup(config.factory)
         self._pipe = pipe
-        self._next_op = count().__next__
-        self._statistics = ClientStatistics()
-        self._sessions: dict[str, Session] = {}
-        self._writers: list[Session] = []
-        self._final: list[Consumer] = []
         self._due_us: dict[str, int] = {}
         self._quit = False
         self._reported_us = 0
@@ -90,7 +82,7 @@ class _Driver:
         try:
             self._mail = Mail(config.bind, config.peers)
         except FloodmarkError as error:
-            self._statistics.status.problem = str(error)
+            self._group.statistics.status.problem = str(error)
             self._report(now_us())
             raise SystemExit(str(error)) from None
         self._poller.register(self._mail.inbox, zmq.POLLIN)
@@ -130,7 +122,7 @@ class _Driver:
                 receiver, sender, message, body = wire.decode(frames)
             except WireError:
                 continue
-            session = self._sessions.get(receiver)
+            session = self._group.sessions.get(receiver)
             if session is not None:
                 done = session.step(now_us(), Answer(sender, message, body))
                 self._due_us[receiver] = done.deadline_us
@@ -143,7 +135,7 @@ class _Driver:
         moment_us = now_us()
         for client, due_us in list(self._due_us.items()):
             if due_us <= moment_us:
-                done = self._sessions[client].step(now_us())
+                done = self._group.sessions[client].step(now_us())
                 self._due_us[client] = done.deadline_us
                 effects.append((client, done))
         return effects
@@ -155,12 +147,12 @@ class _Driver:
             try:
                 self._history.write(b"".join(map(encode, ops)))
             except StorageError as error:
-                self._statistics.status.problem = str(error)
-                self._sessions.clear()
+                self._group.statistics.status.problem = str(error)
+                self._group.sessions.clear()
                 self._due_us.clear()
                 return
             for op in ops:
-                self._statistics.add(op)
+                self._group.statistics.add(op)
         for client, done in effects:
             for out in done.messages:
                 self._mail.send(client, out.to, out.message, out.body)
@@ -168,50 +160,25 @@ class _Driver:
     def _obey(self, command: ClientCommand) -> None:
         match command.what:
             case "go":
-                made = self._factory.sessions(self._next_op)
-                self._writers = [made[client] for client in self._factory.writing]
-                self._begin(made)
+                self._begin(self._group.begin_workload())
             case "operate":
-                self._operate(command.operation)
+                client = self._group.operate(command.operation)
+                if client is not None:
+                    self._due_us[client] = 0
             case "healed":
-                self._statistics.healed(command.t_us)
+                self._group.statistics.healed(command.t_us)
             case "stop-writing":
-                for session in self._writers:
-                    session.stop()
+                self._group.stop_writing()
             case "final-reads":
-                self._begin_final_reads()
+                self._begin(self._group.begin_final_reads())
             case "quit":
                 self._quit = True
         self._reported_us = 0
 
-    def _operate(self, number: int) -> None:
-        operation = self._factory.workload.operations[number]
-        session = self._sessions.get(operation.client)
-        if isinstance(session, SCRIPTED):
-            session.operate(number, operation)
-            self._due_us[operation.client] = 0
-        self._statistics.status.operated += 1
-
     def _begin(self, sessions: Mapping[str, Session]) -> None:
-        self._sessions.update(sessions)
-        self._due_us.update(dict.fromkeys(sessions, 0))
-
-    def _begin_final_reads(self) -> None:
-        """All other clients end; fresh ones read everything from the beginning."""
-        for session in self._sessions.values():
-            session.stop()
-        partitions = self._factory.cluster.partition_names()
-        targets = {p: self._statistics.acked_end.get(p, 0) for p in partitions}
-        readers = self._factory.final_readers(self._next_op, targets)
-        self._final = list(readers.values())
-        if not self._statistics.status.problem:
-            self._begin(readers)
+        if not self._group.statistics.status.problem:
+            self._due_us.update(dict.fromkeys(sessions, 0))
 
     def _report(self, moment_us: int) -> None:
-        status = self._statistics.status
-        status.t_us = self._reported_us = moment_us
-        status.writers_idle = all(session.idle for session in self._writers)
-        if self._final:
-            status.final = "done" if all(reader.done for reader in self._final) else "running"
-            status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
-        self._pipe.send(status)
+        self._reported_us = moment_us
+        self._pipe.send(self._group.status(moment_us))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.clients.factory import ClientFactory
-from harness.clients.scripted import SCRIPTED, ScriptedConsumer, ScriptedProducer
+from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
 from nemesis.formats.schedule import Cluster, Operation, Poll, Send, Workload
 from node.core.messages import MetadataRequest, ProduceRequest
 from tests.support.harness_script import Scripted, operator, records
@@ -11,10 +11,8 @@ from tests.support.paths import ROOT
 
 
 def tell(client: Scripted, *operations: Operation) -> Scripted:
-    session = client.session
-    assert isinstance(session, SCRIPTED)
     for step, operation in enumerate(operations):
-        session.operate(step, operation)
+        client.session.operate(step, operation)
     return client.step()
 
 

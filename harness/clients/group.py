@@ -1,0 +1,72 @@
+"""All clients of a run as one: what they are asked to do, and what they have achieved (pure).
+
+Whoever owns a group steps the sessions: in virtual time, or in a process of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+
+from harness.clients.consumer import Consumer
+from harness.clients.factory import ClientFactory
+from harness.clients.session import Session
+from harness.clients.statistics import ClientStatistics
+from harness.clients.types import Status
+
+
+class ClientGroup:
+    """The sessions of a run. `sessions` has those that were begun, by client."""
+
+    def __init__(self, factory: ClientFactory) -> None:
+        self.factory = factory
+        self.statistics = ClientStatistics()
+        self.sessions: dict[str, Session] = {}
+        self._next_op = count().__next__
+        self._writers: list[Session] = []
+        self._final: list[Consumer] = []
+
+    def status(self, now_us: int) -> Status:
+        """The present state of all clients; later calls update the same object."""
+        status = self.statistics.status
+        status.t_us = now_us
+        status.writers_idle = all(session.idle for session in self._writers)
+        if self._final:
+            status.final = "done" if all(reader.done for reader in self._final) else "running"
+            status.missing = {p: at for reader in self._final for p, at in reader.missing.items()}
+        return status
+
+    def begin_workload(self) -> Mapping[str, Session]:
+        """Make the clients of the storm; returns them."""
+        made = self.factory.sessions(self._next_op)
+        self._writers = [made[client] for client in self.factory.writing]
+        self.sessions.update(made)
+        return made
+
+    def operate(self, number: int) -> str | None:
+        """Hand the operation of the workload with that number to its client. Returns the client,
+        which is due now; None if it has not begun or has ended."""
+        operation = self.factory.workload.operations[number]
+        session = self.sessions.get(operation.client)
+        self.statistics.status.operated += 1
+        if session is None:
+            return None
+        session.operate(number, operation)
+        return operation.client
+
+    def stop_writing(self) -> None:
+        """Stop the producers."""
+        for session in self._writers:
+            session.stop()
+
+    def begin_final_reads(self) -> Mapping[str, Session]:
+        """Stop all clients, and make those that read everything from the beginning; returns
+        them."""
+        for session in self.sessions.values():
+            session.stop()
+        partitions = self.factory.cluster.partition_names()
+        targets = {p: self.statistics.acked_end.get(p, 0) for p in partitions}
+        readers = self.factory.final_readers(self._next_op, targets)
+        self._final = list(readers.values())
+        self.sessions.update(readers)
+        return readers
