@@ -46,7 +46,7 @@ WHOLE: Final = -1
 RANGE_ROWS: Final = 2_000_000
 _SAMPLED_FROM_ROWS: Final = 1_000_000
 _SAMPLES: Final = 8
-_OFFSET: Final = tables.READS.names.index("offset")
+_OFFSET: Final = tables.SCHEMAS["reads"].names.index("offset")
 _SPLIT: Final = ("client", "node")
 
 

@@ -177,7 +177,7 @@ class SparkExecutor:
             folder = folders[number]
             assert folder is not None
             acks = folder / "acks.parquet"
-            known = pq.read_table(acks) if acks.exists() else tables.ACKS.empty_table()
+            known = pq.read_table(acks) if acks.exists() else tables.SCHEMAS["acks"].empty_table()
             tallies = pq.read_table(folder / "tallies.parquet")
             return number, measure(tallies, known, injected[number])
 

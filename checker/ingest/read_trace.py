@@ -54,7 +54,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(_Event)
 _decode_lines = _decoder.decode_lines
 # Columns of the table that are fields of an event, between run, node, incarnation, line and text.
-_FIELDS: Final = tables.TRACE.names[4:-1]
+_FIELDS: Final = tables.SCHEMAS["trace"].names[4:-1]
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 
 

@@ -16,324 +16,98 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_TEXT: Final = pa.string()
-_I64: Final = pa.int64()
-_I32: Final = pa.int32()
+from checker.ingest.fault_windows import WINDOWS
 
-OPS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("op", _I64),
-        ("invoke_us", _I64),
-        ("complete_us", _I64),
-        ("process", _I64),
-        ("client", _TEXT),
-        ("f", _TEXT),
-        ("outcome", _TEXT),
-        ("final", pa.bool_()),
-        ("error", _TEXT),
-        ("sent", _I64),
-        ("polled", _I64),
-        # number of the schedule's own operation that it is, -1 for drawn ones
-        ("step", _I32),
-        # completion (or invocation, where there was none), whole seconds since the storm began
-        ("second", _I32),
-    ]
-)
-SENDS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("op", _I64),
-        ("seq", _I32),
-        ("partition", _TEXT),
-        ("process", _I64),
-        ("client", _TEXT),
-        ("invoke_us", _I64),
-        ("complete_us", _I64),
-        ("outcome", _TEXT),
-        ("acks", _I32),
-        ("value", _I64),
-        ("count", _I64),
-        ("offset", _I64),
-        # whether a read of another partition proves its operation, whose outcome is unknown
-        ("proved", pa.bool_()),
-    ]
-)
-READS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("op", _I64),
-        ("seq", _I32),
-        ("idx", _I32),
-        ("partition", _TEXT),
-        ("process", _I64),
-        ("client", _TEXT),
-        ("node", _TEXT),
-        ("final", pa.bool_()),
-        ("outcome", _TEXT),
-        ("invoke_us", _I64),
-        ("complete_us", _I64),
-        ("start", _I64),
-        ("hw", _I64),
-        ("offset", _I64),
-        ("value", _I64),
-        ("count", _I64),
-        ("epoch", _I64),
-        # whether the partition was taken or given while the operation ran
-        ("rebalanced", pa.bool_()),
-    ]
-)
-ASSIGNS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("op", _I64),
-        ("partition", _TEXT),
-        ("process", _I64),
-        ("invoke_us", _I64),
-        ("complete_us", _I64),
-        # by subscribing or by assigning; whether this partition was named or is dropped
-        ("subscribed", pa.bool_()),
-        ("named", pa.bool_()),
-    ]
-)
-REPLICAS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("node", _TEXT),
-        ("partition", _TEXT),
-        ("start", _I64),
-        ("leo", _I64),
-        ("hw", _I64),
-        ("complete", pa.bool_()),
-        ("epochs", pa.list_(pa.list_(_I64))),
-    ]
-)
-LOG: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("node", _TEXT),
-        ("partition", _TEXT),
-        ("batch_offset", _I64),
-        ("batch_count", _I64),
-        ("epoch", _I64),
-        ("hash", _TEXT),
-        ("stored_hash", _TEXT),
-        ("idx", _I32),
-        ("offset", _I64),
-        ("value", _I64),
-        ("count", _I64),
-    ]
-)
-TRACE: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("node", _TEXT),
-        ("incarnation", _I32),
-        ("line", _I64),
-        ("t_us", _I64),
-        ("event", _TEXT),
-        ("partition", _TEXT),
-        ("role", _TEXT),
-        ("leader", _TEXT),
-        ("leader_epoch", _I64),
-        ("partition_epoch", _I64),
-        ("leo", _I64),
-        ("hw", _I64),
-        ("base_offset", _I64),
-        ("batch_end", _I64),
-        ("from_leo", _I64),
-        ("hash", _TEXT),
-        ("isr", pa.list_(_TEXT)),
-        ("state", _TEXT),
-        ("term", _I64),
-        # the whole line, for events that are not made once a batch
-        ("line_json", _TEXT),
-    ]
-)
-FAULTS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("fault", _I64),
-        ("what", _TEXT),
-        ("action", _TEXT),
-        ("t_us", _I64),
-        ("done_us", _I64),
-        ("on", _TEXT),
-        ("nodes", pa.list_(_TEXT)),
-        ("links", pa.list_(pa.list_(_TEXT))),
-        ("dropped", _I64),
-        ("delayed", _I64),
-        ("detail", _TEXT),
-    ]
-)
-EXITS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("node", _TEXT),
-        ("incarnation", _I32),
-        ("t_us", _I64),
-        ("code", _I64),
-        ("by", _TEXT),
-        ("expected", pa.bool_()),
-    ]
-)
-TALLIES: Final = pa.schema(
-    [
-        # what is counted by ("run": by second of the run; "client"; "partition") and which of it
-        ("run", _TEXT),
-        ("by", _TEXT),
-        ("name", _TEXT),
-        ("second", _I32),
-        ("f", _TEXT),
-        ("outcome", _TEXT),
-        ("us", _I64),
-        ("times", _I64),
-        ("records", _I64),
-    ]
-)
-ACKS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("by", _TEXT),
-        ("name", _TEXT),
-        ("stretch", _I64),
-        ("first_us", _I64),
-        ("last_us", _I64),
-    ]
-)
-_COUNTS: Final = [
-    ("f", _TEXT),
-    ("ok", _I64),
-    ("fail", _I64),
-    ("info", _I64),
-    ("records", _I64),
-    ("ok_per_s", pa.float64()),
-    ("records_per_s", pa.float64()),
-    ("p50_ms", pa.float64()),
-    ("p95_ms", pa.float64()),
-    ("p99_ms", pa.float64()),
-    ("max_ms", pa.float64()),
-]
-PER_SECOND: Final = pa.schema([("run", _TEXT), ("second", _I32), *_COUNTS])
-PER_CLIENT: Final = pa.schema([("run", _TEXT), ("client", _TEXT), *_COUNTS])
-PER_PARTITION: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("partition", _TEXT),
-        *_COUNTS,
-        # the longest time without an acknowledgement, if it is a tenth of a second or more
-        ("longest_gap_ms", pa.float64()),
-        ("longest_gap_at_s", pa.float64()),
-    ]
-)
-
-_AT: Final = [("at_us", _I64), ("at_s", pa.float64())]
-UNSEEN: Final = pa.schema(
-    [("run", _TEXT), ("partition", _TEXT), *_AT, ("acked", _I64), ("unseen", _I64)]
-)
-LAG: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("partition", _TEXT),
-        ("node", _TEXT),
-        ("leader", _TEXT),
-        *_AT,
-        ("lag", _I64),
-        ("highest", _I64),
-    ]
-)
-STALENESS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("partition", _TEXT),
-        *_AT,
-        ("answers", _I64),
-        ("stale", _I64),
-        ("mean_ms", pa.float64()),
-        ("max_ms", pa.float64()),
-    ]
-)
-AROUND_FAULTS: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("nth", _I32),
-        ("fault", _I64),
-        ("what", _TEXT),
-        ("on", _TEXT),
-        ("begin_us", _I64),
-        ("end_us", _I64),
-        ("partition", _TEXT),
-        *(
-            (f"{window}_{name}", kind)
-            for window in ("before", "during", "after")
-            for name, kind in (
-                ("ok", _I64),
-                ("fail", _I64),
-                ("info", _I64),
-                ("p50_ms", pa.float64()),
-                ("p99_ms", pa.float64()),
-                ("max_ms", pa.float64()),
-            )
-        ),
-        ("first_ack_ms", pa.float64()),
-        ("longest_gap_ms", pa.float64()),
-    ]
-)
 _WITNESS: Final = pa.struct(
     [
-        ("what", _TEXT),
-        ("op", _I64),
-        ("process", _I64),
-        ("client", _TEXT),
-        ("node", _TEXT),
-        ("t_us", _I64),
-        ("offset", _I64),
-        ("value", _I64),
-        ("epoch", _I64),
-        ("hash", _TEXT),
+        ("what", pa.string()),
+        ("op", pa.int64()),
+        ("process", pa.int64()),
+        ("client", pa.string()),
+        ("node", pa.string()),
+        ("t_us", pa.int64()),
+        ("offset", pa.int64()),
+        ("value", pa.int64()),
+        ("epoch", pa.int64()),
+        ("hash", pa.string()),
     ]
 )
-ANOMALIES: Final = pa.schema(
-    [
-        ("run", _TEXT),
-        ("property", _TEXT),
-        ("name", _TEXT),
-        ("jepsen", _TEXT),
-        ("partition", _TEXT),
-        ("verdict", _TEXT),
-        ("allowed", _TEXT),
-        ("count", _I64),
-        ("offset", _I64),
-        ("t_us", _I64),
-        ("message", _TEXT),
-        ("witnesses", pa.list_(_WITNESS)),
-    ]
-)
-PROPERTIES: Final = pa.schema(
-    [("run", _TEXT), ("property", _TEXT), ("verdict", _TEXT), ("examined", _I64), ("reason", _TEXT)]
-)
+# A column has the same type in all tables: 64 bits, unless its name is here. Milliseconds and
+# seconds are floating-point numbers.
+_NAMES_BY_TYPE: Final = {
+    pa.string(): "run node partition client leader name by f outcome error what on action detail "
+    "event role state hash stored_hash line_json property jepsen verdict allowed message reason",
+    pa.int32(): "seq idx step second incarnation nth acks",
+    pa.bool_(): "final proved rebalanced subscribed named complete expected",
+    pa.list_(pa.string()): "nodes isr",
+    pa.list_(pa.list_(pa.string())): "links",
+    pa.list_(pa.list_(pa.int64())): "epochs",
+    pa.list_(_WITNESS): "witnesses",
+}
+_TYPES: Final = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names.split()}
 
+
+def _schema(columns: str) -> pa.Schema:
+    """The schema of a table with these columns."""
+
+    def kind(name: str) -> pa.DataType:
+        return pa.float64() if name.endswith(("_ms", "_s")) else _TYPES.get(name, pa.int64())
+
+    return pa.schema([(name, kind(name)) for name in columns.split()])
+
+
+_COUNTS: Final = "f ok fail info records ok_per_s records_per_s p50_ms p95_ms p99_ms max_ms"
+_AROUND: Final = " ".join(
+    f"{window}_{name}"
+    for window in WINDOWS
+    for name in ("ok", "fail", "info", "p50_ms", "p99_ms", "max_ms")
+)
 SCHEMAS: Final = {
-    "ops": OPS,
-    "sends": SENDS,
-    "reads": READS,
-    "assigns": ASSIGNS,
-    "replicas": REPLICAS,
-    "log": LOG,
-    "trace": TRACE,
-    "faults": FAULTS,
-    "exits": EXITS,
-    "tallies": TALLIES,
-    "acks": ACKS,
-    "per_second": PER_SECOND,
-    "per_client": PER_CLIENT,
-    "per_partition": PER_PARTITION,
-    "unseen": UNSEEN,
-    "lag": LAG,
-    "staleness": STALENESS,
-    "around_faults": AROUND_FAULTS,
-    "anomalies": ANOMALIES,
-    "properties": PROPERTIES,
+    # `step`: the number of the schedule's own operation that it is, -1 for drawn ones. `second`:
+    # completion (or invocation, where there was none), whole seconds since the storm began.
+    "ops": _schema(
+        "run op invoke_us complete_us process client f outcome final error sent polled step second"
+    ),
+    # `proved`: whether a read of another partition proves its operation, whose outcome is unknown.
+    "sends": _schema(
+        "run op seq partition process client invoke_us complete_us outcome acks value count offset "
+        "proved"
+    ),
+    # `rebalanced`: whether the partition was taken or given while the operation ran.
+    "reads": _schema(
+        "run op seq idx partition process client node final outcome invoke_us complete_us start hw "
+        "offset value count epoch rebalanced"
+    ),
+    # `subscribed`: by subscribing or by assigning. `named`: it was named, or is dropped.
+    "assigns": _schema("run op partition process invoke_us complete_us subscribed named"),
+    "replicas": _schema("run node partition start leo hw complete epochs"),
+    "log": _schema(
+        "run node partition batch_offset batch_count epoch hash stored_hash idx offset value count"
+    ),
+    # `line_json`: the whole line, for events that are not made once a batch.
+    "trace": _schema(
+        "run node incarnation line t_us event partition role leader leader_epoch partition_epoch "
+        "leo hw base_offset batch_end from_leo hash isr state term line_json"
+    ),
+    "faults": _schema("run fault what action t_us done_us on nodes links dropped delayed detail"),
+    "exits": _schema("run node incarnation t_us code by expected"),
+    # `by`: what is counted by ("run": by second of the run; "client"; "partition"); `name`: which.
+    "tallies": _schema("run by name second f outcome us times records"),
+    "acks": _schema("run by name stretch first_us last_us"),
+    "per_second": _schema(f"run second {_COUNTS}"),
+    "per_client": _schema(f"run client {_COUNTS}"),
+    # The longest time without an acknowledgement, if it is a tenth of a second or more.
+    "per_partition": _schema(f"run partition {_COUNTS} longest_gap_ms longest_gap_at_s"),
+    "unseen": _schema("run partition at_us at_s acked unseen"),
+    "lag": _schema("run partition node leader at_us at_s lag highest"),
+    "staleness": _schema("run partition at_us at_s answers stale mean_ms max_ms"),
+    "around_faults": _schema(
+        f"run nth fault what on begin_us end_us partition {_AROUND} first_ack_ms longest_gap_ms"
+    ),
+    "anomalies": _schema(
+        "run property name jepsen partition verdict allowed count offset t_us message witnesses"
+    ),
+    "properties": _schema("run property verdict examined reason"),
 }
 
 

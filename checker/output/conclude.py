@@ -79,7 +79,7 @@ def _row(anomaly: Anomaly, run: str) -> tuple[Any, ...]:
     """An anomaly in the order of its table."""
     row = {**msgspec.structs.asdict(anomaly), "run": run, "verdict": str(anomaly.verdict)}
     row["witnesses"] = [msgspec.structs.asdict(w) for w in anomaly.witnesses]
-    return tuple(row[name] for name in tables.ANOMALIES.names)
+    return tuple(row[name] for name in tables.SCHEMAS["anomalies"].names)
 
 
 def write_results(folder: Path, result: RunResult) -> None:

@@ -53,8 +53,8 @@ def test_a_made_history_is_valid(tmp_path: Path) -> None:
     assert result.verdict is Verdict.VALID, result.sentence
     assert made.ops == made.sends + made.polls == result.properties[-1].examined
     rows = {n: pq.read_table(tmp_path / f"run/tables/{n}.parquet") for n in ("sends", "reads")}
-    assert rows["sends"].schema == tables.SENDS
-    assert rows["reads"].schema == tables.READS
+    assert rows["sends"].schema == tables.SCHEMAS["sends"]
+    assert rows["reads"].schema == tables.SCHEMAS["reads"]
     assert rows["reads"].num_rows == made.records_read
 
 
