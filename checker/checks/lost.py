@@ -23,7 +23,7 @@ from checker.checks.findings import (
     send_witness,
 )
 from checker.checks.registry import per_partition
-from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, evidence, expand, find
+from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, Rows, evidence, expand, find
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
 from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
@@ -34,19 +34,13 @@ _WEAK = "acks 0 or 1 do not promise that the record survives"
 
 
 @dataclass(frozen=True)
-class _Required:
+class _Required(Rows):
     """One required record a row: row of its send, value, acknowledged offset (-1: unknown)."""
 
     send: I64
     value: I64
     offset: I64
     weak: Mask
-
-    def where(self, mask: Mask | I64) -> _Required:
-        return _Required(self.send[mask], self.value[mask], self.offset[mask], self.weak[mask])
-
-    def __len__(self) -> int:
-        return len(self.send)
 
 
 @per_partition("lost", "vanished", "tail-lost", "unseen")
@@ -68,11 +62,11 @@ def judge(group: Group) -> Finding:
     finals |= group.meta.complete_reads
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
-        found += _each_promise(group, known, required.where(mask), name)
+        found += _each_promise(group, known, required.take(mask), name)
     found += _vanished(group, known)
     unknown = ""
     if finals and group.history_whole:
-        found += _each_promise(group, known, required.where(missing), "unseen")
+        found += _each_promise(group, known, required.take(missing), "unseen")
     elif missing.any() and not group.logs_complete:
         unknown = (
             f"{plural(int(missing.sum()), 'acknowledged record')} of {group.partition} were never "
@@ -119,14 +113,14 @@ def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) 
     found = []
     for mask, allowed in ((~missing.weak, ""), (missing.weak, _WEAK)):
         if mask.any():
-            found.append(_missing(group, known, missing.where(mask), name, allowed))
+            found.append(_missing(group, known, missing.take(mask), name, allowed))
     return found
 
 
 def _missing(group: Group, known: Evidence, missing: _Required, name: str, allowed: str) -> Anomaly:
     """One anomaly for records that were never read."""
     order = np.lexsort((missing.value, missing.offset))
-    first = missing.where(order)
+    first = missing.take(order)
     value, offset = int(first.value[0]), int(first.offset[0])
     case = send_witness(known.sends, int(first.send[0]), offset=offset, value=value)
     witnesses = [case, *_instead(known, offset, value)]

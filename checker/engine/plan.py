@@ -61,7 +61,8 @@ def judge(runs: Sequence[RunToJudge], make: MakeExecutor) -> list[Concluded]:
     """Judge runs, in the order given. Raises OSError if tables cannot be written."""
     for run in runs:
         if run.written is not None:
-            tables.clear_counts(run.written)
+            # The parts of an earlier check may have been others.
+            tables.clear(run.written, ("tallies", "acks"))
     executor = make(runs)
     collected = [Collected(run.meta) for run in runs]
     for number, judged in executor.judged():

@@ -297,41 +297,21 @@ def usable_cores() -> int:
 
 
 class SessionInBackground:
-    """Starts a session in a thread while something else is going on.
+    """Starts a session in a thread while something else is going on, and runs a first small job on
+    it, which costs as much as the start itself.
 
     The arguments are those of `start_session`. The start begins at construction, in a daemon
     thread: a program that ends early is not held up.
-
-    Args:
-        warm: also run a first small job, which costs as much as the start itself.
     """
 
-    def __init__(
-        self,
-        app_name: str,
-        *,
-        master: str | None = None,
-        cores: int | None = None,
-        driver_memory: str = "2g",
-        small: bool = True,
-        log_file: Path | None = None,
-        warm: bool = True,
-    ) -> None:
+    def __init__(self, app_name: str, **settings: Any) -> None:
         self._session: SparkSession | None = None
         self._error: Exception | None = None
 
         def start() -> None:
             try:
-                session = start_session(
-                    app_name,
-                    master=master,
-                    cores=cores,
-                    driver_memory=driver_memory,
-                    small=small,
-                    log_file=log_file,
-                )
-                if warm:
-                    warm_up(session)
+                session = start_session(app_name, **settings)
+                warm_up(session)
                 self._session = session
             except Exception as error:  # It is raised again where the session is asked for.
                 self._error = error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -27,8 +27,19 @@ NEVER: Final = np.iinfo(np.int64).max
 _ALL_ACKS: Final = -1
 
 
+class Rows:
+    """Rows as columns of equal length, which are the fields of a dataclass."""
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def take(self, index: I64 | Mask) -> Self:
+        """The rows at `index`, in that order."""
+        return type(self)(*(column[index] for column in vars(self).values()))
+
+
 @dataclass(frozen=True)
-class Records:
+class Records(Rows):
     """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1), and when an
     ok read of it first completed (or NEVER)."""
 
@@ -38,20 +49,6 @@ class Records:
     flags: I64
     node: I64
     t_us: I64
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    def take(self, index: I64 | Mask) -> Records:
-        """The records at `index`, in that order."""
-        return Records(
-            self.offset[index],
-            self.value[index],
-            self.epoch[index],
-            self.flags[index],
-            self.node[index],
-            self.t_us[index],
-        )
 
 
 def expand(count: I64) -> tuple[I64, I64]:
@@ -133,7 +130,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Rows):
     """When a record was known to stand at an offset, in order of time.
 
     It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
@@ -145,16 +142,6 @@ class Moments:
     value: I64
     send: I64
     strong: Mask
-
-    def take(self, index: I64 | Mask) -> Moments:
-        """The moments at `index`, in that order."""
-        return Moments(
-            self.t_us[index],
-            self.offset[index],
-            self.value[index],
-            self.send[index],
-            self.strong[index],
-        )
 
 
 def _by_value(records: Records) -> Values:

@@ -123,7 +123,7 @@ EXPECTED: Final = 1
 SEND_OP: Final = 1
 POLL_OP: Final = 2
 
-_INT64 = (
+NUMBERS: Final = (
     "op",
     "seq",
     "idx",
@@ -142,16 +142,15 @@ _INT64 = (
     "hash2",
 )
 UNKNOWN: Final[dict[str, int]] = {
-    **dict.fromkeys(_INT64, -1),
+    **dict.fromkeys(NUMBERS, -1),
     **dict.fromkeys(("seq", "idx", "flags", "outcome", "count", "hash", "hash2"), 0),
 }
 _TEXTS: Final = ("client", "node", "text")
-NUMBERS: Final = _INT64
 
 _SMALL: Final = {"outcome": pa.int8(), "flags": pa.int8(), "seq": pa.int32(), "idx": pa.int32()}
 SCHEMA: Final = pa.schema(
     [("run", pa.int32()), ("partition", pa.string()), ("kind", pa.int8())]
-    + [(name, _SMALL.get(name, pa.int64())) for name in _INT64]
+    + [(name, _SMALL.get(name, pa.int64())) for name in NUMBERS]
     + [(name, pa.string()) for name in _TEXTS]
 )
 

@@ -9,7 +9,7 @@ of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ Texts = npt.NDArray[np.object_]
 # By kind: columns, and which of their rows (None: all) are of the group.
 Parts = Mapping[Kind, tuple[Columns, I64 | None]]
 _Made = TypeVar("_Made")
+_Part = TypeVar("_Part")
 _Index = I64 | Mask | slice
 _NOTHING: Final = np.zeros(0, np.int64)
 
@@ -221,7 +222,7 @@ def _meta(text: str) -> RunMeta:
 
 def group_of(partition: str, blocks: Mapping[Kind, Sequence[pa.RecordBatch]]) -> Group:
     """The group of blocks that are all of one (run, partition)."""
-    made = _columns(blocks, shared=False)
+    made = columns_of(blocks, Columns)
     return Group(partition, {kind: (columns, None) for kind, columns in made.items()})
 
 
@@ -231,7 +232,7 @@ def groups_of(blocks: Iterable[pa.RecordBatch]) -> list[Group]:
     for block in blocks:
         if block.num_rows:
             by_kind.setdefault(Kind(block.column("kind")[0].as_py()), []).append(block)
-    return groups_in(_columns(by_kind, shared=True))
+    return groups_in(columns_of(by_kind, partial(Columns, shared=True)))
 
 
 def groups_in(shared: Mapping[Kind, Columns]) -> list[Group]:
@@ -245,8 +246,9 @@ def groups_in(shared: Mapping[Kind, Columns]) -> list[Group]:
     return [Group(partition, parts) for partition, parts in sorted(found.items())]
 
 
-def _columns(
-    blocks: Mapping[Kind, Sequence[pa.RecordBatch]], *, shared: bool
+def columns_of(
+    parts: Mapping[Kind, Sequence[_Part]],
+    make: Callable[[Sequence[_Part], Callable[[], tuple[str, ...]]], Columns],
 ) -> dict[Kind, Columns]:
     """Columns of all kinds, with one list of names for all."""
     made: dict[Kind, Columns] = {}
@@ -256,6 +258,6 @@ def _columns(
         # Codes follow the order of names, so that sorting by code is sorting by name.
         return tuple(sorted({""}.union(*(columns.own_names() for columns in made.values()))))
 
-    for kind, own in blocks.items():
-        made[kind] = Columns(own, names, shared=shared)
+    for kind, own in parts.items():
+        made[kind] = make(own, names)
     return made

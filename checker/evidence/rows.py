@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from checker.evidence.columns import Columns
 from checker.evidence.facts import I64, UNKNOWN, Kind
-from checker.evidence.group import Group, groups_in
+from checker.evidence.group import Group, columns_of, groups_in
 
 _NAMES: Final = ("client", "node")
 
@@ -105,13 +105,4 @@ def groups_of_rows(facts: Iterable[Rows]) -> list[Group]:
     for part in facts:
         if part.count:
             by_kind.setdefault(part.kind, []).append(part)
-    made: dict[Kind, RowColumns] = {}
-
-    @cache
-    def names() -> tuple[str, ...]:
-        # Codes follow the order of names, so that sorting by code is sorting by name.
-        return tuple(sorted({""}.union(*(columns.own_names() for columns in made.values()))))
-
-    for kind, parts in by_kind.items():
-        made[kind] = RowColumns(parts, names)
-    return groups_in(made)
+    return groups_in(columns_of(by_kind, RowColumns))

@@ -34,22 +34,17 @@ def is_sorted(columns: Sequence[I64]) -> bool:
     return True
 
 
-def order_of(columns: Sequence[I64]) -> I64:
+def order_of(columns: Sequence[I64], *, stable: bool = True) -> I64:
     """The rows in the order of these columns, the first counts most; equal rows stay in order."""
-    if len(columns[0]) < _FEW:
-        return np.lexsort(tuple(columns[::-1]))
-    key = joined(columns)
+    key = None if len(columns[0]) < _FEW else joined(columns)
     if key is None:
         return np.lexsort(tuple(columns[::-1]))
-    return np.argsort(key, kind="stable")
+    return np.argsort(key, kind="stable" if stable else None)
 
 
 def any_order_of(columns: Sequence[I64]) -> I64:
     """As `order_of`, but equal rows come in any order: several times faster."""
-    if len(columns[0]) < _FEW:
-        return np.lexsort(tuple(columns[::-1]))
-    key = joined(columns)
-    return np.lexsort(tuple(columns[::-1])) if key is None else np.argsort(key)
+    return order_of(columns, stable=False)
 
 
 def joined(columns: Sequence[I64]) -> I64 | None:

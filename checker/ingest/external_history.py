@@ -17,9 +17,9 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.ingest.edn import EdnError, read_forms
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.lines import Line, Problems, read_lines
+from checker.ingest.lines import UNREADABLE, Line, Problems, read_lines
 from checker.ingest.read_history import read_history
-from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
 
 SUFFIX: Final = ".floodmark"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from checker.evidence.run_meta import RunMeta
-from checker.ingest.lines import read_lines
-from checker.ingest.source import UNREADABLE
+from checker.ingest.lines import readable_lines
 from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
 
 AROUND_US: Final = 5_000_000
 WINDOWS: Final = ("before", "during", "after")
 _NEVER: Final = 1 << 62
-_decoder: Final = msgspec.json.Decoder(FaultLine)
 
 
 class InjectedFault(NamedTuple):
@@ -43,22 +39,8 @@ class InjectedFault(NamedTuple):
 
 
 def injected_faults_of(folder: Path, meta: RunMeta) -> list[InjectedFault]:
-    """The faults of a run folder, in order of their begin; lines that cannot be read are left out
-    here: `read_head` reports them."""
-    lines: list[FaultLine] = []
-    try:
-        for line in read_lines(folder / "faults.jsonl"):
-            try:
-                lines.append(_decoder.decode(line.data))
-            except UNREADABLE:
-                continue
-    except OSError:
-        pass
-    return injected_faults(lines, meta)
-
-
-def injected_faults(lines: Sequence[FaultLine], meta: RunMeta) -> list[InjectedFault]:
-    """The faults that these lines report."""
+    """The faults of a run folder, in order of their begin."""
+    lines = list(readable_lines(folder / "faults.jsonl", FaultLine))
     heals = [line for line in lines if line.action == "heal"]
     injected = [line for line in lines if line.action == "inject" and line.fault >= 0]
     injected.sort(key=lambda line: (line.t_us, line.fault))

@@ -6,12 +6,19 @@ the file is read.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
+# All that decoding a line of an arbitrary file can raise.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_Form = TypeVar("_Form")
 _IN_FULL: Final = 5
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -89,3 +96,18 @@ def read_lines(path: Path) -> Iterator[Line]:
     """The lines of a file that are not blank, numbered from 1. Raises OSError."""
     for number, block in read_blocks(path):
         yield from lines_of(number, block)
+
+
+def readable_lines(
+    path: Path, form: type[_Form], needles: tuple[bytes, ...] = (b"",)
+) -> Iterator[_Form]:
+    """The lines of a file that hold one of `needles`, as `form`; those that cannot be read are left
+    out: who judges the file reports them."""
+    decoder = msgspec.json.Decoder(form)
+    try:
+        for line in read_lines(path):
+            if any(needle in line.data for needle in needles):
+                with contextlib.suppress(*UNREADABLE):
+                    yield decoder.decode(line.data)
+    except OSError:
+        return

@@ -17,8 +17,8 @@ import pyarrow as pa
 from checker.evidence.facts import EXPECTED, FaultAction, Kind
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
-from checker.ingest.lines import Files, Problems
-from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from checker.ingest.lines import UNREADABLE, Files, Problems
+from checker.ingest.source import Ingested, Source, why
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood
 from nemesis.formats.fault_log import FaultLine
@@ -80,7 +80,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
         found = msgspec.json.decode(text)
     except (FileNotFoundError, KeyError):
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *UNREADABLE) as error:
         problems.add(path.name, f"{path.name} cannot be read: {error}.")
         return None
     return found if isinstance(found, dict) else None
@@ -104,39 +104,13 @@ def read_head(source: Source, into: Ingested) -> None:
     faults = list(_lines(source, "faults.jsonl", FaultLine, into))
     exits = list(_lines(source, "exits.jsonl", Exit, into))
     if into.counts:
-        _tables(into, faults, exits)
-    into.facts.extend(_facts(run, faults, exits, into.make))
-
-
-def _tables(
-    into: Ingested, faults: list[tuple[int, FaultLine]], exits: list[tuple[int, Exit]]
-) -> None:
-    """The tables faults and exits."""
-    meta = into.meta
-    into.tables["faults"] = tables.from_rows(
-        "faults",
-        (
-            (
-                meta.run,
-                f.fault,
-                f.what,
-                f.action,
-                f.t_us,
-                f.done_us,
-                f.on,
-                f.nodes,
-                f.links,
-                f.dropped or 0,
-                f.delayed or 0,
-                f.detail,
-            )
+        lines = (
+            msgspec.structs.replace(f, **{n: getattr(f, n) or 0 for n in ("dropped", "delayed")})
             for _, f in faults
-        ),
-    )
-    into.tables["exits"] = tables.from_rows(
-        "exits",
-        ((meta.run, e.node, e.incarnation, e.t_us, e.code, e.by, e.expected) for _, e in exits),
-    )
+        )
+        into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
+        into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
+    into.facts.extend(_facts(run, faults, exits, into.make))
 
 
 def _missing_files(source: Source, into: Ingested) -> None:

@@ -29,9 +29,9 @@ from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.lines import Line, lines_of
+from checker.ingest.lines import UNREADABLE, Line, lines_of
 from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
-from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
 from node.formats.trace import METADATA_PARTITION
 
@@ -58,14 +58,11 @@ _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL
 _NO_TIME: Final = -1
 
 
-class Reader:
+class Reader(FileReader):
     """Joins lines into operations and collects the rows of the tables."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
-        self.source = source
-        self.into = into
-        self.name = source.name
-        self.damaged = False
+        super().__init__(source, into)
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self.open: dict[int, Op] = {}
@@ -84,10 +81,6 @@ class Reader:
         phases = into.meta.phases
         self.origin_us = phases.storm_us or phases.start_us
 
-    def problem(self, kind: str, sentence: str) -> None:
-        self.damaged = True
-        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
-
     def decode(self, line: Line) -> Op | None:
         """The operation on a line; None, and a sentence, if there is none."""
         try:
@@ -105,24 +98,19 @@ class Reader:
             self.into.problems.note(f"{self.name} line {line.number}: ignored: {why(first)}.")
             return op
 
-    def read(self) -> None:
-        """Take every line of the file, a block at a time if all is well with it."""
-        self.take_blocks(self.source.blocks())
-
-    def take_blocks(self, blocks: Iterable[tuple[int, bytes]]) -> None:
-        """Take lines in blocks, each with the number of its first line."""
-        for first, text in blocks:
-            try:
-                ops = _strict_lines(text)
-            except UNREADABLE:
-                ops = []
-            if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
-                for number, op in enumerate(ops, first):
-                    self.take(number, op)
-                continue
-            for line in lines_of(first, text):
-                if (found := self.decode(line)) is not None:
-                    self.take(line.number, found)
+    def take_block(self, first: int, text: bytes) -> None:
+        """Take a block, all at once if all is well with it."""
+        try:
+            ops = _strict_lines(text)
+        except UNREADABLE:
+            ops = []
+        if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
+            for number, op in enumerate(ops, first):
+                self.take(number, op)
+            return
+        for line in lines_of(first, text):
+            if (found := self.decode(line)) is not None:
+                self.take(line.number, found)
 
     def take(self, number: int, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""
@@ -282,10 +270,7 @@ def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
 def read_history(source: Source, into: Ingested) -> None:
     """Read a history into `into`: tables ops, sends and reads, and their facts."""
     reader = Reader(source, into)
-    try:
-        reader.read()
-    except OSError as error:
-        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    reader.read()
     for invoked in reader.open.values():
         reader.add(invoked, None)
     if not reader.ops:

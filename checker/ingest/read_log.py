@@ -14,32 +14,25 @@ import pyarrow as pa
 
 from checker.evidence.facts import COMPLETE, Kind, hash_number
 from checker.ingest import tables
-from checker.ingest.lines import Line, lines_of
-from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from checker.ingest.lines import UNREADABLE, Line, lines_of
+from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import LogRun, RecordRun
 
 _decoder = msgspec.json.Decoder(LogRun)
 _decode_lines = _decoder.decode_lines
 
 
-class _LogReader:
-    """Reads one node's dump line by line."""
+class _LogReader(FileReader):
+    """Reads one node's dump."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
-        self.name = source.name
-        self.node = source.path.stem
-        self.into = into
+        super().__init__(source, into)
         self.ended = False
-        self.broken = False
         self.heads: list[LogRun] = []
         self.batches: list[LogRun] = []
 
-    def problem(self, kind: str, sentence: str) -> None:
-        self.broken = True
-        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
-
-    def read(self, first: int, text: bytes) -> None:
-        """A block of lines, all at once if all is well with them."""
+    def take_block(self, first: int, text: bytes) -> None:
+        """Take a block, all at once if all is well with it."""
         try:
             entries = _decode_lines(text)
             for entry in entries:
@@ -76,14 +69,10 @@ class _LogReader:
 def read_log(source: Source, into: Ingested) -> None:
     """Read one node's dump into `into`: its parts of the tables, and the facts."""
     reader = _LogReader(source, into)
-    try:
-        for first, text in source.blocks():
-            reader.read(first, text)
-    except OSError as error:
-        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    reader.read()
     if not reader.ended:
         reader.problem("end", "lacks its last line: the dump was not finished.")
-    run, node, complete = into.meta.run, reader.node, not reader.broken
+    run, node, complete = into.meta.run, reader.node, not reader.damaged
     if into.whole_tables:
         heads = (
             (run, node, h.partition, h.offset, h.leo, h.hw, complete, h.epochs)

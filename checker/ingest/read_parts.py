@@ -84,7 +84,9 @@ def read_part(
     into = Ingested(known)
     reader = _PartReader(source, into)
     try:
-        reader.take_blocks(_blocks(source.path, begin, end))
+        for text in _blocks(source.path, begin, end):
+            # The number of a line is not known here, and not needed: see `Part.plain`.
+            reader.take_block(1, text)
     except OSError:
         reader.damaged = True
     plain = not reader.damaged and not into.problems and not into.problems.notes
@@ -112,15 +114,15 @@ def _ranges(numbers: Sequence[int]) -> I64:
     return found[np.stack((starts, ends), axis=1)] if len(found) else np.zeros((0, 2), np.int64)
 
 
-def _blocks(path: Path, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that begin in these bytes, in blocks; their numbers are not known."""
+def _blocks(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    """The lines that begin in these bytes, in blocks."""
     with path.open("rb") as file:
         if begin:
             file.seek(begin - 1)
             file.readline()
         while (at := file.tell()) < end:
             block = file.read(min(_BLOCK_BYTES, end - at))
-            yield 1, block if block.endswith(b"\n") else block + file.readline()
+            yield block if block.endswith(b"\n") else block + file.readline()
 
 
 def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) -> bool:

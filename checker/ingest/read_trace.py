@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from checker.evidence.facts import COMPLETE, LEADER, Kind, PartitionMembers, hash_number
 from checker.ingest import tables
-from checker.ingest.lines import Line, lines_of
-from checker.ingest.source import UNREADABLE, Ingested, Source, why
+from checker.ingest.lines import UNREADABLE, Line, lines_of
+from checker.ingest.source import FileReader, Ingested, Source, why
 from node.formats import trace
 from node.formats.bounds import Number, Offset, Time
 
@@ -58,26 +58,19 @@ _FIELDS: Final = tables.SCHEMAS["trace"].names[4:-1]
 _IN_BULK: Final = frozenset({trace.HW, trace.APPEND, trace.ACK})
 
 
-class _Reader:
-    """Reads one node's trace line by line."""
+class _Reader(FileReader):
+    """Reads one node's trace."""
 
     def __init__(self, source: Source, into: Ingested) -> None:
-        self.name = source.name
-        self.node = source.path.stem
-        self.into = into
-        self.whole = True
+        super().__init__(source, into)
         self.last_us = -1
         self.rows: list[tuple[int, _Event, str | None]] = []
         self.torn: int | None = None
         self.fenced: dict[str, None] = {}
 
-    def problem(self, kind: str, sentence: str) -> None:
-        self.whole = False
-        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
-
-    def read(self, first: int, text: bytes) -> None:
-        """A block of lines: all at once where all is well with them, and the lines themselves are
-        not wanted for a table."""
+    def take_block(self, first: int, text: bytes) -> None:
+        """Take a block, all at once where all is well with it, and its lines are not wanted for a
+        table."""
         if not self.into.whole_tables and text.endswith(b"\n"):
             try:
                 events = _decode_lines(text)
@@ -169,11 +162,7 @@ def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
 def read_trace(source: Source, into: Ingested) -> None:
     """Read one node's trace into `into`: its part of the table, and facts of the events."""
     reader = _Reader(source, into)
-    try:
-        for first, text in source.blocks():
-            reader.read(first, text)
-    except OSError as error:
-        reader.problem("file", f"cannot be read to its end: {error.strerror}.")
+    reader.read()
     reader.settle(None, at_end=True)
     if into.whole_tables:
         _table(into, reader)
@@ -197,7 +186,7 @@ def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
         numbers.setdefault(event.event, []).append(number)
     partitions = {*reader.into.meta.partitions, ""}
     partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
-    flag, make = COMPLETE if reader.whole else 0, reader.into.make
+    flag, make = 0 if reader.damaged else COMPLETE, reader.into.make
     yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
     for name, (kind, columns) in _EVENTS.items():
         if events := by_event.get(name):

@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from checker.evidence.facts import Kind, block
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
-
-# All that decoding a line of an arbitrary file can raise.
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 KINDS: Final = ("head", "history", "trace", "log", "ops", "sends", "reads", "assigns")
 
@@ -110,6 +106,34 @@ class Ingested:
                     )
                 )
         return made
+
+
+class FileReader:
+    """Reads one file of lines a block at a time; what is wrong with it is a problem of the run."""
+
+    def __init__(self, source: Source, into: Ingested) -> None:
+        self.source = source
+        self.into = into
+        self.name = source.name
+        self.node = source.path.stem
+        self.damaged = False
+
+    def problem(self, kind: str, sentence: str) -> None:
+        """Report what is wrong with the file."""
+        self.damaged = True
+        self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
+
+    def read(self) -> None:
+        """Take every block of the file."""
+        try:
+            for first, text in self.source.blocks():
+                self.take_block(first, text)
+        except OSError as error:
+            self.problem("file", f"cannot be read to its end: {error.strerror}.")
+
+    def take_block(self, first: int, text: bytes) -> None:
+        """Take some whole lines; `first` is the number of the first of them."""
+        raise NotImplementedError
 
 
 def why(error: Exception) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,6 +120,12 @@ def from_rows(name: str, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def from_objects(name: str, run: str, objects: Iterable[object]) -> pa.Table:
+    """A table of a run from objects that have its other columns as attributes; None is null."""
+    fields = attrgetter(*SCHEMAS[name].names[1:])
+    return from_rows(name, ((run, *fields(each)) for each in objects))
+
+
 def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
     """Write a table, or one part of it, so that a reader never sees half a file. Raises OSError."""
     target = folder / f"{name}.parquet"
@@ -135,11 +142,6 @@ def write(folder: Path, name: str, part: str, table: pa.Table) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def clear_counts(folder: Path) -> None:
-    """Remove the counts of an earlier check, whose parts may have been others. Raises OSError."""
-    clear(folder, ("tallies", "acks"))
 
 
 def clear(folder: Path, names: Iterable[str]) -> None:

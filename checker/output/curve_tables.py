@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
-from checker.output.curves import Curves, Steps, steps_of
+from checker.output.curves import Curves, steps_of
 from checker.output.measures import rounded
 
 _ALL = ""
@@ -17,7 +17,7 @@ _ALL = ""
 
 def curve_tables(meta: RunMeta, curves: Mapping[str, Curves]) -> dict[str, pa.Table]:
     """The tables, in order of partition and time; "" is all partitions together."""
-    at = _At(meta)
+    at = steps_of(meta).end
     made: dict[str, list[tuple[Any, ...]]] = {"unseen": [], "lag": [], "staleness": []}
     for partition, own in sorted({**curves, _ALL: _of_all(curves.values())}.items()):
         made["unseen"] += [
@@ -58,17 +58,6 @@ def _of_all(curves: Iterable[Curves]) -> Curves:
         unseen=tuple((step, *counts) for step, counts in sorted(unseen.items())),
         stale=tuple((step, *counts) for step, counts in sorted(stale.items())),
     )
-
-
-class _At:
-    """The end of a step: on the run's clock, and in seconds since the storm began."""
-
-    def __init__(self, meta: RunMeta) -> None:
-        self._steps: Steps = steps_of(meta)
-
-    def __call__(self, step: int) -> tuple[int, float]:
-        at_us = self._steps.end(step)
-        return at_us, round((at_us - self._steps.origin_us) / 1e6, 6)
 
 
 def _running(steps: Iterable[tuple[int, int, int]]) -> Iterable[tuple[int, int, int]]:

@@ -36,9 +36,10 @@ class Steps(NamedTuple):
         """The step of each time."""
         return (t_us - self.origin_us) // self.width_us
 
-    def end(self, step: int) -> int:
-        """When a step ends."""
-        return self.origin_us + (step + 1) * self.width_us
+    def end(self, step: int) -> tuple[int, float]:
+        """When a step ends: on the run's clock, and in seconds since the storm began."""
+        after_us = (step + 1) * self.width_us
+        return self.origin_us + after_us, round(after_us / 1e6, 6)
 
 
 def steps_of(meta: RunMeta) -> Steps:

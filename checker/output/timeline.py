@@ -30,10 +30,9 @@ def tell(
     *,
     partition: str,
     offset: int,
-    until_us: int | None = None,
     read_us: int | None = None,
 ) -> list[Sentence]:
-    """The story of `offset` in `partition` up to `until_us`, oldest first, at most `MAX_SENTENCES`.
+    """The story of `offset` in `partition`, oldest first, at most `MAX_SENTENCES`.
 
     `events` are trace events of all nodes, `faults` lines of faults.jsonl; any order will do.
     A step breaks something once the record is owed: acknowledged or, where a client has read it by
@@ -49,8 +48,6 @@ def tell(
     first_us = sentences[0].t_us
     sentences += [s for line in faults if (s := _fault(line)) is not None and s.t_us >= first_us]
     sentences.sort(key=lambda s: s.t_us)
-    if until_us is not None:
-        sentences = [s for s in sentences if s.t_us <= until_us]
     last = max((at for at, s in enumerate(sentences) if s.breaks), default=len(sentences))
     del sentences[last + 1 + AFTERWARDS :]
     if len(sentences) > MAX_SENTENCES:

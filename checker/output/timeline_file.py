@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from checker.formats.timeline import FILE, Timeline
 from checker.formats.verdict import Anomaly, RunResult, Verdict
+from checker.ingest.lines import readable_lines
 from checker.output.timeline import read_of, tell
 from nemesis.formats.fault_log import FaultLine
 from node.formats.event_text import Event, parse
-
-_Form = TypeVar("_Form")
 
 
 def write_timeline(folder: Path, result: RunResult) -> Path | None:
@@ -26,7 +25,7 @@ def write_timeline(folder: Path, result: RunResult) -> Path | None:
         return None
     sentences = tell(
         _events(folder, finding.partition),
-        _lines(folder / "faults.jsonl", (), FaultLine),
+        readable_lines(folder / "faults.jsonl", FaultLine),
         partition=finding.partition,
         offset=finding.offset,
         read_us=read_of(finding),
@@ -57,22 +56,6 @@ def _events(folder: Path, partition: str) -> Iterator[Event]:
     """Trace events of a partition and starts of processes; a damaged line is passed over."""
     needles = (partition.encode(), b'"started"')
     for file in sorted((folder / "trace").glob("*.jsonl")):
-        for line in _lines(file, needles, dict[str, Any]):
+        for line in readable_lines(file, dict[str, Any], needles):
             with contextlib.suppress(msgspec.ValidationError):
                 yield parse(line)
-
-
-def _lines(file: Path, needles: tuple[bytes, ...], form: type[_Form]) -> Iterator[_Form]:
-    """Those lines of a file that hold one of `needles`, or all when there are none, as `form`."""
-    decoder = msgspec.json.Decoder(form)
-    try:
-        with file.open("rb") as lines:
-            for line in lines:
-                if needles and not any(needle in line for needle in needles):
-                    continue
-                try:
-                    yield decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    continue
-    except OSError:
-        return

@@ -128,7 +128,7 @@ def _lifelines(folder: RunFolder, shown: Iterable[MessageRow], partition: str) -
     replicas = folder.info.partitions.get(partition, ()) or folder.info.brokers
     others = sorted(named - set(replicas), key=_natural)
     nodes = {*folder.info.brokers, *folder.info.voters}
-    clients = [name for name in others if name not in nodes and name not in folder.info.voters]
+    clients = [name for name in others if name not in nodes]
     return (*clients, *replicas, *(name for name in others if name not in clients))
 
 

@@ -46,10 +46,9 @@ def json_file(path: Path, kind: type[T], notes: Notes) -> T | None:
     return None
 
 
-def json_lines(path: Path, kind: type[T], notes: Notes, *, wanted: bool = False) -> Iterator[T]:
+def json_lines(path: Path, kind: type[T], notes: Notes) -> Iterator[T]:
     """Yield each line of `path` as `kind`, in file order; see `numbered_lines`."""
-    for _, value in numbered_lines(path, kind, notes, wanted=wanted):
-        yield value
+    return (value for _, value in numbered_lines(path, kind, notes))
 
 
 def numbered_lines(

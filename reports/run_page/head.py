@@ -230,23 +230,13 @@ def _again(folder: RunFolder) -> list[Badge]:
     if folder.baseline is None or folder.baseline.same_again is None:
         return []
     if folder.baseline.same_again:
-        return [
-            Badge(
-                "Deterministic",
-                "yes",
-                "A second run gave the same operations, faults and traces, byte for byte.",
-                "good",
-            )
-        ]
-    return [
-        Badge(
-            "Deterministic",
-            "no",
-            "A second run gave other operations, faults or traces: "
-            "other code, or a bug of the simulator.",
-            "bad",
-        )
-    ]
+        detail = "A second run gave the same operations, faults and traces, byte for byte."
+        return [Badge("Deterministic", "yes", detail, "good")]
+    detail = (
+        "A second run gave other operations, faults or traces: "
+        "other code, or a bug of the simulator."
+    )
+    return [Badge("Deterministic", "no", detail, "bad")]
 
 
 def facts(folder: RunFolder) -> list[tuple[str, str]]:

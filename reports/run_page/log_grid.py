@@ -86,17 +86,13 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
     offsets = tuple(range(max(window.low, min(known)), min(window.high, max(known) + 1)))
     prefix = _common_prefix(window, held)
     wanted = {o: _reference(window, held, o) for o in offsets}
+    in_logs = None
+    if any(held.values()):
+        in_logs = {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
+    expected = {o: {value} for o, value in wanted.items()}
     lines = [
         _clients(
-            "acked",
-            "acked",
-            "acknowledged to a producer",
-            window.acked,
-            offsets,
-            prefix,
-            {o: {c.value for n in nodes if (c := held[n].get(o))} for o in offsets}
-            if any(held.values())
-            else None,
+            "acked", "acked", "acknowledged to a producer", window.acked, prefix, offsets, in_logs
         )
     ]
     epochs = {o: Counter(c.epoch for n in nodes if (c := held[n].get(o))) for o in offsets}
@@ -107,30 +103,11 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
                 node, heads.get(node), held[node], offsets, wanted, usual, prefix, window.acked
             )
         )
-    lines.append(
-        _clients(
-            "read",
-            "read",
-            "read by a consumer during the storm",
-            window.read,
-            offsets,
-            prefix,
-            None,
-            wanted,
-        )
-    )
-    lines.append(
-        _clients(
-            "final",
-            "read",
-            "read by a fresh consumer after the last heal",
-            window.final,
-            offsets,
-            prefix,
-            None,
-            wanted,
-        )
-    )
+    for label, hint, seen in (
+        ("read", "read by a consumer during the storm", window.read),
+        ("final", "read by a fresh consumer after the last heal", window.final),
+    ):
+        lines.append(_clients(label, "read", hint, seen, prefix, offsets, expected))
     shown = {c.epoch for cells in held.values() for o, c in cells.items() if o in wanted}
     marked = frozenset(
         a.offset
@@ -251,12 +228,11 @@ def _clients(
     kind: str,
     hint: str,
     seen: dict[int, list[Seen]],
-    offsets: tuple[int, ...],
     prefix: str,
+    offsets: tuple[int, ...],
     must_be: dict[int, set[int | None]] | None,
-    wanted: dict[int, int | None] | None = None,
 ) -> GridLine:
-    """A row of what clients saw; `must_be` is what any replica holds, `wanted` the reference."""
+    """A row of what clients saw; `must_be` has the values that are right at each offset."""
     made = []
     for offset in offsets:
         cell = seen.get(offset, [])
@@ -265,10 +241,7 @@ def _clients(
             continue
         values = [s.value for s in cell]
         bad = len(values) > 1 or values[0] < 0
-        if must_be is not None:
-            bad = bad or values[0] not in must_be[offset]
-        if wanted is not None:
-            bad = bad or values[0] != wanted[offset]
+        bad = bad or (must_be is not None and values[0] not in must_be[offset])
         title = f"offset {offset}: " + "; ".join(
             f"value {show_value(s.value)} {hint} ({s.client}, operation #{s.op})" for s in cell[:5]
         )

@@ -8,7 +8,6 @@ happened, two offsets, an epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -53,13 +52,6 @@ class Replay(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
     steps: tuple[Step, ...]
     broke: int
-
-
-@dataclass
-class _Seen:
-    """What is known of a replica while reading: HW moves above the window change nothing shown."""
-
-    hw: int = -1
 
 
 def log(folder: RunFolder) -> list[tuple[Grid, Markup | None]]:
@@ -112,17 +104,20 @@ def _replay(folder: RunFolder, window: LogWindow) -> Replay | None:
 def _steps(
     folder: RunFolder, window: LogWindow, nodes: Sequence[str], events: Sequence[Event]
 ) -> Iterator[Step]:
-    seen = {node: _Seen() for node in nodes}
+    hw_of: dict[str, int] = {}
     for e in events:
-        made = _step(window, e, seen.get(e.node) or _Seen())
-        if made is not None:
+        if (made := _step(window, e, hw_of)) is not None:
             what, a, b, words = made
             at_s = round(folder.seconds(e.t_us), 6)
             yield Step(at_s, nodes.index(e.node), what, a, b, e.leader_epoch, words)
 
 
-def _step(window: LogWindow, e: Event, seen: _Seen) -> tuple[str, int, int, str] | None:
-    """What an event changes in the window: (what, a, b, in words), None if nothing."""
+def _step(window: LogWindow, e: Event, hw_of: dict[str, int]) -> tuple[str, int, int, str] | None:
+    """What an event changes in the window: (what, a, b, in words), None if nothing.
+
+    `hw_of` keeps the high watermark of each replica: a move above the window changes nothing shown.
+    """
+    before = hw_of.get(e.node, -1)
     inside = e.base_offset < window.high and e.leo > window.low
     words = f"{e.node} {action(e)}"
     if e.event == trace.APPEND and inside:
@@ -130,16 +125,16 @@ def _step(window: LogWindow, e: Event, seen: _Seen) -> tuple[str, int, int, str]
     if e.event == trace.ACK and inside:
         return "ack", e.base_offset, e.leo, words
     if e.event == trace.TRUNCATED and e.leo < min(e.from_leo, window.high):
-        seen.hw = min(seen.hw, e.leo)
+        hw_of[e.node] = min(before, e.leo)
         return "cut", e.leo, e.hw, words
     if e.event == trace.HW:
-        before, seen.hw = seen.hw, e.hw
+        hw_of[e.node] = e.hw
         low, high = window.low, window.high
         if max(low, min(high, before)) == max(low, min(high, e.hw)) and before >= 0:
             return None
         return "hw", e.hw, e.leo, words
     if e.event == trace.ROLE:
-        seen.hw = e.hw
+        hw_of[e.node] = e.hw
         return "role", e.hw, int(e.role == "leader"), words
     if e.event == trace.STARTED:
         return "up", -1, -1, words

@@ -24,7 +24,7 @@ OK: Final = 0
 FAIL: Final = 1
 INFO: Final = 2
 OUTCOMES: Final = ("ok", "fail", "info")
-_CODE: Final = {"ok": OK, "fail": FAIL, "info": INFO}
+_CODE: Final = {name: code for code, name in enumerate(OUTCOMES)}
 WRITES: Final = ("send", "txn")
 
 Ints = npt.NDArray[np.int64]

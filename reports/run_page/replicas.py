@@ -10,7 +10,7 @@ import msgspec
 
 from harness.formats.history import LogRun
 from node.formats.bounds import Count, Number, Offset
-from reports.run_page.files import Notes, json_lines
+from reports.run_page.files import Notes, json_lines, shown
 
 
 class _HeadLine(msgspec.Struct, frozen=True):
@@ -35,7 +35,6 @@ class Head:
     leo: int = -1
     hw: int = -1
     epochs: tuple[tuple[int, int], ...] = ()
-    batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,9 @@ class Held:
 
 @dataclass
 class Replicas:
-    """Heads by (partition, node); `complete` names the nodes whose dump was written to its end."""
+    """Heads by (partition, node)."""
 
     heads: dict[tuple[str, str], Head] = field(default_factory=dict)
-    complete: set[str] = field(default_factory=set)
-    nodes: list[str] = field(default_factory=list)
 
     def of(self, partition: str) -> list[Head]:
         """The replicas of one partition, by node name."""
@@ -67,10 +64,10 @@ def read_heads(run_dir: Path, notes: Notes) -> Replicas:
     if not files:
         notes.add("No replica logs were collected: the offset grid shows only what clients saw.")
     for file in files:
-        made.nodes.append(file.stem)
+        complete = False
         for line in json_lines(file, _HeadLine, notes):
             if not line.partition:
-                made.complete.add(line.node)
+                complete = True
                 continue
             key = (line.partition, line.node)
             head = made.heads.setdefault(key, Head(line.node, line.partition, line.offset))
@@ -78,11 +75,9 @@ def read_heads(run_dir: Path, notes: Notes) -> Replicas:
                 head.start, head.hw, head.epochs = line.offset, line.hw, line.epochs
                 head.leo = max(head.leo, line.leo)
             else:
-                head.batches += 1
                 head.leo = max(head.leo, line.offset + line.count)
-    for node in made.nodes:
-        if node not in made.complete:
-            notes.add(f"logs/{node}.jsonl is not complete: the dump of that replica was cut.")
+        if not complete:
+            notes.add(f"{shown(file)} is not complete: the dump of that replica was cut.")
     return made
 
 

@@ -55,15 +55,12 @@ class Tape:
     def hw(self, node: str, hw: int, role: str) -> None:
         self(node, "hw", hw=hw, leo=hw, leader_epoch=1, role=role, batch_end=hw, hash="")
 
-    def told(
-        self, offset: int, until_us: int | None = None, read_us: int | None = None
-    ) -> list[str]:
+    def told(self, offset: int, read_us: int | None = None) -> list[str]:
         found = tell(
             map(parse, reversed(self.events)),
             self.faults,
             partition=P,
             offset=offset,
-            until_us=until_us,
             read_us=read_us,
         )
         return [f"{'! ' if s.breaks else ''}{s.text}" for s in found]
@@ -155,10 +152,6 @@ def test_the_healing_of_everything_is_named() -> None:
     t.append("n1", 1, 1, 2, role="leader")
     t.fault("", "n1", "n3", action="heal")
     assert t.told(offset=1)[-1] == "End of all faults: n1 and n3."
-
-
-def test_a_story_ends_where_it_is_asked_to() -> None:
-    assert len(kip_101_scenario_1().told(offset=1, until_us=4000)) == 4
 
 
 def read_and_never_acknowledged() -> Tape:
