@@ -23,7 +23,15 @@ from checker.checks.findings import (
     send_witness,
 )
 from checker.checks.registry import per_partition
-from checker.evidence.contents import READ_FINAL, READ_OK, Evidence, Rows, evidence, expand, find
+from checker.evidence.contents import (
+    READ_FINAL,
+    READ_OK,
+    Columnar,
+    Evidence,
+    evidence,
+    expand,
+    find,
+)
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
 from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
@@ -34,7 +42,7 @@ _WEAK = "acks 0 or 1 do not promise that the record survives"
 
 
 @dataclass(frozen=True)
-class _Required(Rows):
+class _Required(Columnar):
     """One required record a row: row of its send, value, acknowledged offset (-1: unknown)."""
 
     send: I64

@@ -27,7 +27,7 @@ NEVER: Final = np.iinfo(np.int64).max
 _ALL_ACKS: Final = -1
 
 
-class Rows:
+class Columnar:
     """Rows as columns of equal length, which are the fields of a dataclass."""
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Records(Rows):
+class Records(Columnar):
     """Records one by one: offset, value, leader epoch, OR of flags, node code (or -1), and when an
     ok read of it first completed (or NEVER)."""
 
@@ -130,7 +130,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Moments(Rows):
+class Moments(Columnar):
     """When a record was known to stand at an offset, in order of time.
 
     It was acknowledged (`send` is the row of its send) or read (`send` is -1). `strong` if it may
