@@ -12,12 +12,12 @@ from harness.cli.common import Json, NoSpark, Quiet, worker_count
 
 def nightly(
     budget: Annotated[str, typer.Option(help="How long, like 20m, 8h or 1h30m.")] = "20m",
-    store: Annotated[Path, typer.Option(help="What nights leave, and go on from.")] = Path("store"),
-    night: Annotated[
-        int, typer.Option(help="The night's number, which decides its seeds [the next].")
+    store: Annotated[Path, typer.Option(help="The store to continue.")] = Path("store"),
+    number: Annotated[
+        int, typer.Option(help="The number of the run, which decides its seeds [the next].")
     ] = 0,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="A new night even if the last one is unfinished.")
+        bool, typer.Option("--fresh", help="A new nightly run even if the last one is unfinished.")
     ] = False,
     cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
     no_real: Annotated[
@@ -30,21 +30,22 @@ def nightly(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Search, hunt, storm and replay for so long; go on where a night was stopped; exit 1 on news.
+    """Search, storm and replay within a budget of time; continue a nightly run that was stopped.
 
     Ends 0 when nothing is wrong, 1 when a protocol broke what it should hold, the canary did not
     fail, or a run was not deterministic; 2 when it was stopped, 70 when disk or harness ended it.
     """
-    from harness.nightly.main import Wish, whole_night
-    from harness.nightly.plan import Settings, seconds_of, suited
+    from harness.nightly.main import Options, run_nightly
+    from harness.nightly.plan import Settings, fitted, seconds_of
 
     settings = Settings(
         store=store,
         budget_s=seconds_of(budget),
         cores=worker_count(cores),
-        number=night,
+        number=number,
         real=not no_real,
     )
-    return whole_night(
-        suited(settings), Wish(fresh=fresh, spark=not no_spark, junit=junit, quiet=quiet, json=json)
+    return run_nightly(
+        fitted(settings),
+        Options(fresh=fresh, spark=not no_spark, junit=junit, quiet=quiet, json=json),
     )

@@ -1,7 +1,8 @@
-"""The journal of a night, `store/nights/NNNN.jsonl`: one line for each piece of work that is done.
+"""The journal of a nightly run, `store/nightly/NNNN.jsonl`: one line for each job of work that is
+done.
 
-The journal is all a night remembers of itself. A piece is done when its line is there: a night that
-was killed goes on with the pieces that have none, and counts nothing twice.
+The journal is all a nightly run remembers of itself. A job is done when its line is there: a
+nightly run that was killed goes on with the jobs that have none, and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
-    """What all lines have: the `key` of the piece, its wall-clock seconds, and how many seconds the
-    night had worked when it was done."""
+    """What all lines have: the `key` of the job, its wall-clock seconds, and how many seconds the
+    nightly run had worked when it was done."""
 
     key: str = ""
     seconds: Seconds = 0.0
-    night_s: Seconds = 0.0
+    worked_s: Seconds = 0.0
 
 
 class Began(JournalRow, tag="began"):
-    """The first line of each session of a night: what was asked for, and where."""
+    """The first line of each session of a nightly run: what was asked for, and where."""
 
     number: Tally
     seed: int
@@ -59,8 +60,8 @@ class Searched(JournalRow, tag="search"):
     problems: list[str] = []
 
 
-class Hunted(JournalRow, tag="museum"):
-    """A search for one exhibit of the museum."""
+class KnownBugSearched(JournalRow, tag="known-bug"):
+    """A search for one known bug."""
 
     code: str
     name: str
@@ -71,7 +72,7 @@ class Hunted(JournalRow, tag="museum"):
     core_s: Seconds
 
 
-class Twice(JournalRow, tag="twice"):
+class DeterminismChecked(JournalRow, tag="determinism"):
     """Schedules run once more in another process. `differing` are those that came out otherwise."""
 
     protocol: str
@@ -124,7 +125,7 @@ class Judged(JournalRow, tag="judged"):
 
 
 class Lost(JournalRow, tag="lost"):
-    """A piece that was begun and will not be done: its process died, or its run was cut off."""
+    """A job that was begun and will not be done: its process died, or its run was cut off."""
 
     sentence: str
 
@@ -135,17 +136,27 @@ class Ended(JournalRow, tag="ended"):
     state: str
 
 
-AnyRow = Began | Searched | Hunted | Twice | Replayed | Ran | Judged | Lost | Ended
+AnyRow = (
+    Began
+    | Searched
+    | KnownBugSearched
+    | DeterminismChecked
+    | Replayed
+    | Ran
+    | Judged
+    | Lost
+    | Ended
+)
 _decoder: Final = msgspec.json.Decoder(AnyRow)
 
 
 def journal_of(store: Path, number: int) -> Path:
-    """Where the journal of a night is kept."""
+    """Where the journal of a nightly run is kept."""
     return store / FOLDER / f"{number:04d}.jsonl"
 
 
 def numbers(store: Path) -> list[int]:
-    """The nights that have a journal, in order."""
+    """The nightly runs that have a journal, in order."""
     return sorted(int(f.stem) for f in (store / FOLDER).glob("*.jsonl") if f.stem.isdigit())
 
 
@@ -173,7 +184,7 @@ def read(path: Path) -> list[AnyRow]:
 
 
 class NightlyJournal:
-    """The journal of the present night: everything so far, and a way to add to it."""
+    """The journal of the present nightly run: everything so far, and a way to add to it."""
 
     def __init__(self, path: Path) -> None:
         """Read what is there and go on after it. Raises StorageError."""
@@ -194,12 +205,12 @@ class NightlyJournal:
         self.rows.append(row)
 
     def done(self) -> set[str]:
-        """The keys of the pieces that are done, or lost for good."""
+        """The keys of the jobs that are done, or lost for good."""
         return {row.key for row in self.rows if row.key and not isinstance(row, Judged)}
 
     def worked_s(self) -> float:
-        """How long the night has worked so far, over all its sessions."""
-        return max((row.night_s for row in self.rows), default=0.0)
+        """How long the nightly run has worked so far, over all its sessions."""
+        return max((row.worked_s for row in self.rows), default=0.0)
 
     def unjudged(self) -> list[Ran]:
         """Real runs without a verdict."""
@@ -212,7 +223,7 @@ class NightlyJournal:
 
 
 def state_of(rows: Iterable[AnyRow]) -> str:
-    """How a night stands: the state of its last session, "running" where that has no end."""
+    """How a nightly run stands: the state of its last session, "running" where that has no end."""
     state = "running"
     for row in rows:
         if isinstance(row, Began):

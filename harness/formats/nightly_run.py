@@ -1,7 +1,8 @@
-"""What is kept of a night: `store/nights/NNNN.json` (docs/file-formats.md). Types only.
+"""What is kept of a nightly run: `store/nightly/NNNN.json` (docs/file-formats.md). Types only.
 
-A summary is derived from the night's journal and holds all that index, JUnit file and later nights
-need: run folders may be gone by then. `harness.nightly` writes it, the index page reads it.
+A summary is derived from the nightly run's journal and holds all that index, JUnit file and later
+nightly runs need: run folders may be gone by then. `harness.nightly` writes it, the index page
+reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from node.formats.bounds import Number, Seconds, Tally
 
 FORMAT_VERSION: Final = 1
-FOLDER: Final = "nights"
+FOLDER: Final = "nightly"
 _DIGITS: Final = 12
 ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
 """Whom a fault struck. `follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a
@@ -25,12 +26,12 @@ PHASES: Final = ("in-sync", "isr-short", "leaderless")
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """One class of failure in one night: how often, and how to see it again.
+    """One class of failure in one nightly run: how often, and how to see it again.
 
     `key` names protocol, world and class for good (12 hexadecimal digits). `expected` says that the
     protocol is known to break this property. `faults` and `schedule` are those of the smallest
-    schedule of this night, -1 and "" where only earlier nights have one; paths are relative to the
-    store.
+    schedule of this nightly run, -1 and "" where only earlier nightly runs have one; paths are
+    relative to the store.
     """
 
     key: str
@@ -66,7 +67,7 @@ class Storms(msgspec.Struct, kw_only=True):
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
-    """One hunt for an exhibit of the museum: what it took, or was given, in seconds of a core."""
+    """One search for a known bug: what it took, or was given, in seconds of a core."""
 
     code: str
     name: str
@@ -111,7 +112,7 @@ class Totals(msgspec.Struct, kw_only=True):
     storms: Tally = 0
     replays: Tally = 0
     replays_met: Tally = 0
-    twice: Tally = 0
+    determinism_runs: Tally = 0
     cut_off: Tally = 0
 
     @property
@@ -120,12 +121,13 @@ class Totals(msgspec.Struct, kw_only=True):
         return self.schedules / self.search_seconds if self.search_seconds else 0.0
 
 
-class Night(msgspec.Struct, kw_only=True):
-    """One night. `state`: finished, stopped, disk-full, failed, or running (also of a killed one).
+class NightlyRun(msgspec.Struct, kw_only=True):
+    """One nightly run. `state`: finished, stopped, disk-full, failed, or running (also of a killed
+    one).
 
     `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
-    `open` are the buckets of earlier nights that should not be, were not met tonight, and were not
-    seen mended either; `proved_nothing` are real runs without a verdict, and why.
+    `open` are the buckets of earlier nightly runs that should not be, were not met in this run, and
+    were not seen fixed either; `proved_nothing` are real runs without a verdict, and why.
     `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of each
     property ("holds", "violable"). `real` is False where no real processes were wanted: then there
     is no canary.
@@ -147,7 +149,7 @@ class Night(msgspec.Struct, kw_only=True):
     cells: list[VerdictCounts] = []
     storms: list[Storms] = []
     buckets: list[Bucket] = []
-    museum: list[TimeToBug] = []
+    known_bugs: list[TimeToBug] = []
     canary: Canary = Canary()
     unmet: list[Unmet] = []
     differing: list[str] = []
@@ -161,25 +163,26 @@ class Night(msgspec.Struct, kw_only=True):
 
 
 def bucket_key(protocol: str, world: str, name: str) -> str:
-    """The key of a class of failures, the same in every night."""
+    """The key of a class of failures, the same in every nightly run."""
     text = "\0".join((protocol, world, name)).encode()
     return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
 
-def nights(store: Path) -> tuple[list[Night], list[str]]:
-    """The nights of a store in order, and a sentence for each that cannot be read."""
+def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:
+    """The nightly runs of a store in order, and a sentence for each that cannot be read."""
     found, unread = [], []
     for file in sorted((store / FOLDER).glob("*.json")):
         try:
-            night = msgspec.json.decode(file.read_bytes(), type=Night)
+            nightly = msgspec.json.decode(file.read_bytes(), type=NightlyRun)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             unread.append(f"{FOLDER}/{file.name} cannot be read: {error}")
             continue
-        if night.format == FORMAT_VERSION:
-            found.append(night)
+        if nightly.format == FORMAT_VERSION:
+            found.append(nightly)
         else:
             unread.append(
-                f"{FOLDER}/{file.name} has format {night.format}, this page reads {FORMAT_VERSION}"
+                f"{FOLDER}/{file.name} has format {nightly.format}, "
+                f"this page reads {FORMAT_VERSION}"
             )
-    found.sort(key=lambda night: night.number)
+    found.sort(key=lambda nightly: nightly.number)
     return found, unread

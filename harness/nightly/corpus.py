@@ -1,6 +1,6 @@
-"""The corpus: every schedule that was ever worth saving, each with what it expects.
+"""The corpus: all saved schedules, each with its expectation.
 
-Ready-made schedules, what searches found (`findings/`), and the shrunk schedules of known bugs
+They are the ready-made schedules, those of findings (`findings/`), and those of known bugs
 (`known-bugs/`). A file that cannot be read is left out here; `floodmark replay` says why.
 """
 
@@ -26,7 +26,7 @@ from node.formats.errors import FloodmarkError
 FINDINGS: Final = "findings"
 PAGE: Final = "report.html"
 FORM_RUNS: Final = 150
-"""How hard a night looks for a form for real processes, see `save_real_schedule`."""
+"""How hard a nightly run looks for a form for real processes, see `save_real_schedule`."""
 UNNAMED: Final = "?"
 """Stands in a class for a mechanism that nobody has named."""
 
@@ -39,8 +39,8 @@ class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated(store: Path) -> list[SavedSchedule]:
-    """What is replayed in the simulated world. Findings come first: a night too short for all must
-    know at least whether these still fail."""
+    """What is replayed in the simulated world. Findings come first: a nightly run too short for all
+    must know at least whether these still fail."""
     files = [file.parent for file in sorted((store / FINDINGS).glob(f"*/{SCHEDULE}"))]
     files += [Path(name) for name in ready_made.names()]
     files += sorted((store / STORE_FOLDER).glob("*.schedule.json"))
@@ -95,7 +95,7 @@ def named(file: Path, schedule: Schedule) -> str:
 
 
 def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bucket:
-    """The bucket of a finding in `findings/` that no night made, not counted yet."""
+    """The bucket of a finding in `findings/` that no nightly run made, not counted yet."""
     folder = f"{FINDINGS}/{Path(file).name}"
     return Bucket(
         key=bucket_key(protocol, SIMULATED, name),

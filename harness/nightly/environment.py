@@ -1,66 +1,111 @@
-"""What a night needs of the world: a clock, processes, real runs, verdicts, room on the disk.
+"""What a nightly run needs of its environment: a clock, processes, real runs, verdicts, disk space.
 
-The loop of a night (`night.py`) asks only here, so that its tests can stand in for each.
+The session asks only here; its tests replace the whole class. Each simulated job is a process of
+its own, and none outlives the nightly run. A fresh process costs about a second. In return a job
+that dies, hangs or uses up the memory is one lost job, and every job has another hash seed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import multiprocess
+from multiprocess.connection import wait
 
 from checker.formats.verdict import RunResult
-from harness.nightly.jobs import AnyJob
-from harness.nightly.workers import FinishedJob, side_by_side
+from harness.formats.nightly_journal import AnyRow
+from harness.nightly.jobs import AnyJob, Digests, do
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.judge import Keep, SparkSoon, judge
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
+from node.runtime import children
+
+LOOK_S: Final = 0.2
+_job_decoder: Final = msgspec.json.Decoder(AnyJob)
 
 
-class Hands(Protocol):
-    """See the module."""
+class FinishedJob(NamedTuple):
+    """What became of a job: its result, or why there is none; `seconds` of wall clock."""
 
-    def now_s(self) -> float:
-        """A monotonic clock, in seconds."""
-        ...
-
-    def free_bytes(self) -> int:
-        """Room on the disk of the store."""
-        ...
-
-    def stopping(self) -> bool:
-        """Whether somebody asked the night to end."""
-        ...
-
-    def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
-        """Do jobs at the same time; gives less when it is asked to stop."""
-        ...
-
-    def run(self, schedule: Schedule, name: str, store: Path) -> Path:
-        """One run of real processes; returns its folder, not judged. Raises FloodmarkError."""
-        ...
-
-    def judge(self, folders: Sequence[Path]) -> list[RunResult]:
-        """Judge run folders, those that did not change not again. Raises FloodmarkError."""
-        ...
-
-    def tell(self, sentence: str) -> None:
-        """Something worth a line."""
-        ...
-
-    def status(self, words: str) -> None:
-        """How things stand."""
-        ...
+    job: AnyJob
+    result: AnyRow | Digests | None
+    seconds: float
+    sentence: str = ""
 
 
-class RealHands:
-    """The real ones. Use inside `Interrupts`, in the main thread."""
+def side_by_side(
+    jobs: Sequence[AnyJob], output: Path, limit_s: float, stop: Callable[[], bool]
+) -> Iterator[FinishedJob]:
+    """Do the jobs at the same time, each in its own process, and give results as they come.
+
+    One that takes longer than `limit_s` is killed. When `stop` says so, all are, and nothing more
+    is given. `output` gets what processes print.
+    """
+    began_s = time.monotonic()
+    running: dict[Any, tuple[AnyJob, children.Child]] = {}
+    for job in jobs:
+        mine, theirs = multiprocess.get_context("spawn").Pipe(duplex=False)
+        child = children.start(
+            job.key, _work, os.getpid(), output, msgspec.json.encode(job), theirs
+        )
+        theirs.close()
+        running[mine] = (job, child)
+    try:
+        while running and not stop():
+            late = time.monotonic() - began_s > limit_s
+            ready = list(running) if late else wait(list(running), LOOK_S)
+            for pipe in ready:
+                job, child = running.pop(pipe)
+                yield _taken(job, child, pipe, time.monotonic() - began_s)
+    finally:
+        for pipe, (_, child) in running.items():
+            child.kill()
+            child.join()
+            pipe.close()
+
+
+def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> FinishedJob:
+    """The result of a process that has spoken, or has ended, or is late."""
+    kinds: Any = Digests if job.key.startswith("determinism/") else AnyRow
+    try:
+        said = pipe.recv_bytes() if pipe.poll() else b""
+    except (EOFError, OSError):
+        said = b""
+    child.kill()
+    child.join()
+    pipe.close()
+    if not said:
+        return FinishedJob(
+            job, None, seconds, f"its process ended with {child.exitcode} after {seconds:.0f} s"
+        )
+    if said.startswith(b"!"):
+        return FinishedJob(job, None, seconds, said[1:].decode())
+    return FinishedJob(job, msgspec.json.decode(said, type=kinds), seconds)
+
+
+def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:
+    """One job in a process of its own."""
+    children.settle_in(parent_pid, output)
+    try:
+        said = msgspec.json.encode(do(_job_decoder.decode(text)))
+    except Exception as error:
+        said = b"!" + f"{type(error).__name__}: {error}".encode()
+    pipe.send_bytes(said)
+    pipe.close()
+
+
+class Environment:
+    """Use inside `Interrupts`, in the main thread."""
 
     def __init__(
         self,
@@ -133,7 +178,7 @@ class RealHands:
 
 
 class _Quiet(Progress):
-    """Of a run within a night, only which part it is in."""
+    """Of a run within a nightly run, only which part it is in."""
 
     def __init__(self, name: str, tell: Callable[[str], None]) -> None:
         super().__init__(quiet=True)

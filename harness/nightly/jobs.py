@@ -1,7 +1,7 @@
-"""The pieces of a night that happen in simulated worlds: each is a job in, a row out.
+"""The jobs of a nightly run in simulated worlds: a job goes in, a row of the journal comes out.
 
-A job says everything, so that a worker's process can do it, and so that doing it again gives the
-same. Nothing here searches, replays or judges by itself: that is `harness.search` and the replay.
+A job is complete in itself, so that a worker process can do it, and so that the same job gives the
+same result. The work itself is done by `harness.search` and `harness.runs.replay`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.nightly_journal import AnyRow, Hunted, Replayed, Searched, Twice
+from harness.formats.nightly_journal import (
+    AnyRow,
+    DeterminismChecked,
+    KnownBugSearched,
+    Replayed,
+    Searched,
+)
 from harness.nightly import corpus
 from harness.runs.replay import ReplayRequest, is_met, replay, requested_schedule
 from harness.search import known_bugs
@@ -26,7 +32,7 @@ FAILED: Final = "could not be run"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
-    """What all jobs have: the key of the piece, in the journal."""
+    """What all jobs have: `key` names the job in the journal."""
 
     key: str
 
@@ -45,16 +51,16 @@ class SearchJob(Job, frozen=True, tag="search"):
     known: tuple[str, ...] = ()
 
 
-class HuntJob(Job, frozen=True, tag="museum"):
-    """Look for one target of the museum, at most so many seconds of a core."""
+class KnownBugJob(Job, frozen=True, tag="known-bug"):
+    """Search for one known bug, for at most so many seconds of a core."""
 
     code: str
     seed: int
     seconds: float
 
 
-class TwiceJob(Job, frozen=True, tag="twice"):
-    """Draw so many schedules and run each; two processes do the same."""
+class DeterminismJob(Job, frozen=True, tag="determinism"):
+    """Draw so many schedules and run each. Two processes do the same job."""
 
     protocol: str
     seed: int
@@ -67,33 +73,33 @@ class ReplayJob(Job, frozen=True, tag="replay"):
     file: str
 
 
-AnyJob = SearchJob | HuntJob | TwiceJob | ReplayJob
+AnyJob = SearchJob | KnownBugJob | DeterminismJob | ReplayJob
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the two processes of a `TwiceJob` saw: a digest a schedule."""
+    """What one of the two processes of a `DeterminismJob` saw: a digest a schedule."""
 
     schedules: tuple[Schedule, ...]
     digests: tuple[str, ...]
 
 
 def do(job: AnyJob) -> AnyRow | Digests:
-    """Carry out a job. Raises FloodmarkError when it makes no sense."""
+    """Carry out a job. Raises FloodmarkError when it is invalid."""
     match job:
         case SearchJob():
             return _search(job)
-        case HuntJob():
-            return _hunt(job)
-        case TwiceJob():
+        case KnownBugJob():
+            return _known_bug(job)
+        case DeterminismJob():
             return _digests(job)
         case ReplayJob():
             return _replay(job)
 
 
-def compared(job: TwiceJob, first: Digests, second: Digests) -> Twice:
-    """What two processes make of it together."""
+def compared(job: DeterminismJob, first: Digests, second: Digests) -> DeterminismChecked:
+    """The row of a determinism check, from the results of its two processes."""
     pairs = zip(first.schedules, first.digests, second.digests, strict=True)
-    return Twice(
+    return DeterminismChecked(
         key=job.key,
         protocol=job.protocol,
         seed=job.seed,
@@ -135,10 +141,10 @@ def _search(job: SearchJob) -> Searched:
     )
 
 
-def _hunt(job: HuntJob) -> Hunted:
+def _known_bug(job: KnownBugJob) -> KnownBugSearched:
     target = next(e for e in known_bugs.search_targets() if e.code == job.code)
     entry = known_bugs.search(target, job.seed, job.seconds, shrink=False)
-    return Hunted(
+    return KnownBugSearched(
         key=job.key,
         code=target.code,
         name=target.name,
@@ -150,7 +156,7 @@ def _hunt(job: HuntJob) -> Hunted:
     )
 
 
-def _digests(job: TwiceJob) -> Digests:
+def _digests(job: DeterminismJob) -> Digests:
     schedules: list[Schedule] = []
     digests: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A night from its first line to its page: what `floodmark nightly` does."""
+"""A whole nightly run, from its lock to its page: `floodmark nightly`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness.formats.nightly_run import FOLDER, Night, nights
+from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
-from harness.nightly.environment import Hands, RealHands
+from harness.nightly.environment import Environment
 from harness.nightly.plan import Settings
-from harness.nightly.pruning import prune
-from harness.nightly.session import DISK_FULL, Shift, open_journal
+from harness.nightly.session import DISK_FULL, Session, open_journal
 from harness.nightly.summary import summarise
+from harness.nightly.verdicts import prune
 from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from node.formats.errors import FloodmarkError, StorageError, UsageError
@@ -26,11 +26,11 @@ from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"
 LOCK = ".lock"
-MakeHands = Callable[[Settings, Interrupts, Progress], Hands]
+MakeEnvironment = Callable[[Settings, Interrupts, Progress], Environment]
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that decide nothing about what is done in the night."""
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that do not change the work of a nightly run."""
 
     fresh: bool = False
     spark: bool = True
@@ -39,20 +39,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-def whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None = None) -> int:
-    """Carry a night out, or the rest of one, and tell of it; returns the exit code.
+def run_nightly(
+    settings: Settings, options: Options, make_environment: MakeEnvironment | None = None
+) -> int:
+    """Carry out a nightly run, or the rest of one, and report it; returns the exit code.
 
-    `make_hands` stands in for the real ones. Raises FloodmarkError before the first line.
+    `make_environment` replaces the real environment in tests. Raises FloodmarkError before the
+    first line.
     """
     if settings.number < 0 or settings.cores < 1:
-        raise UsageError("--night and --cores must be positive")
-    with _alone(settings.store):
-        return _whole_night(settings, wish, make_hands)
+        raise UsageError("--number and --cores must be positive")
+    with _locked(settings.store):
+        return _run_nightly(settings, options, make_environment)
 
 
 @contextlib.contextmanager
-def _alone(store: Path) -> Iterator[None]:
-    """One night at a time in a store: the lock ends with the process that has it."""
+def _locked(store: Path) -> Iterator[None]:
+    """Lock the store for one nightly run: the lock ends with its process."""
     try:
         (store / FOLDER).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(store / FOLDER / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -62,67 +65,71 @@ def _alone(store: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise UsageError(f"{store}: another night is at work there") from None
+        raise UsageError(f"{store}: another nightly run uses it") from None
     finally:
         os.close(descriptor)
 
 
-def _whole_night(settings: Settings, wish: Wish, make_hands: MakeHands | None) -> int:
-    settings, journal = open_journal(settings.store, settings, fresh=wish.fresh)
-    past = [n for n in nights(settings.store)[0] if n.number < settings.number]
+def _run_nightly(
+    settings: Settings, options: Options, make_environment: MakeEnvironment | None
+) -> int:
+    settings, journal = open_journal(settings.store, settings, fresh=options.fresh)
+    past = [n for n in nightly_runs(settings.store)[0] if n.number < settings.number]
     try:
-        with Interrupts() as interrupts, Progress(quiet=wish.quiet) as progress:
-            make = make_hands or (lambda *parts: _real(*parts, spark=wish.spark))
-            shift = Shift(settings, make(settings, interrupts, progress), journal, past)
-            progress.phase(f"night {settings.number} in {settings.store}", settings.budget_s)
-            state = shift.work()
-            night = summarise(journal.rows, past)
+        with Interrupts() as interrupts, Progress(quiet=options.quiet) as progress:
+            make = make_environment or (lambda *parts: _real(*parts, spark=options.spark))
+            session = Session(settings, make(settings, interrupts, progress), journal, past)
+            progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
+            state = session.work()
+            nightly = summarise(journal.rows, past)
             # On a full disk even the last line may be missing.
-            night.state = state
-            night.open = _still_open([*past, night], settings.store)
-            prune(settings.store, settings.kept_of_a_kind)
-            return _tell(settings, wish, night, past, shift.sentence)
+            nightly.state = state
+            nightly.open = _still_open([*past, nightly], settings.store)
+            prune(settings.store, settings.kept_per_class)
+            return _report(settings, options, nightly, past, session.sentence)
     finally:
         journal.close()
 
 
-def _still_open(known: list[Night], store: Path) -> list[str]:
-    """What earlier nights left open, a line each."""
+def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
+    """The open buckets of earlier nightly runs, a line each."""
     left = still_open(known, lambda path: bool(path) and (store / path).is_file())
     return [
-        f"{s.shown.protocol}: {s.shown.name} ({s.shown.world}, last met in night {s.last})"
+        f"{s.shown.protocol}: {s.shown.name} ({s.shown.world}, last met in nightly run {s.last})"
         for s in left
     ]
 
 
 def _real(
     settings: Settings, interrupts: Interrupts, progress: Progress, *, spark: bool
-) -> RealHands:
+) -> Environment:
     output = settings.store / FOLDER / f"{settings.number:04d}.txt"
-    return RealHands(settings.store, output, interrupts, progress, spark=spark)
+    return Environment(settings.store, output, interrupts, progress, spark=spark)
 
 
-def _tell(settings: Settings, wish: Wish, night: Night, past: list[Night], sentence: str) -> int:
-    """Write the summary, the JUnit file and the index, and print what came of the night."""
+def _report(
+    settings: Settings, options: Options, nightly: NightlyRun, past: list[NightlyRun], sentence: str
+) -> int:
+    """Write the summary, the JUnit file and the index, and print the summary."""
     from reports.nightly_page.index_page import build_index
 
     if sentence:
-        night.problems.insert(0, sentence)
-        _say(sentence)
-    known = [*past, night]
-    code = summary_text.exit_code(night)
+        nightly.problems.insert(0, sentence)
+        _print_error(sentence)
+    known = [*past, nightly]
+    code = summary_text.exit_code(nightly)
     try:
-        made = msgspec.json.format(msgspec.json.encode(night), indent=1)
-        write_whole(settings.store / FOLDER / f"{night.number:04d}.json", made + b"\n")
-        write_whole(wish.junit or settings.store / JUNIT, summary_text.junit(known))
+        made = msgspec.json.format(msgspec.json.encode(nightly), indent=1)
+        write_whole(settings.store / FOLDER / f"{nightly.number:04d}.json", made + b"\n")
+        write_whole(options.junit or settings.store / JUNIT, summary_text.junit(known))
         page: Path | None = build_index(settings.store)
     except FloodmarkError as error:
-        if night.state != DISK_FULL:
-            _say(str(error))
+        if nightly.state != DISK_FULL:
+            _print_error(str(error))
             code = summary_text.EXIT_HARNESS
         page = None
-    if wish.json:
-        sys.stdout.write(msgspec.json.encode(night).decode() + "\n")
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(nightly).decode() + "\n")
     else:
         sys.stdout.write(summary_text.summary(known) + "\n")
         if page is not None:
@@ -130,5 +137,5 @@ def _tell(settings: Settings, wish: Wish, night: Night, past: list[Night], sente
     return code
 
 
-def _say(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     print(f"floodmark: {' '.join(sentence.split())}", file=sys.stderr)  # noqa: T201

@@ -1,7 +1,7 @@
-"""What a night does: its shares of time, its seeds, and which piece comes next. Pure.
+"""The plan of a nightly run: its shares of time, its seeds, and which job comes next. Pure.
 
-Whatever has had least of its share so far comes next, so a night that is stopped at any moment has
-done some of everything, and one that goes on needs to know no more than what is done.
+The share with the least time so far, relative to its size, comes next. So a nightly run that is
+stopped at any moment has done some of everything, and one that continues needs only its journal.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 
 import msgspec
 
-from harness.formats.nightly_run import Night
+from harness.formats.nightly_run import NightlyRun
 from harness.search.known_bugs import broken_by, correct_protocols, search_targets
 from nemesis.faults import Isolate, aliases
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
-SHARES: Final = {"search": 50, "museum": 15, "storm": 22, "replay": 8, "twice": 5}
-"""Percent of the budget. A share with nothing left to do is divided among the others."""
-SEEDS_A_NIGHT: Final = 1_000_000
+SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
+"""Percent of the budget. The time of a share with nothing left to do goes to the others."""
+SEEDS_PER_RUN: Final = 1_000_000
 ENGINES: Final = ("random", "guided")
 CANARY_BUG: Final = "ack-before-isr"
 FAULT_SETS: Final = (
@@ -34,32 +34,33 @@ FAULT_SETS: Final = (
     "kill,pause,partition",
     "power-cut",
 )
-"""What the storms of a night are drawn from; with power cuts, brokers flush now and then only, so
-protocols whose word is about flush=sync are spared them."""
+"""What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
+only, so protocols whose word is about flush=sync are spared them."""
 _BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a night. `piece_schedules` ends a stretch of search by count (0: by time
-    alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start and
-    end. `kept_of_a_kind` is how many real runs of one class stay as folders, over all nights."""
+    """What is asked of a nightly run. `piece_schedules` ends a stretch of search by count (0: by
+    time alone). So many findings get `pages`. `storm_s` is the length of a storm, without its start
+    and end. `kept_of_a_kind` is how many real runs of one class stay as folders, over all nightly
+    runs."""
 
     store: Path
     budget_s: float
     cores: int = 1
     number: int = 0
-    piece_s: float = 20.0
-    piece_schedules: int = 0
+    job_s: float = 20.0
+    job_schedules: int = 0
     shrink_tries: int = 400
     pages: int = 24
-    museum_s: float = 60.0
-    twice_runs: int = 12
+    known_bug_s: float = 60.0
+    determinism_runs: int = 12
     storm_s: float = 10.0
     real: bool = True
     least_free_bytes: int = 512 << 20
     judge_every: int = 40
-    kept_of_a_kind: int = 5
+    kept_per_class: int = 5
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +72,13 @@ class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Names the piece in the journal."""
+        """Names the job in the journal."""
         return f"storm/{self.protocol}/{self.kinds}/{self.seed}"
 
     @property
     def name(self) -> str:
         """What the run is called in the store."""
-        return f"night-{self.protocol}-{self.kinds.replace(',', '-')}"
+        return f"nightly-{self.protocol}-{self.kinds.replace(',', '-')}"
 
 
 def seconds_of(text: str) -> float:
@@ -87,23 +88,23 @@ def seconds_of(text: str) -> float:
         raise UsageError(f"--budget is '{text}', but is written like 90s, 20m, 8h or 1h30m")
     seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
     if not seconds:
-        raise UsageError("--budget is nothing, but a night needs some time")
+        raise UsageError("--budget is nothing, but a nightly run needs some time")
     return seconds
 
 
-def suited(settings: Settings) -> Settings:
-    """The same with pieces short enough for everything to have its turn in a short night."""
+def fitted(settings: Settings) -> Settings:
+    """The settings with jobs short enough for all shares to have a turn in a short nightly run."""
     part_s = settings.budget_s / 100
     return msgspec.structs.replace(
         settings,
-        piece_s=min(settings.piece_s, max(2.0, 2 * part_s)),
-        museum_s=min(settings.museum_s, max(3.0, 3 * part_s)),
+        job_s=min(settings.job_s, max(2.0, 2 * part_s)),
+        known_bug_s=min(settings.known_bug_s, max(3.0, 3 * part_s)),
     )
 
 
 def seed_of(number: int) -> int:
-    """The first seed of a night; the next `SEEDS_A_NIGHT` belong to it too."""
-    return number * SEEDS_A_NIGHT
+    """The first seed of a nightly run; the next `SEEDS_A_NIGHT` belong to it too."""
+    return number * SEEDS_PER_RUN
 
 
 def next_share(spent: Mapping[str, float], idle: Iterable[str]) -> str | None:
@@ -113,7 +114,7 @@ def next_share(spent: Mapping[str, float], idle: Iterable[str]) -> str | None:
 
 
 def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
-    """The next few numbers of pieces that are not done: those that were lost come first."""
+    """The next `wanted` numbers of jobs that are not done, the smallest first."""
     found: list[int] = []
     number = 0
     while len(found) < wanted:
@@ -124,15 +125,15 @@ def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
 
 
 def least_hit(
-    past: Sequence[Night], tonight: Mapping[tuple[str, str], int], seed: int
+    past: Sequence[NightlyRun], this_run: Mapping[tuple[str, str], int], seed: int
 ) -> PlannedStorm:
-    """The next storm: of the cell of the matrix that was hit least in all nights.
+    """The next storm: of the cell of the matrix with the fewest runs in all nightly runs.
 
     Among equals the protocols that are expected to hold come first, then the order of the registry.
     """
-    counts = dict(tonight)
-    for night in past:
-        for cell in night.storms:
+    counts = dict(this_run)
+    for nightly in past:
+        for cell in nightly.storms:
             key = (cell.protocol, cell.kinds)
             counts[key] = counts.get(key, 0) + cell.runs
     held = correct_protocols()
@@ -154,7 +155,7 @@ def expected() -> dict[str, dict[str, str]]:
 
 
 def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = ()) -> bool:
-    """Whether a failure is no news: a bug is on, or the protocol is known to break all of these.
+    """Whether a failure is expected: a bug is on, or the protocol is known to break all of these.
 
     Liveness and safety are told apart, so that a protocol that may lose data must still end well.
     """
@@ -164,7 +165,7 @@ def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = 
 
 
 def canary() -> Schedule:
-    """A storm that must fail: leaders that acknowledge too soon are cut off one after another."""
+    """A storm that must fail: leaders that acknowledge too soon are isolated one after another."""
     faults = tuple(
         Isolate(on=f"leader:log-{number}", at_ms=1500 + 3500 * number, for_ms=2500)
         for number in range(2)
@@ -177,9 +178,9 @@ def canary() -> Schedule:
     )
 
 
-def exhibit_order(past: Sequence[Night], tonight: Iterable[str]) -> list[str]:
-    """The codes of the museum, those first that were hunted least."""
+def known_bug_order(past: Sequence[NightlyRun], this_run: Iterable[str]) -> list[str]:
+    """The codes of the known bugs, those with the fewest searches first."""
     counts: dict[str, int] = {}
-    for code in [*(hunt.code for night in past for hunt in night.museum), *tonight]:
+    for code in [*(search.code for nightly in past for search in nightly.known_bugs), *this_run]:
         counts[code] = counts.get(code, 0) + 1
     return sorted((e.code for e in search_targets()), key=lambda code: counts.get(code, 0))

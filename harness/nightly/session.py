@@ -1,7 +1,7 @@
-"""The loop of a night: whatever has had least of its share comes next, until the time is used up.
+"""The loop of a nightly run: the share with the least time so far is next, until no budget is left.
 
-Every piece that is done becomes a line of the journal at once. Nothing else is remembered, so a
-night can end at any moment, by itself, by a signal, by a full disk or by SIGKILL, and go on later.
+Each finished job becomes a line of the journal at once, and nothing else is remembered. So a
+nightly run can end at any moment, by itself, a signal, a full disk or SIGKILL, and continue later.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ import msgspec
 
 from harness.formats import nightly_journal
 from harness.formats.nightly_journal import NightlyJournal, Ran, Searched
-from harness.formats.nightly_run import Bucket, Night
+from harness.formats.nightly_run import Bucket, NightlyRun
 from harness.nightly import corpus, plan
-from harness.nightly.environment import Hands
-from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared
+from harness.nightly.environment import Environment, FinishedJob
+from harness.nightly.jobs import (
+    AnyJob,
+    DeterminismJob,
+    Digests,
+    KnownBugJob,
+    ReplayJob,
+    SearchJob,
+    compared,
+)
 from harness.nightly.plan import Settings
 from harness.nightly.summary import spent
 from harness.nightly.verdicts import judge_all
-from harness.nightly.workers import FinishedJob
 from harness.runs.interrupts import StopNow
 from harness.runs.options import RunRequest, to_schedule
 from harness.search.bug_search import machine
@@ -38,7 +45,7 @@ STOPPED: Final = "stopped"
 DISK_FULL: Final = "disk-full"
 FAILED: Final = "failed"
 LATE_S: Final = 600.0
-"""How long beyond its time a piece may take before its process is killed."""
+"""How long beyond its time a job may take before its process is killed."""
 AROUND_A_RUN_S: Final = 25.0
 """Start, recovery, final reads and end of a real run."""
 TO_JUDGE_S: Final = 25.0
@@ -46,25 +53,30 @@ TO_JUDGE_A_RUN_S: Final = 2.0
 _TOO_LITTLE_S: Final = 1.0
 
 
-class Shift:
-    """One session of a night."""
+class Session:
+    """One session of a nightly run."""
 
     def __init__(
-        self, settings: Settings, hands: Hands, journal: NightlyJournal, past: Sequence[Night]
+        self,
+        settings: Settings,
+        environment: Environment,
+        journal: NightlyJournal,
+        past: Sequence[NightlyRun],
     ) -> None:
-        """`past` are the earlier nights. Raises StorageError when the journal cannot be written."""
+        """`past` are the earlier nightly runs. Raises StorageError when the journal cannot be
+        written."""
         self._settings = settings
-        self._hands = hands
+        self._environment = environment
         self._journal = journal
         self._past = past
         self._before_s = journal.worked_s()
-        self._began_s = hands.now_s()
+        self._began_s = environment.now_s()
         self._seed = plan.seed_of(settings.number)
         self._idle: set[str] = set() if settings.real else {"storm"}
         self.sentence = ""
 
     def work(self) -> str:
-        """Go on until the budget is used up; returns how it ended, and writes that down."""
+        """Work until the budget is used up. Returns how the session ended, and records it."""
         try:
             self._add_first()
             self._cut_off()
@@ -85,18 +97,18 @@ class Shift:
 
     def _work(self) -> str:
         if self._settings.real and "canary" not in self._journal.done():
-            self._run("canary", "canary", plan.canary(), "night-canary")
-        while not self._hands.stopping():
+            self._run("canary", "canary", plan.canary(), "nightly-canary")
+        while not self._environment.stopping():
             left_s = self._left_s()
             share = plan.next_share(spent(self._journal.rows), self._idle)
             if share is None or left_s < _TOO_LITTLE_S:
                 self._judge()
-                return STOPPED if self._hands.stopping() else FINISHED
-            if self._hands.free_bytes() < self._settings.least_free_bytes:
+                return STOPPED if self._environment.stopping() else FINISHED
+            if self._environment.free_bytes() < self._settings.least_free_bytes:
                 free_mb = self._settings.least_free_bytes >> 20
                 self.sentence = f"{self._settings.store}: less than {free_mb} MB are free"
                 return DISK_FULL
-            self._hands.status(f"{share}; {self._so_far()}")
+            self._environment.status(f"{share}; {self._so_far()}")
             if not self._do(share, left_s):
                 self._idle.add(share)
             if len(self._journal.unjudged()) >= self._settings.judge_every:
@@ -109,16 +121,16 @@ class Shift:
         return f"{searched:,} schedules and {runs} real runs so far"
 
     def _left_s(self) -> float:
-        """What is left of the budget when the time to judge what waits is put by."""
+        """The rest of the budget, without the time to judge the runs that wait."""
         waiting = len(self._journal.unjudged())
-        put_by_s = TO_JUDGE_S + TO_JUDGE_A_RUN_S * waiting if waiting else 0.0
-        return self._settings.budget_s - self._worked_s() - put_by_s
+        reserved_s = TO_JUDGE_S + TO_JUDGE_A_RUN_S * waiting if waiting else 0.0
+        return self._settings.budget_s - self._worked_s() - reserved_s
 
     def _worked_s(self) -> float:
-        return self._before_s + self._hands.now_s() - self._began_s
+        return self._before_s + self._environment.now_s() - self._began_s
 
     def _add(self, row: nightly_journal.AnyRow, seconds: float) -> None:
-        row.seconds, row.night_s = round(seconds, 2), round(self._worked_s(), 2)
+        row.seconds, row.worked_s = round(seconds, 2), round(self._worked_s(), 2)
         self._journal.add(row)
 
     def _add_first(self) -> None:
@@ -135,7 +147,7 @@ class Shift:
         self._add(began, 0.0)
 
     def _cut_off(self) -> None:
-        """Say which runs of this night were cut off: they are done again, their folders stay."""
+        """Record the real runs that were cut off: they are made again, their folders stay."""
         known = {row.folder for row in self._journal.rows if isinstance(row, Ran)}
         done = self._journal.done()
         store = self._settings.store
@@ -147,19 +159,19 @@ class Shift:
 
     @property
     def _prefix(self) -> str:
-        return f"night-{self._settings.number:04d}-"
+        return f"nightly-{self._settings.number:04d}-"
 
     # -- the shares
 
     def _do(self, share: str, left_s: float) -> bool:
-        """A piece, or as many as there are cores, of a share; False when it has nothing to do."""
+        """Do a job of a share, or one per core. Returns False when the share has nothing to do."""
         match share:
             case "search":
                 return self._side_by_side(self._searches(left_s), left_s)
-            case "museum":
-                return self._side_by_side(self._hunts(left_s), left_s)
-            case "twice":
-                return self._twice()
+            case "known-bug":
+                return self._side_by_side(self._known_bug_jobs(left_s), left_s)
+            case "determinism":
+                return self._determinism()
             case "storm":
                 return self._storm(left_s)
         replays = self._replays()
@@ -182,24 +194,24 @@ class Shift:
                     shrink_tries=settings.shrink_tries,
                     known=tuple(known.get(protocol, ())),
                     budget=Budget(
-                        seconds=min(settings.piece_s, left_s), schedules=settings.piece_schedules
+                        seconds=min(settings.job_s, left_s), schedules=settings.job_schedules
                     ),
                 )
             )
         return found
 
     def _pages(self) -> int:
-        """How many findings of tonight have a page."""
+        """The number of findings of this run that have a page."""
         found = (row.kept for row in self._journal.rows if isinstance(row, Searched))
         return sum(bool(bucket.page) for kept in found for bucket in kept)
 
     def _known(self) -> dict[str, list[str]]:
-        """By protocol, the buckets for which there is a schedule. What somebody removed is new."""
+        """By protocol, the buckets whose schedule still exists. A removed one counts as new."""
         store = self._settings.store
         kept = [
             b
-            for night in self._past
-            for b in night.buckets
+            for nightly in self._past
+            for b in nightly.buckets
             if b.schedule and (store / b.schedule).is_file()
         ]
         kept += [b for row in self._journal.rows if isinstance(row, Searched) for b in row.kept]
@@ -208,25 +220,27 @@ class Shift:
             known.setdefault(bucket.protocol, []).append(bucket.name)
         return {protocol: sorted(set(names)) for protocol, names in known.items()}
 
-    def _hunts(self, left_s: float) -> list[AnyJob]:
+    def _known_bug_jobs(self, left_s: float) -> list[AnyJob]:
         settings = self._settings
-        tonight = [
-            row.code for row in self._journal.rows if isinstance(row, nightly_journal.Hunted)
+        this_run = [
+            row.code
+            for row in self._journal.rows
+            if isinstance(row, nightly_journal.KnownBugSearched)
         ]
-        codes = plan.exhibit_order(self._past, tonight)[: settings.cores]
-        numbers = plan.numbered("museum", self._journal.done(), len(codes))
+        codes = plan.known_bug_order(self._past, this_run)[: settings.cores]
+        numbers = plan.numbered("known-bug", self._journal.done(), len(codes))
         return [
-            HuntJob(
-                key=f"museum/{number}",
+            KnownBugJob(
+                key=f"known-bug/{number}",
                 code=code,
                 seed=self._seed + number,
-                seconds=min(settings.museum_s, left_s),
+                seconds=min(settings.known_bug_s, left_s),
             )
             for number, code in zip(numbers, codes, strict=True)
         ]
 
     def _replays(self) -> list[AnyJob]:
-        """The next few of the corpus that were not replayed in the simulated world tonight."""
+        """The next few of the corpus that were not replayed in the simulated world in this run."""
         done = self._journal.done()
         waiting: list[AnyJob] = [
             ReplayJob(key=key, file=saved.file)
@@ -236,12 +250,12 @@ class Shift:
         return waiting[: 2 * self._settings.cores]
 
     def _side_by_side(self, jobs: list[AnyJob], left_s: float) -> bool:
-        for done in self._hands.side_by_side(jobs, left_s + LATE_S):
+        for done in self._environment.side_by_side(jobs, left_s + LATE_S):
             self._take(done, len(jobs))
         return bool(jobs)
 
     def _take(self, done: FinishedJob, together: int) -> None:
-        """A piece is done, or lost."""
+        """Record a job that is done, or lost."""
         seconds = done.seconds / together
         if done.result is None:
             self._add(nightly_journal.Lost(key=done.job.key, sentence=done.sentence), seconds)
@@ -252,24 +266,24 @@ class Shift:
         self._add(done.result, seconds)
 
     def _new(self, row: Searched) -> list[Bucket]:
-        """What it found that is new: two workers may have come upon the same at the same time."""
+        """The new buckets among its findings: two workers may find the same one."""
         known = self._known().get(row.protocol, [])
         new = [bucket for bucket in row.kept if bucket.name not in known]
         for bucket in new:
-            self._hands.tell(f"{row.protocol}: {bucket.name}")
+            self._environment.tell(f"{row.protocol}: {bucket.name}")
         return new
 
-    def _twice(self) -> bool:
-        """The same schedules in two fresh processes."""
-        (number,) = plan.numbered("twice", self._journal.done(), 1)
+    def _determinism(self) -> bool:
+        """Run the same schedules in two new processes."""
+        (number,) = plan.numbered("determinism", self._journal.done(), 1)
         held = correct_protocols()
-        job = TwiceJob(
-            key=f"twice/{number}",
+        job = DeterminismJob(
+            key=f"determinism/{number}",
             protocol=held[number % len(held)],
             seed=self._seed + number,
-            runs=self._settings.twice_runs,
+            runs=self._settings.determinism_runs,
         )
-        done = list(self._hands.side_by_side([job, job], LATE_S))
+        done = list(self._environment.side_by_side([job, job], LATE_S))
         if len(done) < 2:
             return True
         seconds = max(one.seconds for one in done)
@@ -284,17 +298,17 @@ class Shift:
     # -- real runs
 
     def _storm(self, left_s: float) -> bool:
-        """A storm of the cell that was hit least."""
+        """A storm of the cell with the fewest runs."""
         settings = self._settings
         if left_s < settings.storm_s + AROUND_A_RUN_S + TO_JUDGE_S:
             return False
-        tonight: dict[tuple[str, str], int] = {}
+        this_run: dict[tuple[str, str], int] = {}
         for row in self._journal.rows:
             if isinstance(row, Ran) and row.why == "storm":
                 cell = (row.protocol, row.kinds)
-                tonight[cell] = tonight.get(cell, 0) + 1
-        seed = self._seed + sum(tonight.values())
-        storm = plan.least_hit(self._past, tonight, seed)
+                this_run[cell] = this_run.get(cell, 0) + 1
+        seed = self._seed + sum(this_run.values())
+        storm = plan.least_hit(self._past, this_run, seed)
         flush = "async" if "power-cut" in storm.kinds else None
         schedule = to_schedule(
             RunRequest(
@@ -309,7 +323,8 @@ class Shift:
         return True
 
     def _real_replay(self, left_s: float) -> bool:
-        """The next schedule of the corpus on real processes; every night begins elsewhere."""
+        """Replay the next schedule of the corpus on real processes. Each nightly run begins at
+        another place of the corpus."""
         if not self._settings.real:
             return False
         saved = corpus.real(self._settings.store)
@@ -319,7 +334,7 @@ class Shift:
             key = f"replay/real/{one.schedule.digest()}"
             needed_s = one.schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S + TO_JUDGE_S
             if key not in done and needed_s <= left_s:
-                name = f"night-replay-{one.schedule.name or one.schedule.digest()}"[:90]
+                name = f"nightly-replay-{one.schedule.name or one.schedule.digest()}"[:90]
                 self._run(key, "replay", one.schedule, name, file=one.file)
                 return True
         return False
@@ -327,19 +342,20 @@ class Shift:
     def _run(
         self, key: str, why: str, schedule: Schedule, name: str, *, kinds: str = "", file: str = ""
     ) -> None:
-        """One run of real processes; one that is cut off by a signal is done again another time."""
-        began_s = self._hands.now_s()
-        name = self._prefix + name.removeprefix("night-")
+        """Make one run of real processes. One that a signal cuts off is made again later."""
+        began_s = self._environment.now_s()
+        name = self._prefix + name.removeprefix("nightly-")
         try:
-            folder = self._hands.run(schedule, name, self._settings.store)
+            folder = self._environment.run(schedule, name, self._settings.store)
         except StorageError:
             raise
         except FloodmarkError as error:
             self._add(
-                nightly_journal.Lost(key=key, sentence=str(error)), self._hands.now_s() - began_s
+                nightly_journal.Lost(key=key, sentence=str(error)),
+                self._environment.now_s() - began_s,
             )
             return
-        if self._hands.stopping():
+        if self._environment.stopping():
             shutil.rmtree(folder, ignore_errors=True)
             return
         ran = Ran(
@@ -352,13 +368,13 @@ class Shift:
             file=file,
             expectation=schedule.expectation,
         )
-        self._add(ran, self._hands.now_s() - began_s)
+        self._add(ran, self._environment.now_s() - began_s)
 
     def _judge(self) -> None:
-        """Give every real run that has none its verdict, all at once."""
-        began_s = self._hands.now_s()
-        for row in judge_all(self._settings.store, self._journal, self._hands):
-            now_s = self._hands.now_s()
+        """Judge all real runs without a verdict together."""
+        began_s = self._environment.now_s()
+        for row in judge_all(self._settings.store, self._journal, self._environment):
+            now_s = self._environment.now_s()
             self._add(row.judged, now_s - began_s)
             row.tidy()
             began_s = now_s
@@ -367,7 +383,7 @@ class Shift:
 def open_journal(
     store: Path, settings: Settings, *, fresh: bool
 ) -> tuple[Settings, NightlyJournal]:
-    """The journal of the night that is meant: `settings.number`, or the one that was left
+    """The journal of the nightly run that is meant: `settings.number`, or the one that was left
     unfinished, or (`fresh`, or when there is none) the next. Raises FloodmarkError."""
     known = nightly_journal.numbers(store)
     number = settings.number

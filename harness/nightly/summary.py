@@ -1,5 +1,4 @@
-"""From the lines of a journal to what is kept of a night (`harness.formats.nightly_run.Night`).
-Pure."""
+"""Sums the rows of a journal up as a `NightlyRun` (`harness.formats.nightly_run`). Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +9,19 @@ from checker.formats.verdict import Verdict
 from harness.formats.nightly_journal import (
     AnyRow,
     Began,
-    Hunted,
+    DeterminismChecked,
     Judged,
+    KnownBugSearched,
     Lost,
     Ran,
     Replayed,
     Searched,
-    Twice,
     state_of,
 )
 from harness.formats.nightly_run import (
     Bucket,
     Canary,
-    Night,
+    NightlyRun,
     Storms,
     TimeToBug,
     Totals,
@@ -49,17 +48,18 @@ def spent(lines: Iterable[AnyRow]) -> dict[str, float]:
     return found
 
 
-def summarise(lines: Sequence[AnyRow], past: Sequence[Night]) -> Night:
-    """What a night came to. `past` are the nights before it. There must be a first line."""
+def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun:
+    """What a nightly run came to. `past` are the nightly runs before it. There must be a first
+    line."""
     first = next(row for row in lines if isinstance(row, Began))
     last = [row for row in lines if isinstance(row, Began)][-1]
-    night = Night(
+    nightly = NightlyRun(
         number=first.number,
         seed=first.seed,
         state=state_of(lines),
         started=first.started,
         budget_s=last.budget_s,
-        used_s=max(row.night_s for row in lines),
+        used_s=max(row.worked_s for row in lines),
         cores=last.cores,
         machine=last.machine,
         real=last.real,
@@ -68,37 +68,39 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[Night]) -> Night:
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
         kinds=tuple(storm_kinds()),
     )
-    _Adding(night, lines, past).all()
-    night.red = red(night)
-    return night
+    _Adding(nightly, lines, past).all()
+    nightly.red = red(nightly)
+    return nightly
 
 
-def red(night: Night) -> list[str]:
-    """Why a night is not green, one sentence each."""
+def red(nightly: NightlyRun) -> list[str]:
+    """Why a nightly run is not green, one sentence each."""
     found = [
         f"{b.protocol} broke {b.property}, which it is expected to hold: {b.name} "
         f"({wording.count(b.count, 'time')}, {b.world})"
-        for b in night.buckets
+        for b in nightly.buckets
         if not b.expected
     ]
-    if night.canary.result == "missed":
-        found.append(f"canary did not fail: {night.canary.sentence}")
-    found += [f"not deterministic: {line}" for line in night.differing]
+    if nightly.canary.result == "missed":
+        found.append(f"canary did not fail: {nightly.canary.sentence}")
+    found += [f"not deterministic: {line}" for line in nightly.differing]
     found += [
         f"{u.file} is expected to be {u.expected} in the simulated world and was {u.verdict}"
-        for u in night.unmet
+        for u in nightly.unmet
         if u.world == "simulated" and not u.is_finding
     ]
     return found
 
 
 class _Adding:
-    """Adds row after row to a night."""
+    """Adds row after row to a nightly run."""
 
-    def __init__(self, night: Night, lines: Sequence[AnyRow], past: Sequence[Night]) -> None:
-        self._night = night
+    def __init__(
+        self, nightly: NightlyRun, lines: Sequence[AnyRow], past: Sequence[NightlyRun]
+    ) -> None:
+        self._night = nightly
         self._lines = lines
-        self._totals: Totals = night.totals
+        self._totals: Totals = nightly.totals
         self._cells: dict[tuple[str, str], VerdictCounts] = {}
         self._storms: dict[tuple[str, str], Storms] = {}
         self._buckets: dict[str, Bucket] = {}
@@ -111,10 +113,10 @@ class _Adding:
             match row:
                 case Searched():
                     self._searched(row)
-                case Hunted():
-                    self._hunted(row)
-                case Twice():
-                    self._twice(row)
+                case KnownBugSearched():
+                    self._known_bug_searched(row)
+                case DeterminismChecked():
+                    self._determinism(row)
                 case Replayed():
                     self._replayed(row)
                 case Judged():
@@ -122,9 +124,9 @@ class _Adding:
                 case Lost():
                     self._totals.cut_off += 1
                     self._night.problems.append(f"{row.key}: {row.sentence}")
-        night = self._night
-        night.cells, night.storms = list(self._cells.values()), list(self._storms.values())
-        night.buckets = sorted(
+        nightly = self._night
+        nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
+        nightly.buckets = sorted(
             self._buckets.values(), key=lambda b: (b.expected, b.protocol, b.name, b.world)
         )
 
@@ -174,8 +176,8 @@ class _Adding:
         fields = {name: getattr(shown, name) for name in Bucket.__struct_fields__}
         self._buckets[bucket.key] = Bucket(**(fields | {"count": total}))
 
-    def _hunted(self, row: Hunted) -> None:
-        self._night.museum.append(
+    def _known_bug_searched(self, row: KnownBugSearched) -> None:
+        self._night.known_bugs.append(
             TimeToBug(
                 code=row.code,
                 name=row.name,
@@ -187,8 +189,8 @@ class _Adding:
             )
         )
 
-    def _twice(self, row: Twice) -> None:
-        self._totals.twice += row.runs
+    def _determinism(self, row: DeterminismChecked) -> None:
+        self._totals.determinism_runs += row.runs
         self._night.differing += [
             f"{row.protocol}, schedule {schedule.digest()} of seed {row.seed} came out otherwise "
             "the second time"
@@ -214,7 +216,7 @@ class _Adding:
 
     def _finding(self, row: Replayed) -> Bucket | None:
         """The bucket of a replayed schedule that was once found on a protocol that should hold, by
-        a night or by a search that anybody made."""
+        a nightly run or by a search that anybody made."""
         for schedule, bucket in self._saved.items():
             folder = schedule.rpartition("/")[0]
             if folder and row.file.endswith(folder):

@@ -1,4 +1,4 @@
-"""What a night says when it is over: a screen of text, JUnit XML, and the exit code. Pure."""
+"""The report of a nightly run: a screen of text, JUnit XML, and the exit code. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from harness.formats.nightly_run import Bucket, Night
+from harness.formats.nightly_run import Bucket, NightlyRun
 from reports import wording
 from reports.nightly_page import index_model
 
@@ -18,63 +18,68 @@ _MOST_LINES: Final = 8
 _SENTENCE: Final = 160
 
 
-def exit_code(night: Night) -> int:
-    """1 when something is red, else 70 when disk or harness ended the night, 2 when it was stopped,
-    its canary was never judged, or a bucket of earlier nights is still open; 0 when all is well."""
-    if night.red:
+def exit_code(nightly: NightlyRun) -> int:
+    """1 when something is red, else 70 when disk or harness ended the nightly run, 2 when it was
+    stopped, its canary was never judged, or a bucket of earlier nightly runs is still open; 0 when
+    all is well."""
+    if nightly.red:
         return EXIT_RED
-    if night.state in ("disk-full", "failed"):
+    if nightly.state in ("disk-full", "failed"):
         return EXIT_HARNESS
-    judged = bool(night.canary.result) or not night.real
-    well = night.state == "finished" and judged and not night.open
+    judged = bool(nightly.canary.result) or not nightly.real
+    well = nightly.state == "finished" and judged and not nightly.open
     return EXIT_GREEN if well else EXIT_UNFINISHED
 
 
-def summary(nights: Sequence[Night]) -> str:
-    """The last of `nights` on one screen."""
-    night, totals = nights[-1], nights[-1].totals
-    new = index_model.new_buckets(nights)
-    mark = "✗ RED" if night.red else "✓ GREEN" if exit_code(night) == EXIT_GREEN else "? OPEN"
+def summary(nightly_runs: Sequence[NightlyRun]) -> str:
+    """The last of `nightly_runs` on one screen."""
+    nightly, totals = nightly_runs[-1], nightly_runs[-1].totals
+    new = index_model.new_buckets(nightly_runs)
+    mark = "✗ RED" if nightly.red else "✓ GREEN" if exit_code(nightly) == EXIT_GREEN else "? OPEN"
     lines = [
-        f"{mark}  night {night.number}, {night.state} after {_span(night.used_s)} of "
-        f"{_span(night.budget_s)}; seeds from {night.seed:,}",
-        *(f"  {_clip(reason)}" for reason in night.red[:_MOST_LINES]),
-        *_more(night.red),
+        f"{mark}  nightly run {nightly.number}, {nightly.state} after {_span(nightly.used_s)} of "
+        f"{_span(nightly.budget_s)}; seeds from {nightly.seed:,}",
+        *(f"  {_clip(reason)}" for reason in nightly.red[:_MOST_LINES]),
+        *_more(nightly.red),
         f"  search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
         f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
-        f"  museum      {_museum(night)}",
-        f"  storms      {totals.storms} on real processes: {_storms(night)}",
+        f"  known bugs  {_known_bugs(nightly)}",
+        f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
         f"  replays     {totals.replays_met} of {totals.replays} as expected",
-        f"  canary      {_canary(night)}",
-        f"  twice       {totals.twice} schedules run twice, {len(night.differing)} differed",
-        f"  buckets     {_buckets(night.buckets, new)}",
+        f"  canary      {_canary(nightly)}",
+        f"  determinism {totals.determinism_runs} schedules run twice, "
+        f"{len(nightly.differing)} differed",
+        f"  buckets     {_buckets(nightly.buckets, new)}",
     ]
-    if night.open:
+    if nightly.open:
+        left = wording.count(len(nightly.open), "bucket")
         lines.append(
-            f"  still open  {wording.count(len(night.open), 'bucket')} of earlier nights, not met "
-            f"again and not seen mended; the first: {_clip(night.open[0])}"
+            f"  still open  {left} of earlier runs, not met again and not seen fixed; the first: "
+            f"{_clip(nightly.open[0])}"
         )
-    if night.proved_nothing:
+    if nightly.proved_nothing:
         lines.append(
-            f"  no proof    {wording.count(len(night.proved_nothing), 'real run')}; the first: "
-            f"{_clip(night.proved_nothing[0])}"
+            f"  no proof    {wording.count(len(nightly.proved_nothing), 'real run')}; the first: "
+            f"{_clip(nightly.proved_nothing[0])}"
         )
-    if night.problems:
-        lines.append(f"  problems    {len(night.problems)}; the first: {_clip(night.problems[0])}")
+    if nightly.problems:
+        lines.append(
+            f"  problems    {len(nightly.problems)}; the first: {_clip(nightly.problems[0])}"
+        )
     return "\n".join(lines)
 
 
-def junit(nights: Sequence[Night]) -> bytes:
-    """The last of `nights` as JUnit XML: a case for each protocol and kind of work, and for each
-    bucket on a protocol that is expected to hold."""
-    night = nights[-1]
-    new = index_model.new_buckets(nights)
-    suite = ElementTree.Element("testsuite", name=f"floodmark night {night.number}")
-    for cell in night.cells:
+def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
+    """The last of `nightly_runs` as JUnit XML: a case for each protocol and kind of work, and for
+    each bucket on a protocol that is expected to hold."""
+    nightly = nightly_runs[-1]
+    new = index_model.new_buckets(nightly_runs)
+    suite = ElementTree.Element("testsuite", name=f"floodmark nightly run {nightly.number}")
+    for cell in nightly.cells:
         kind = "search" if cell.world == "simulated" else "storms and replays"
         broken = [
             b
-            for b in night.buckets
+            for b in nightly.buckets
             if not b.expected and (b.protocol, b.world) == (cell.protocol, cell.world)
         ]
         said = ", ".join(f"{number:,} {verdict}" for verdict, number in cell.verdicts.items())
@@ -83,29 +88,33 @@ def junit(nights: Sequence[Night]) -> bytes:
         if broken:
             names = "\n".join(b.name for b in broken)
             _failed(case, wording.count(len(broken), "unexpected bucket"), names)
-    for bucket in night.buckets:
+    for bucket in nightly.buckets:
         if not bucket.expected:
             case = _case(suite, f"{bucket.protocol}.buckets", f"{bucket.key} {bucket.name}", "")
-            age = "new tonight" if bucket.key in new else "known"
+            age = "new in this run" if bucket.key in new else "known"
             where = f"{bucket.sentence}\n{bucket.replay}\n{bucket.page}"
             _failed(case, f"{age}, {wording.count(bucket.count, 'time')}: {bucket.property}", where)
-    _case_of_the_canary(suite, night)
-    if night.open:
-        case = _case(suite, "night", "still open", "\n".join(night.open))
-        left = wording.count(len(night.open), "bucket")
-        ElementTree.SubElement(case, "skipped", message=f"{left} of earlier nights not met again")
-    case = _case(suite, "night", "determinism", f"{night.totals.twice} schedules run twice")
-    if night.differing:
-        _failed(case, f"{len(night.differing)} differed", "\n".join(night.differing))
-    case = _case(suite, "night", "corpus", f"{night.totals.replays} replays")
-    unmet = [u for u in night.unmet if u.world == "simulated" and not u.is_finding]
+    _case_of_the_canary(suite, nightly)
+    if nightly.open:
+        case = _case(suite, "nightly", "still open", "\n".join(nightly.open))
+        left = wording.count(len(nightly.open), "bucket")
+        ElementTree.SubElement(
+            case, "skipped", message=f"{left} of earlier nightly runs not met again"
+        )
+    case = _case(
+        suite, "nightly", "determinism", f"{nightly.totals.determinism_runs} schedules run twice"
+    )
+    if nightly.differing:
+        _failed(case, f"{len(nightly.differing)} differed", "\n".join(nightly.differing))
+    case = _case(suite, "nightly", "corpus", f"{nightly.totals.replays} replays")
+    unmet = [u for u in nightly.unmet if u.world == "simulated" and not u.is_finding]
     if unmet:
         _failed(case, f"{len(unmet)} not as expected", "\n".join(u.file for u in unmet))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    suite.set("time", f"{night.used_s:.1f}")
-    suite.set("timestamp", night.started)
+    suite.set("time", f"{nightly.used_s:.1f}")
+    suite.set("timestamp", nightly.started)
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -122,11 +131,11 @@ def _case(suite: ElementTree.Element, group: str, name: str, said: str) -> Eleme
     return case
 
 
-def _case_of_the_canary(suite: ElementTree.Element, night: Night) -> None:
-    case = _case(suite, "night", "canary", night.canary.sentence)
-    if night.canary.result == "missed":
-        _failed(case, "canary did not fail", night.canary.sentence)
-    elif not night.canary.result:
+def _case_of_the_canary(suite: ElementTree.Element, nightly: NightlyRun) -> None:
+    case = _case(suite, "nightly", "canary", nightly.canary.sentence)
+    if nightly.canary.result == "missed":
+        _failed(case, "canary did not fail", nightly.canary.sentence)
+    elif not nightly.canary.result:
         ElementTree.SubElement(case, "skipped", message="no canary was judged")
 
 
@@ -140,32 +149,32 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-def _museum(night: Night) -> str:
-    found = [hunt for hunt in night.museum if hunt.found]
-    if not night.museum:
-        return "no hunt"
-    slowest = max(night.museum, key=lambda hunt: hunt.seconds)
+def _known_bugs(nightly: NightlyRun) -> str:
+    found = [search for search in nightly.known_bugs if search.found]
+    if not nightly.known_bugs:
+        return "none was searched for"
+    slowest = max(nightly.known_bugs, key=lambda search: search.seconds)
     return (
-        f"{len(found)} of {len(night.museum)} hunts found their bug; the longest, {slowest.code}, "
+        f"{len(found)} of {len(nightly.known_bugs)} found; the longest search, {slowest.code}, "
         f"{'took' if slowest.found else 'was given'} {slowest.seconds:.0f} s"
     )
 
 
-def _storms(night: Night) -> str:
+def _storms(nightly: NightlyRun) -> str:
     counts: dict[str, int] = {}
-    for cell in night.cells:
+    for cell in nightly.cells:
         for verdict, count in cell.verdicts.items() if cell.world == "real" else ():
             counts[verdict] = counts.get(verdict, 0) + count
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "none"
 
 
-def _canary(night: Night) -> str:
-    match night.canary.result:
+def _canary(nightly: NightlyRun) -> str:
+    match nightly.canary.result:
         case "failed":
-            return f"failed, as it must ({night.canary.bug})"
+            return f"failed, as it must ({nightly.canary.bug})"
         case "missed":
-            return "DID NOT FAIL: the night proves nothing"
-    return "not judged" if night.real else "none was wanted"
+            return "DID NOT FAIL: the nightly run proves nothing"
+    return "not judged" if nightly.real else "none was wanted"
 
 
 def _buckets(buckets: Sequence[Bucket], new: set[str]) -> str:

@@ -1,7 +1,7 @@
-"""The verdicts on a night's real runs, and what is kept of them.
+"""The verdicts on the real runs of nightly runs, and which of their folders are kept.
 
-One pipeline over all runs that wait. A run that failed stays whole, with its page; of one that
-passed, the row is all that stays.
+All runs that wait are judged together. The journal keeps the row of every run. A folder, which has
+tens of megabytes, is kept only if the run failed, and of each class of failure only a few.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.nightly_journal import Judged, NightlyJournal, Ran
-from harness.nightly.environment import Hands
+from harness.formats.nightly_journal import Judged, NightlyJournal, Ran, journal_of, numbers, read
+from harness.nightly.environment import Environment
 from harness.nightly.plan import is_expected
+from harness.nightly.summary import CANARY, real_class
 from harness.runs.judge import build_page
 from harness.runs.replay import broken_properties
 from harness.search.fault_coverage import fault_coverage
 from nemesis.formats.fault_log import FaultLine
+from node.formats.errors import StorageError
 
 Form = TypeVar("Form")
+
+OURS: Final = "nightly-"
+"""How the names of run folders of nightly runs begin."""
 KEPT_EXPECTED: Final = 2
-"""Of a protocol that is known to fail, and of the canary, so many failing runs a night stay."""
+"""Of a protocol that is known to fail, and of the canary, so many failing runs a nightly run stay.
+"""
 _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
@@ -36,7 +42,9 @@ class Verdicted(NamedTuple):
     tidy: Callable[[], None]
 
 
-def judge_all(store: Path, journal: NightlyJournal, hands: Hands) -> Iterator[Verdicted]:
+def judge_all(
+    store: Path, journal: NightlyJournal, environment: Environment
+) -> Iterator[Verdicted]:
     """The rows of all runs that wait. Raises FloodmarkError when they cannot be judged."""
     waiting = journal.unjudged()
     there = [run for run in waiting if (store / run.folder).is_dir()]
@@ -48,34 +56,36 @@ def judge_all(store: Path, journal: NightlyJournal, hands: Hands) -> Iterator[Ve
             )
     if not there:
         return
-    hands.tell(f"judging {len(there)} real runs")
-    results = hands.judge([store / run.folder for run in there])
+    environment.tell(f"judging {len(there)} real runs")
+    results = environment.judge([store / run.folder for run in there])
     expected_failures = sum(
         1
         for row in journal.rows
         if isinstance(row, Judged)
         and row.kept
         and row.verdict == Verdict.INVALID
-        and not _is_news(journal, row)
+        and not _is_unexpected(journal, row)
     )
     for run, result in zip(there, results, strict=True):
         keep = result.verdict in _KEEPING
-        if result.verdict is Verdict.INVALID and _foreseen(run, broken_properties(result)):
+        if result.verdict is Verdict.INVALID and _is_expected(run, broken_properties(result)):
             expected_failures += 1
             keep = expected_failures <= KEPT_EXPECTED
-        yield _verdicted(store, run, result, hands, keep=keep)
+        yield _verdicted(store, run, result, environment, keep=keep)
 
 
-def _is_news(journal: NightlyJournal, judged: Judged) -> bool:
+def _is_unexpected(journal: NightlyJournal, judged: Judged) -> bool:
     run = next(r for r in journal.rows if isinstance(r, Ran) and r.key == judged.key)
-    return not _foreseen(run, judged.broken)
+    return not _is_expected(run, judged.broken)
 
 
-def _foreseen(run: Ran, broken: Iterable[str]) -> bool:
+def _is_expected(run: Ran, broken: Iterable[str]) -> bool:
     return is_expected(run.protocol, broken, run.bugs)
 
 
-def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: bool) -> Verdicted:
+def _verdicted(
+    store: Path, run: Ran, result: RunResult, environment: Environment, *, keep: bool
+) -> Verdicted:
     folder = store / run.folder
     faults = _lines(folder / "faults.jsonl", FaultLine)
     judged = Judged(
@@ -88,7 +98,7 @@ def _verdicted(store: Path, run: Ran, result: RunResult, hands: Hands, *, keep: 
         faults=sum(fault.action == "inject" for fault in faults),
     )
     if keep:
-        build_page(folder, hands.tell)
+        build_page(folder, environment.tell)
         return Verdicted(judged, lambda: None)
     return Verdicted(judged, lambda: remove(folder))
 
@@ -129,3 +139,54 @@ def _lines(path: Path, form: type[Form]) -> list[Form]:
         except msgspec.DecodeError:
             continue
     return found
+
+
+class _Kept(NamedTuple):
+    """A run folder within the store, the nightly run it is of, and how many faults it took."""
+
+    folder: str
+    nightly: int
+    faults: int
+
+
+def prune(store: Path, most: int) -> list[str]:
+    """Remove the folders of real runs of nightly runs beyond `most` of each class: the smallest and
+    the newest stay. Returns what was removed. Of a nightly run whose journal cannot be read nothing
+    is."""
+    removed = []
+    for kept in _by_class(store).values():
+        if len(kept) <= most:
+            continue
+        # The index shows this one: the smallest, and of those the latest nightly run's first.
+        smallest = min(kept, key=lambda one: (one.faults, -one.nightly))
+        newest = [one for one in reversed(kept) if one != smallest]
+        for one in newest[max(0, most - 1) :]:
+            remove(store / one.folder)
+            removed.append(one.folder)
+    return removed
+
+
+def _by_class(store: Path) -> dict[tuple[str, ...], list[_Kept]]:
+    """The folders that are there, oldest first, by what their runs are filed under."""
+    found: dict[tuple[str, ...], list[_Kept]] = {}
+    for number in numbers(store):
+        try:
+            lines = read(journal_of(store, number))
+        except StorageError:
+            continue
+        ran = {row.key: row for row in lines if isinstance(row, Ran)}
+        for row in lines:
+            if not isinstance(row, Judged) or not row.kept.startswith(OURS) or row.key not in ran:
+                continue
+            if (store / row.kept).is_dir():
+                kept = _Kept(row.kept, number, row.faults)
+                found.setdefault(_class(ran[row.key], row), []).append(kept)
+    return found
+
+
+def _class(run: Ran, row: Judged) -> tuple[str, ...]:
+    if run.why == CANARY:
+        return (CANARY,)
+    if row.verdict == Verdict.INVALID:
+        return real_class(run, row)[:3]
+    return (run.protocol, row.verdict)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.formats.nightly_run import Bucket, Night
+from harness.formats.nightly_run import Bucket, NightlyRun
 
 TREND: Final = 30
 """The number of nightly runs in a sparkline."""
@@ -76,22 +76,22 @@ class CanaryState:
     """The canary: the last nightly run in which it failed as it must, and how many runs ago that is
     (-1: never)."""
 
-    night: int
+    number: int
     age: int
     result: str
     sentence: str
 
 
-def buckets(nights: Sequence[Night]) -> list[BucketTrend]:
+def buckets(nightly_runs: Sequence[NightlyRun]) -> list[BucketTrend]:
     """All buckets: unexpected before expected, new before old, then the most recent."""
-    if not nights:
+    if not nightly_runs:
         return []
-    latest = nights[-1].number
+    latest = nightly_runs[-1].number
     met: dict[str, list[tuple[int, Bucket]]] = {}
-    for night in nights:
-        for bucket in night.buckets:
-            met.setdefault(bucket.key, []).append((night.number, bucket))
-    shown = [night.number for night in nights[-TREND:]]
+    for nightly in nightly_runs:
+        for bucket in nightly.buckets:
+            met.setdefault(bucket.key, []).append((nightly.number, bucket))
+    shown = [nightly.number for nightly in nightly_runs[-TREND:]]
     found = []
     for times in met.values():
         counts = {number: bucket.count for number, bucket in times}
@@ -104,51 +104,53 @@ def buckets(nights: Sequence[Night]) -> list[BucketTrend]:
                 total=sum(counts.values()),
                 counts=tuple(counts.get(number, 0) for number in shown),
                 is_new=times[0][0] == latest,
-                is_gone=_is_gone(nights[-1], smallest),
+                is_gone=_is_gone(nightly_runs[-1], smallest),
             )
         )
     found.sort(key=lambda b: (b.shown.expected, not b.is_new, -b.last, -b.total, b.shown.key))
     return found
 
 
-def _is_gone(night: Night, bucket: Bucket) -> bool:
+def _is_gone(nightly: NightlyRun, bucket: Bucket) -> bool:
     folder = bucket.schedule.rpartition("/")[0]
-    return any(u.is_finding and folder and u.file.endswith(folder) for u in night.unmet)
+    return any(u.is_finding and folder and u.file.endswith(folder) for u in nightly.unmet)
 
 
-def still_open(nights: Sequence[Night], is_there: Callable[[str], bool]) -> list[BucketTrend]:
+def still_open(
+    nightly_runs: Sequence[NightlyRun], is_there: Callable[[str], bool]
+) -> list[BucketTrend]:
     """The unexpected buckets of earlier nightly runs that the last one neither met nor saw fixed,
     as long as their schedules are in the store (`is_there` of a path)."""
     return [
         trend
-        for trend in buckets(nights)
+        for trend in buckets(nightly_runs)
         if not (trend.shown.expected or trend.is_current or trend.is_gone)
         and is_there(trend.shown.schedule)
     ]
 
 
-def new_buckets(nights: Sequence[Night]) -> set[str]:
+def new_buckets(nightly_runs: Sequence[NightlyRun]) -> set[str]:
     """The keys of the buckets that are new in the last nightly run."""
-    return {trend.shown.key for trend in buckets(nights) if trend.is_new}
+    return {trend.shown.key for trend in buckets(nightly_runs) if trend.is_new}
 
 
-def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
+def squares(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, Square]]:
     """By protocol and property, what was expected and found in all nightly runs.
 
     A search for a known bug counts where the protocol itself is the bug.
     """
-    if not nights:
+    if not nightly_runs:
         return {}
-    known = nights[-1].expected
+    known = nightly_runs[-1].expected
     runs = dict.fromkeys(known, 0)
     found: dict[tuple[str, str], int] = {}
-    for night in nights:
-        for cell in night.cells:
+    for nightly in nightly_runs:
+        for cell in nightly.cells:
             runs[cell.protocol] = runs.get(cell.protocol, 0) + cell.runs
             for name, count in cell.broken.items():
                 key = (cell.protocol, name)
                 found[key] = found.get(key, 0) + count
-        for search in night.museum:
+        for search in nightly.known_bugs:
             if search.name == search.protocol:
                 runs[search.protocol] = runs.get(search.protocol, 0) + search.schedules
                 key = (search.protocol, search.breaks)
@@ -162,18 +164,18 @@ def squares(nights: Sequence[Night]) -> dict[str, dict[str, Square]]:
     }
 
 
-def known_bugs(nights: Sequence[Night]) -> list[BugSummary]:
+def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
     """The known bugs: those never found first, then the longest median time to the bug.
 
     Medians are over searches; one that found nothing counts with all the time that it was given.
     """
     searches: dict[str, list[tuple[int, bool, int, float]]] = {}
     about = {}
-    for night in nights:
-        for search in night.museum:
+    for nightly in nightly_runs:
+        for search in nightly.known_bugs:
             about[search.code] = search
             times = searches.setdefault(search.code, [])
-            times.append((night.number, search.found, search.schedules, search.seconds))
+            times.append((nightly.number, search.found, search.schedules, search.seconds))
     rows = [
         BugSummary(
             code=code,
@@ -192,27 +194,27 @@ def known_bugs(nights: Sequence[Night]) -> list[BugSummary]:
     return sorted(rows, key=lambda row: (row.found > 0, -row.seconds, row.code))
 
 
-def canary(nights: Sequence[Night]) -> CanaryState:
+def canary(nightly_runs: Sequence[NightlyRun]) -> CanaryState:
     """The state of the canary."""
-    last = next((n for n in reversed(nights) if n.canary.result == "failed"), None)
-    latest = nights[-1].canary if nights else None
+    last = next((n for n in reversed(nightly_runs) if n.canary.result == "failed"), None)
+    latest = nightly_runs[-1].canary if nightly_runs else None
     return CanaryState(
-        night=last.number if last else 0,
-        age=len(nights) - 1 - nights.index(last) if last else -1,
+        number=last.number if last else 0,
+        age=len(nightly_runs) - 1 - nightly_runs.index(last) if last else -1,
         result=latest.result if latest else "",
         sentence=latest.sentence if latest else "",
     )
 
 
-def coverage(nights: Sequence[Night]) -> dict[str, dict[str, int]]:
+def coverage(nightly_runs: Sequence[NightlyRun]) -> dict[str, dict[str, int]]:
     """By fault kind and `role/phase`, how often a fault took effect there in all nightly runs.
 
     Every kind that a storm can draw has a row, even an empty one.
     """
-    known = nights[-1].kinds if nights else ()
+    known = nightly_runs[-1].kinds if nightly_runs else ()
     table: dict[str, dict[str, int]] = {kind: {} for kind in known}
-    for night in nights:
-        for name, count in night.coverage.items():
+    for nightly in nightly_runs:
+        for name, count in nightly.coverage.items():
             kind, _, where = name.partition("/")
             row = table.setdefault(kind, {})
             row[where] = row.get(where, 0) + count
@@ -247,7 +249,7 @@ def _median(values: Sequence[float]) -> float:
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def speeds(nights: Sequence[Night]) -> Iterator[tuple[int, float]]:
+def speeds(nightly_runs: Sequence[NightlyRun]) -> Iterator[tuple[int, float]]:
     """Schedules a second of the simulated search, by nightly run."""
-    for night in nights[-TREND:]:
-        yield night.number, night.totals.schedules_per_s
+    for nightly in nightly_runs[-TREND:]:
+        yield nightly.number, nightly.totals.schedules_per_s

@@ -11,7 +11,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from harness.formats.nightly_run import FOLDER, PHASES, ROLES, Night, nights
+from harness.formats.nightly_run import FOLDER, PHASES, ROLES, NightlyRun, nightly_runs
 from reports import theme, wording
 from reports.nightly_page import index_model
 
@@ -29,7 +29,7 @@ def build_index(store: Path) -> Path:
 
 def render_index(store: Path) -> str:
     """The page of all nightly runs of a store."""
-    known, unread = nights(store)
+    known, unread = nightly_runs(store)
     buckets = index_model.buckets(known)
     table = index_model.coverage(known)
     last = known[-1] if known else None
@@ -86,7 +86,7 @@ def _moment(text: str) -> str:
     return text.replace("T", " ").replace("+00:00", " UTC")
 
 
-def _tone(last: Night | None) -> str:
+def _tone(last: NightlyRun | None) -> str:
     if last is None:
         return "not-exercised"
     if last.red:
@@ -95,7 +95,7 @@ def _tone(last: Night | None) -> str:
     return "valid" if last.state == "finished" and proven and not last.open else "unknown"
 
 
-def _stamp(last: Night | None) -> tuple[str, str]:
+def _stamp(last: NightlyRun | None) -> tuple[str, str]:
     """A mark and a word, for colour alone carries no meaning."""
     return {
         "invalid": ("✗", "red"),
@@ -105,36 +105,36 @@ def _stamp(last: Night | None) -> tuple[str, str]:
     }[_tone(last)]
 
 
-def _sentence(known: Sequence[Night]) -> str:
+def _sentence(known: Sequence[NightlyRun]) -> str:
     if not known:
         return "This store has no nightly run yet."
-    night = known[-1]
+    latest = known[-1]
     new = [b for b in index_model.buckets(known) if b.is_new and not b.shown.expected]
-    if night.red:
+    if latest.red:
         news = f"{wording.count(len(new), 'new bucket')}; " if new else ""
-        more = f" (and {len(night.red) - 1} more)" if len(night.red) > 1 else ""
-        return f"Nightly run {night.number}: {news}{wording.clip(night.red[0], 300)}{more}."
+        more = f" (and {len(latest.red) - 1} more)" if len(latest.red) > 1 else ""
+        return f"Nightly run {latest.number}: {news}{wording.clip(latest.red[0], 300)}{more}."
     done = (
-        f"{wording.count(night.totals.schedules, 'schedule')} searched and "
-        f"{wording.count(night.totals.real_runs, 'run')} of real processes"
+        f"{wording.count(latest.totals.schedules, 'schedule')} searched and "
+        f"{wording.count(latest.totals.real_runs, 'run')} of real processes"
     )
-    if _tone(night) == "valid":
-        canary = "the canary failed" if night.real else "without a canary"
-        return f"Nightly run {night.number} found no unexpected failure: {done}; {canary}."
-    if night.state != "finished":
+    if _tone(latest) == "valid":
+        canary = "the canary failed" if latest.real else "without a canary"
+        return f"Nightly run {latest.number} found no unexpected failure: {done}; {canary}."
+    if latest.state != "finished":
         why = "it was not finished"
-    elif night.open:
-        left = wording.count(len(night.open), "bucket")
-        why = f"{left} of earlier runs {'is' if len(night.open) == 1 else 'are'} still open"
+    elif latest.open:
+        left = wording.count(len(latest.open), "bucket")
+        why = f"{left} of earlier runs {'is' if len(latest.open) == 1 else 'are'} still open"
     else:
         why = "no canary was judged"
-    return f"Nightly run {night.number} found no unexpected failure, but {why}: {done}."
+    return f"Nightly run {latest.number} found no unexpected failure, but {why}: {done}."
 
 
 def _most(table: dict[str, dict[str, int]]) -> int:
     return max((count for row in table.values() for count in row.values()), default=1)
 
 
-def _speeds(known: Sequence[Night]) -> Markup:
+def _speeds(known: Sequence[NightlyRun]) -> Markup:
     speeds = [speed for _, speed in index_model.speeds(known)]
     return bars(speeds, "schedules a second by nightly run")

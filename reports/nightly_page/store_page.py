@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.formats.nightly_run import nights
+from harness.formats.nightly_run import nightly_runs
 from reports import theme, wording
 from reports.nightly_page.index_model import BucketTrend, buckets
 from reports.nightly_page.index_page import INDEX
@@ -82,7 +82,7 @@ class Store:
 
     def buckets(self) -> list[BucketTrend]:
         """The buckets of all nightly runs."""
-        return buckets(nights(self.path)[0])
+        return buckets(nightly_runs(self.path)[0])
 
     def listed(self, wanted: Wanted) -> list[RunRow]:
         """The runs that are wanted."""

@@ -1,4 +1,4 @@
-"""A night whose pieces take no time: a clock that pieces move, canned searches, canned runs."""
+"""A nightly run whose jobs take no time: a clock that jobs move, canned searches, canned runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
-from harness.formats.nightly_journal import AnyRow, Hunted, Replayed, Searched
+from harness.formats.nightly_journal import AnyRow, KnownBugSearched, Replayed, Searched
 from harness.nightly import corpus
-from harness.nightly.jobs import AnyJob, Digests, HuntJob, ReplayJob, SearchJob, TwiceJob
-from harness.nightly.main import Wish, whole_night
+from harness.nightly.environment import Environment, FinishedJob
+from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
+from harness.nightly.main import Options, run_nightly
 from harness.nightly.plan import Settings
-from harness.nightly.workers import FinishedJob
 from harness.runs import run_folder
 from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
@@ -23,7 +23,7 @@ from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 
 LOST = "no-lost-acknowledged-write"
-PIECE_S = 10.0
+JOB_S = 10.0
 RUN_S = 30.0
 GB = 1 << 30
 
@@ -53,8 +53,8 @@ def loses_a_write(name: str, faults: int = 1) -> Finding:
     )
 
 
-class FakeHands:
-    """`finds` are what the first search on kafka comes upon; `at` is called before each piece or
+class FakeEnvironment(Environment):
+    """`finds` are what the first search on kafka comes upon; `at` is called before each job or
     run with its number, and may do what it likes."""
 
     def __init__(self, interrupts: Interrupts) -> None:
@@ -70,10 +70,10 @@ class FakeHands:
         self.idle = ""
         """The protocol whose storms strike nobody."""
         self.differ = False
-        self.mended = False
+        self.fixed = False
         """Whether what was once found no longer fails."""
         self.lose = ""
-        self.told: list[str] = []
+        self.notes: list[str] = []
         self.judged: list[list[Path]] = []
 
     def now_s(self) -> float:
@@ -86,21 +86,21 @@ class FakeHands:
         return self._interrupts.asked
 
     def tell(self, sentence: str) -> None:
-        self.told.append(sentence)
+        self.notes.append(sentence)
 
     def status(self, words: str) -> None:
         pass
 
     def side_by_side(self, jobs: Sequence[AnyJob], limit_s: float) -> Iterator[FinishedJob]:
-        self.clock_s += PIECE_S
+        self.clock_s += JOB_S
         for nth, job in enumerate(jobs):
             self._begin()
             if self.stopping():
                 return
             if job.key == self.lose:
-                yield FinishedJob(job, None, PIECE_S, "its process ended with -9 after 3 s")
+                yield FinishedJob(job, None, JOB_S, "its process ended with -9 after 3 s")
             else:
-                yield FinishedJob(job, self._done(job, nth), PIECE_S)
+                yield FinishedJob(job, self._done(job, nth), JOB_S)
 
     def _begin(self) -> None:
         self.begun += 1
@@ -113,7 +113,7 @@ class FakeHands:
                 buckets = {f.bucket: 2 for f in found}
                 new = [f for f in found if f.bucket not in job.known]
                 kept = [
-                    corpus.keep(f, Path(job.store), self.told.append, with_page=nth < job.pages)
+                    corpus.keep(f, Path(job.store), self.notes.append, with_page=nth < job.pages)
                     for nth, f in enumerate(new)
                 ]
                 return Searched(
@@ -129,8 +129,8 @@ class FakeHands:
                     failures=sum(buckets.values()),
                     fault_coverage={"kill/leader/in-sync": 3},
                 )
-            case HuntJob():
-                return Hunted(
+            case KnownBugJob():
+                return KnownBugSearched(
                     key=job.key,
                     code=job.code,
                     name=f"bug {job.code}",
@@ -140,11 +140,11 @@ class FakeHands:
                     schedules=40,
                     core_s=4.0,
                 )
-            case TwiceJob():
+            case DeterminismJob():
                 digest = f"{nth if self.differ else 0:016x}"
                 return Digests(schedules=(Schedule(),), digests=(digest,))
             case ReplayJob():
-                gone = self.mended and "findings" in job.file
+                gone = self.fixed and "findings" in job.file
                 schedule = load_schedule(Path(job.file))
                 return Replayed(
                     key=job.key,
@@ -206,30 +206,30 @@ class FakeHands:
 
 
 def settings(store: Path, **changes: object) -> Settings:
-    """A night of ten minutes on the fake clock, with small pieces."""
+    """A nightly run of ten minutes on the fake clock, with small jobs."""
     made = Settings(store=store, budget_s=600.0, cores=2, judge_every=100)
     return msgspec.structs.replace(made, **changes)
 
 
-class Nights:
-    """Nights in one store; `prepare` gets the hands of each before it begins."""
+class NightlyRuns:
+    """Nightly runs in one store; `prepare` gets the environment of each before it begins."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
-        self.hands: FakeHands | None = None
+        self.environment: FakeEnvironment | None = None
 
-    def night(
+    def nightly(
         self,
-        prepare: Callable[[FakeHands], None] = lambda hands: None,
+        prepare: Callable[[FakeEnvironment], None] = lambda environment: None,
         *,
         fresh: bool = False,
         **changes: object,
     ) -> int:
         """Carry one out; returns the exit code."""
 
-        def make(wanted: Settings, interrupts: Interrupts, progress: Progress) -> FakeHands:
-            self.hands = FakeHands(interrupts)
-            prepare(self.hands)
-            return self.hands
+        def make(wanted: Settings, interrupts: Interrupts, progress: Progress) -> FakeEnvironment:
+            self.environment = FakeEnvironment(interrupts)
+            prepare(self.environment)
+            return self.environment
 
-        return whole_night(settings(self.store, **changes), Wish(quiet=True, fresh=fresh), make)
+        return run_nightly(settings(self.store, **changes), Options(quiet=True, fresh=fresh), make)

@@ -11,10 +11,18 @@ import pytest
 
 from harness.formats.finding import REAL
 from harness.formats.nightly_journal import Replayed, Searched
-from harness.formats.nightly_run import nights
+from harness.formats.nightly_run import nightly_runs
 from harness.nightly import corpus
-from harness.nightly.jobs import Digests, HuntJob, ReplayJob, SearchJob, TwiceJob, compared, do
-from harness.nightly.workers import side_by_side
+from harness.nightly.environment import side_by_side
+from harness.nightly.jobs import (
+    DeterminismJob,
+    Digests,
+    KnownBugJob,
+    ReplayJob,
+    SearchJob,
+    compared,
+    do,
+)
 from harness.search.campaign import INTERNAL, Budget, Finding
 from harness.search.fault_coverage import fault_coverage
 from harness.search.real_schedule import slow_motion
@@ -52,7 +60,7 @@ def test_what_a_search_finds_becomes_part_of_the_corpus(tmp_path: Path) -> None:
     assert again.met
     assert again.verdict == "invalid"
 
-    # The next night knows it: counted, and not shrunk again.
+    # The next nightly run knows it: counted, and not shrunk again.
     same = Budget(schedules=row.schedules)
     second = do(msgspec.structs.replace(search, known=tuple(row.buckets), budget=same))
     assert isinstance(second, Searched)
@@ -66,7 +74,7 @@ def test_what_clients_can_see_gets_a_form_for_real_processes(
     def slow_form(finding: Finding, folder: Path, *, runs: int) -> None:
         (folder / REAL).write_bytes(slow_motion(finding.smallest).to_pretty_json())
 
-    monkeypatch.setattr(corpus, "save_real", slow_form)
+    monkeypatch.setattr(corpus, "save_real_schedule", slow_form)
     schedule, bucket = bitten()[0]
     finding = Finding(
         bucket=bucket,
@@ -86,13 +94,13 @@ def test_what_clients_can_see_gets_a_form_for_real_processes(
 def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) -> None:
     """Each job has a process of its own, and its own way to end."""
     jobs = [
-        HuntJob(key="museum/0", code="no such exhibit", seed=1, seconds=1.0),
-        TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1),
-        TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1),
+        KnownBugJob(key="known-bug/0", code="no such known bug", seed=1, seconds=1.0),
+        DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
+        DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
     ]
     done = list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: False))
     (failed,) = (one for one in done if one.result is None)
-    assert failed.job.key == "museum/0"
+    assert failed.job.key == "known-bug/0"
     assert failed.sentence.startswith("StopIteration")
     first, second = (one.result for one in done if isinstance(one.result, Digests))
     assert compared(jobs[1], first, second).differing == []
@@ -103,7 +111,7 @@ def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) ->
 
 
 def test_two_processes_that_disagree_are_told_apart_by_schedule() -> None:
-    job = TwiceJob(key="twice/0", protocol="kafka", seed=3, runs=1)
+    job = DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1)
     seen = do(job)
     assert isinstance(seen, Digests)
     other = msgspec.structs.replace(seen, digests=("another",))
@@ -169,7 +177,7 @@ def test_a_strike_is_told_by_what_the_traces_show_at_that_moment() -> None:
 
 
 @pytest.mark.slow
-def test_a_small_night_on_real_processes(tmp_path: Path) -> None:
+def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
     """Nothing stands in for anything: workers, brokers, Spark, pages, and the exit code."""
     store = tmp_path / "store"
     done = subprocess.run(
@@ -189,12 +197,12 @@ def test_a_small_night_on_real_processes(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    ((night,), unread) = nights(store)
+    ((nightly,), unread) = nightly_runs(store)
     assert unread == []
-    assert done.returncode == (1 if night.red else 0), done.stderr
-    assert night.state == "finished"
-    assert night.canary.result == "failed"
-    assert night.totals.schedules > 0
-    assert night.differing == []
+    assert done.returncode == (1 if nightly.red else 0), done.stderr
+    assert nightly.state == "finished"
+    assert nightly.canary.result == "failed"
+    assert nightly.totals.schedules > 0
+    assert nightly.differing == []
     assert done.stdout.startswith(("✓ GREEN", "✗ RED"))
     assert (store / "index.html").read_text().count("<section") == 5

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.formats.nightly_run import Bucket, Night
+from harness.formats.nightly_run import Bucket, NightlyRun
 from tests.support.paths import ROOT
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -133,7 +133,7 @@ def github(tmp_path: Path) -> Path:
 
 
 def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
-    night = Night(
+    nightly = NightlyRun(
         number=7,
         seed=7,
         state="finished",
@@ -143,9 +143,9 @@ def test_a_bucket_with_an_open_issue_gets_no_second_one(github: Path) -> None:
         cores=1,
         buckets=[bucket("0123456789ab"), bucket("ba9876543210"), bucket("f" * 12, expected=True)],
     )
-    folder = github / "store" / "nights"
+    folder = github / "store" / "nightly"
     folder.mkdir(parents=True)
-    (folder / "0007.json").write_bytes(msgspec.json.encode(night))
+    (folder / "0007.json").write_bytes(msgspec.json.encode(nightly))
     path = f"{github / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, str(ISSUES), str(github / "store")],

@@ -17,7 +17,7 @@ import pytest
 
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.cli import main
-from harness.formats.nightly_run import Bucket, Night
+from harness.formats.nightly_run import Bucket, NightlyRun
 from harness.runs.judge import run_folders
 from harness.serve.server import StoreServer
 
@@ -49,7 +49,7 @@ def make_run(store: Path, name: str, verdict: Verdict, protocol: str) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Three runs, a night with a bucket, and a secret next door."""
+    """Three runs, a nightly run with a bucket, and a secret next door."""
     (tmp_path / "secret.txt").write_text("nobody's business")
     store = tmp_path / "store"
     make_run(store, "bad", Verdict.INVALID, "kafka")
@@ -65,7 +65,7 @@ def store(tmp_path: Path) -> Path:
         expected=False,
         count=1,
     )
-    night = Night(
+    nightly_run = NightlyRun(
         number=1,
         seed=1,
         state="finished",
@@ -75,8 +75,8 @@ def store(tmp_path: Path) -> Path:
         cores=1,
         buckets=[bucket],
     )
-    (store / "nights").mkdir()
-    (store / "nights" / "0001.json").write_bytes(msgspec.json.encode(night))
+    (store / "nightly").mkdir()
+    (store / "nightly" / "0001.json").write_bytes(msgspec.json.encode(nightly_run))
     return store
 
 
@@ -146,7 +146,7 @@ def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(store: Path, g
         count=1,
         schedule="findings/kafka-1/schedule.json",
     )
-    night = Night(
+    nightly_run = NightlyRun(
         number=2,
         seed=2,
         state="finished",
@@ -156,7 +156,7 @@ def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(store: Path, g
         cores=1,
         buckets=[bucket],
     )
-    (store / "nights" / "0002.json").write_bytes(msgspec.json.encode(night))
+    (store / "nightly" / "0002.json").write_bytes(msgspec.json.encode(nightly_run))
     assert paths(get, f"?bucket={key}") == ["findings"]
     page = get("/store/findings/kafka-1/simulated/report.html")
     assert page.status == 200

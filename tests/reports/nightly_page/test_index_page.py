@@ -13,7 +13,7 @@ from harness.bench.browser import Browser
 from harness.formats.nightly_run import (
     Bucket,
     Canary,
-    Night,
+    NightlyRun,
     TimeToBug,
     Totals,
     Unmet,
@@ -46,8 +46,8 @@ def bucket(name: str, count: int, *, protocol: str = "kafka", faults: int = -1) 
     )
 
 
-def night(number: int, **fields: object) -> Night:
-    made = Night(
+def nightly_run(number: int, **fields: object) -> NightlyRun:
+    made = NightlyRun(
         number=number,
         seed=number * 1_000_000,
         state="finished",
@@ -58,7 +58,7 @@ def night(number: int, **fields: object) -> Night:
         machine="2 cores",
         expected=EXPECTED,
         canary=Canary(result="failed", bug="ack-before-isr"),
-        totals=Totals(schedules=5000, search_seconds=500.0, real_runs=3, twice=10),
+        totals=Totals(schedules=5000, search_seconds=500.0, real_runs=3, determinism_runs=10),
         cells=[VerdictCounts(protocol="kafka", world="simulated", runs=5000)],
         kinds=("kill", "delay"),
         coverage={"kill/leader/in-sync": 40, "kill/follower/leaderless": 2},
@@ -68,10 +68,10 @@ def night(number: int, **fields: object) -> Night:
     return made
 
 
-def written(store: Path, *known: Night) -> str:
-    (store / "nights").mkdir(parents=True, exist_ok=True)
+def written(store: Path, *known: NightlyRun) -> str:
+    (store / "nightly").mkdir(parents=True, exist_ok=True)
     for one in known:
-        (store / "nights" / f"{one.number:04d}.json").write_bytes(msgspec.json.encode(one))
+        (store / "nightly" / f"{one.number:04d}.json").write_bytes(msgspec.json.encode(one))
     return render_index(store)
 
 
@@ -105,8 +105,8 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
         assert claim not in said.lower()
 
 
-def test_a_quiet_night_is_green_and_says_what_it_rests_on(tmp_path: Path) -> None:
-    said = text(written(tmp_path, night(1)))
+def test_a_quiet_nightly_run_is_green_and_says_what_it_rests_on(tmp_path: Path) -> None:
+    said = text(written(tmp_path, nightly_run(1)))
     assert "green Nightly run 1 found no unexpected failure: 5,000 schedules searched" in said
     assert "None, in any nightly run." in said
     assert "10.0 schedules/s" in said
@@ -125,10 +125,10 @@ def test_a_quiet_night_is_green_and_says_what_it_rests_on(tmp_path: Path) -> Non
         ({"canary": Canary(), "real": False}, "green Nightly run 1 found no unexpected failure"),
     ],
 )
-def test_a_night_that_proves_less_is_not_green(
+def test_a_nightly_run_that_proves_less_is_not_green(
     tmp_path: Path, fields: dict[str, object], says: str
 ) -> None:
-    assert says in text(written(tmp_path, night(1, **fields)))
+    assert says in text(written(tmp_path, nightly_run(1, **fields)))
 
 
 def test_buckets_come_with_their_history(tmp_path: Path) -> None:
@@ -136,9 +136,11 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
     (tmp_path / "findings" / "cut-2.json").write_text("{}")
     page = written(
         tmp_path,
-        night(1, buckets=[bucket("cut", 3, faults=5), bucket("known", 9, protocol="liftbridge")]),
-        night(2),
-        night(3, buckets=[bucket("cut", 2, faults=2), bucket("fresh", 1)], red=["x", "y"]),
+        nightly_run(
+            1, buckets=[bucket("cut", 3, faults=5), bucket("known", 9, protocol="liftbridge")]
+        ),
+        nightly_run(2),
+        nightly_run(3, buckets=[bucket("cut", 2, faults=2), bucket("fresh", 1)], red=["x", "y"]),
     )
     said = text(page)
     assert said.index(f"kafka · {LOST}: fresh") < said.index(f"kafka · {LOST}: cut")
@@ -154,7 +156,7 @@ def test_buckets_come_with_their_history(tmp_path: Path) -> None:
 
 
 def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
-    first, second = night(1, buckets=[bucket("cut", 3, faults=2)], red=["x"]), night(2)
+    first, second = nightly_run(1, buckets=[bucket("cut", 3, faults=2)], red=["x"]), nightly_run(2)
     (left,) = index_model.still_open([first, second], lambda path: path == "findings/cut-2.json")
     assert left.shown.name == f"{LOST}: cut"
     assert not index_model.still_open([first, second], lambda path: False), "nothing is left of it"
@@ -181,7 +183,7 @@ def test_what_was_not_met_again_is_not_forgotten(tmp_path: Path) -> None:
 
 def test_runs_that_prove_nothing_say_why(tmp_path: Path) -> None:
     idle = ["storm/kafka/kill/1: not-exercised: fault 0 (kill) was never reached."]
-    said = text(written(tmp_path, night(1, proved_nothing=idle)))
+    said = text(written(tmp_path, nightly_run(1, proved_nothing=idle)))
     assert f"Real runs of the last nightly run that prove nothing {idle[0]}" in said
 
 
@@ -191,7 +193,7 @@ def test_the_matrix_tells_expected_from_unexpected(tmp_path: Path) -> None:
         VerdictCounts(protocol="quorum-naive", world="real", runs=4, broken={LOST: 3}),
         VerdictCounts(protocol="liftbridge", world="real", runs=2),
     ]
-    said = text(written(tmp_path, night(1, cells=cells)))
+    said = text(written(tmp_path, nightly_run(1, cells=cells)))
     assert "kafka ✓ held ✗ unexpected, 1 4" in said
     assert "quorum-naive expected, 3 found ✓ held 4" in said
     assert "liftbridge expected, not found expected, not found 2" in said
@@ -209,11 +211,11 @@ def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
             seconds=seconds,
         )
 
-    nights = [
-        night(1, museum=[search("M1", 4.0), search("M2", 60.0, found=False)]),
-        night(2, museum=[search("M1", 8.0), search("M3", 20.0)]),
+    known = [
+        nightly_run(1, known_bugs=[search("M1", 4.0), search("M2", 60.0, found=False)]),
+        nightly_run(2, known_bugs=[search("M1", 8.0), search("M3", 20.0)]),
     ]
-    rows = index_model.known_bugs(nights)
+    rows = index_model.known_bugs(known)
     assert [(row.code, row.found, row.searches) for row in rows] == [
         ("M2", 0, 1),
         ("M3", 1, 1),
@@ -229,16 +231,16 @@ def test_known_bugs_that_were_never_found_come_first(tmp_path: Path) -> None:
     [(["failed"], 0), (["failed", ""], 1), (["failed", "missed", ""], 2), (["", "missed"], -1)],
 )
 def test_the_canary_ages(results: list[str], age: int) -> None:
-    nights = [night(n, canary=Canary(result=result)) for n, result in enumerate(results, 1)]
-    assert index_model.canary(nights).age == age
+    known = [nightly_run(n, canary=Canary(result=result)) for n, result in enumerate(results, 1)]
+    assert index_model.canary(known).age == age
 
 
-def test_a_night_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
-    (tmp_path / "nights").mkdir()
-    (tmp_path / "nights" / "0002.json").write_text('{"number": 2')
-    said = text(written(tmp_path, night(1), night(3, format=9)))
-    assert "nights/0002.json cannot be read" in said
-    assert "nights/0003.json has format 9, this page reads 1" in said
+def test_a_nightly_run_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "nightly").mkdir()
+    (tmp_path / "nightly" / "0002.json").write_text('{"number": 2')
+    said = text(written(tmp_path, nightly_run(1), nightly_run(3, format=9)))
+    assert "nightly/0002.json cannot be read" in said
+    assert "nightly/0003.json has format 9, this page reads 1" in said
     assert "1 nightly run recorded" in said
 
 
@@ -248,8 +250,8 @@ def test_a_night_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
 def test_the_page_fits_and_loads_nothing(tmp_path: Path, width: int, dark: bool) -> None:
     """In a browser without any network."""
     many = [bucket(f"kind-{n}-with-a-rather-long-name-of-its-mechanism", n + 1) for n in range(4)]
-    known = [night(n, buckets=many, red=["one", "two"]) for n in range(1, 40)]
-    known[-1].open = [f"kafka: {many[0].name} (simulated, last met in night 7)"]
+    known = [nightly_run(n, buckets=many, red=["one", "two"]) for n in range(1, 40)]
+    known[-1].open = [f"kafka: {many[0].name} (simulated, last met in nightly run 7)"]
     text = written(tmp_path, *known)
     assert not re.search(r"<script|https?://|@import|url\(", text)
     file = tmp_path / "index.html"
