@@ -98,7 +98,7 @@ class _Adding:
     def __init__(
         self, nightly: NightlyRun, lines: Sequence[AnyRow], past: Sequence[NightlyRun]
     ) -> None:
-        self._night = nightly
+        self._nightly = nightly
         self._lines = lines
         self._totals: Totals = nightly.totals
         self._cells: dict[tuple[str, str], VerdictCounts] = {}
@@ -123,8 +123,8 @@ class _Adding:
                     self._judged(ran[row.key], row)
                 case Lost():
                     self._totals.cut_off += 1
-                    self._night.problems.append(f"{row.key}: {row.sentence}")
-        nightly = self._night
+                    self._nightly.problems.append(f"{row.key}: {row.sentence}")
+        nightly = self._nightly
         nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
         nightly.buckets = sorted(
             self._buckets.values(), key=lambda b: (b.expected, b.protocol, b.name, b.world)
@@ -163,8 +163,8 @@ class _Adding:
             )
             self._bucket(made, count)
         for name, count in row.fault_coverage.items():
-            _count(self._night.coverage, name, count)
-        self._night.problems += [f"{row.key}: {p}" for p in row.problems]
+            _count(self._nightly.coverage, name, count)
+        self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
         """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""
@@ -177,7 +177,7 @@ class _Adding:
         self._buckets[bucket.key] = Bucket(**(fields | {"count": total}))
 
     def _known_bug_searched(self, row: KnownBugSearched) -> None:
-        self._night.known_bugs.append(
+        self._nightly.known_bugs.append(
             TimeToBug(
                 code=row.code,
                 name=row.name,
@@ -191,7 +191,7 @@ class _Adding:
 
     def _determinism(self, row: DeterminismChecked) -> None:
         self._totals.determinism_runs += row.runs
-        self._night.differing += [
+        self._nightly.differing += [
             f"{row.protocol}, schedule {schedule.digest()} of seed {row.seed} came out otherwise "
             "the second time"
             for schedule in row.differing
@@ -237,7 +237,7 @@ class _Adding:
         is_finding: bool = False,
     ) -> None:
         about = f" ({expected.property})" if expected.property else ""
-        self._night.unmet.append(
+        self._nightly.unmet.append(
             Unmet(
                 file=file,
                 world=world,
@@ -251,10 +251,10 @@ class _Adding:
     def _judged(self, run: Ran, row: Judged) -> None:
         self._totals.real_runs += 1
         for name, count in row.fault_coverage.items():
-            _count(self._night.coverage, name, count)
+            _count(self._nightly.coverage, name, count)
         page = f"{row.kept}/report.html" if row.kept else ""
         if run.why == CANARY:
-            self._night.canary = Canary(
+            self._nightly.canary = Canary(
                 result="failed" if row.verdict == Verdict.INVALID else "missed",
                 bug=", ".join(run.bugs),
                 sentence=row.sentence,
@@ -288,7 +288,7 @@ class _Adding:
         if row.verdict == Verdict.INVALID:
             self._real_bucket(run, row, page)
         elif row.verdict != Verdict.VALID:
-            self._night.proved_nothing.append(f"{row.key}: {row.sentence}")
+            self._nightly.proved_nothing.append(f"{row.key}: {row.sentence}")
 
     def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
         under, about, name, news = real_class(run, row)

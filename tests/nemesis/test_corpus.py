@@ -22,7 +22,7 @@ WAS = {
     "turns at leading, each election clean. `kip-279` has KAFKA-7415's answer since.",
     "late-copies-hold-up-a-link": "Late copies of messages kept their place in the order of the "
     "link, so that each waited for the one before, and the link was busy for seconds after its "
-    "rule had gone: a follower seemed not to catch up. Found by the first night.",
+    "rule had gone: a follower seemed not to catch up. Found by the first nightly run.",
     "power-cut-with-weak-acknowledgements": "The only replica lost unsynced writes in a power cut. "
     "With acks=1 the promise of a run had no word for it that committed records may go then.",
 }

@@ -202,7 +202,7 @@ def test_an_open_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch
     assert tried == [0, 1, 2, 0]
 
 
-def test_every_bug_and_every_broken_promise_is_an_exhibit() -> None:
+def test_every_bug_and_every_broken_promise_is_searched_for() -> None:
     made = list(known_bugs.search_targets())
     assert len({target.code for target in made}) == len(made)
     assert {e.breaks for e in made if e.protocol == "kip-101" and not e.bug} == {
