@@ -15,7 +15,7 @@ from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
 from harness.nightly.environment import Environment
 from harness.nightly.plan import Settings
-from harness.nightly.session import DISK_FULL, Session, open_journal
+from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
 from harness.nightly.verdicts import prune
 from harness.runs.interrupts import Interrupts
@@ -78,7 +78,7 @@ def _run_nightly(
     try:
         with Interrupts() as interrupts, Progress(quiet=options.quiet) as progress:
             make = make_environment or (lambda *parts: _real(*parts, spark=options.spark))
-            session = Session(settings, make(settings, interrupts, progress), journal, past)
+            session = NightlySession(settings, make(settings, interrupts, progress), journal, past)
             progress.phase(f"nightly run {settings.number} in {settings.store}", settings.budget_s)
             state = session.work()
             nightly = summarise(journal.rows, past)

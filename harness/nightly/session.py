@@ -53,7 +53,7 @@ TO_JUDGE_A_RUN_S: Final = 2.0
 _TOO_LITTLE_S: Final = 1.0
 
 
-class Session:
+class NightlySession:
     """One session of a nightly run."""
 
     def __init__(
