@@ -104,7 +104,7 @@ def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:
     pipe.close()
 
 
-class Environment:
+class NightlyEnvironment:
     """Use inside `Interrupts`, in the main thread."""
 
     def __init__(

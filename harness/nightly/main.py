@@ -13,7 +13,7 @@ import msgspec
 
 from harness.formats.nightly_run import FOLDER, NightlyRun, nightly_runs
 from harness.nightly import summary_text
-from harness.nightly.environment import Environment
+from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.plan import Settings
 from harness.nightly.session import DISK_FULL, NightlySession, open_journal
 from harness.nightly.summary import summarise
@@ -26,7 +26,7 @@ from reports.nightly_page.index_model import still_open
 
 JUNIT = "junit.xml"
 LOCK = ".lock"
-MakeEnvironment = Callable[[Settings, Interrupts, Progress], Environment]
+MakeEnvironment = Callable[[Settings, Interrupts, Progress], NightlyEnvironment]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,9 +102,9 @@ def _still_open(known: list[NightlyRun], store: Path) -> list[str]:
 
 def _real(
     settings: Settings, interrupts: Interrupts, progress: Progress, *, spark: bool
-) -> Environment:
+) -> NightlyEnvironment:
     output = settings.store / FOLDER / f"{settings.number:04d}.txt"
-    return Environment(settings.store, output, interrupts, progress, spark=spark)
+    return NightlyEnvironment(settings.store, output, interrupts, progress, spark=spark)
 
 
 def _report(

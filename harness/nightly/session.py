@@ -18,7 +18,7 @@ from harness.formats import nightly_journal
 from harness.formats.nightly_journal import NightlyJournal, Ran, Searched
 from harness.formats.nightly_run import Bucket, NightlyRun
 from harness.nightly import corpus, plan
-from harness.nightly.environment import Environment, FinishedJob
+from harness.nightly.environment import FinishedJob, NightlyEnvironment
 from harness.nightly.jobs import (
     AnyJob,
     DeterminismJob,
@@ -59,7 +59,7 @@ class NightlySession:
     def __init__(
         self,
         settings: Settings,
-        environment: Environment,
+        environment: NightlyEnvironment,
         journal: NightlyJournal,
         past: Sequence[NightlyRun],
     ) -> None:

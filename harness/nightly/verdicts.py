@@ -16,7 +16,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_journal import Judged, NightlyJournal, Ran, journal_of, numbers, read
-from harness.nightly.environment import Environment
+from harness.nightly.environment import NightlyEnvironment
 from harness.nightly.plan import is_expected
 from harness.nightly.summary import CANARY, real_class
 from harness.runs.judge import build_page
@@ -43,7 +43,7 @@ class Verdicted(NamedTuple):
 
 
 def judge_all(
-    store: Path, journal: NightlyJournal, environment: Environment
+    store: Path, journal: NightlyJournal, environment: NightlyEnvironment
 ) -> Iterator[Verdicted]:
     """The rows of all runs that wait. Raises FloodmarkError when they cannot be judged."""
     waiting = journal.unjudged()
@@ -84,7 +84,7 @@ def _is_expected(run: Ran, broken: Iterable[str]) -> bool:
 
 
 def _verdicted(
-    store: Path, run: Ran, result: RunResult, environment: Environment, *, keep: bool
+    store: Path, run: Ran, result: RunResult, environment: NightlyEnvironment, *, keep: bool
 ) -> Verdicted:
     folder = store / run.folder
     faults = _lines(folder / "faults.jsonl", FaultLine)

@@ -10,7 +10,7 @@ import msgspec
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.formats.nightly_journal import AnyRow, KnownBugSearched, Replayed, Searched
 from harness.nightly import corpus
-from harness.nightly.environment import Environment, FinishedJob
+from harness.nightly.environment import FinishedJob, NightlyEnvironment
 from harness.nightly.jobs import AnyJob, DeterminismJob, Digests, KnownBugJob, ReplayJob, SearchJob
 from harness.nightly.main import Options, run_nightly
 from harness.nightly.plan import Settings
@@ -53,7 +53,7 @@ def loses_a_write(name: str, faults: int = 1) -> Finding:
     )
 
 
-class FakeEnvironment(Environment):
+class FakeEnvironment(NightlyEnvironment):
     """`finds` are what the first search on kafka comes upon; `at` is called before each job or
     run with its number, and may do what it likes."""
 
