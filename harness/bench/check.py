@@ -16,7 +16,7 @@ from checker.formats.verdict import RunResult, Verdict
 from harness.bench.anomaly_injection import PLANTS, Planted
 from harness.bench.memory_monitor import MemoryMonitor
 from harness.bench.synthetic import Made, Size, make_history
-from harness.bench.synthetic_lines import write_lines
+from harness.bench.synthetic_files import write_lines
 from harness.runs.judge import SparkOptions, SparkSoon
 from harness.runs.progress import Progress
 from node.formats.errors import FloodmarkError, UsageError

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.bench.anomaly_injection import Planted, Plants
-from harness.bench.synthetic_tables import TableWriter
+from harness.bench.synthetic_files import TableWriter
 from harness.formats.history import VALUES_PER_PROCESS
 
 I64 = npt.NDArray[np.int64]

@@ -29,6 +29,7 @@ from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
 from nemesis.formats.schedule import After, Fault, Schedule
 from node.formats import trace
 from node.formats.errors import FloodmarkError
+from node.formats.trace import TraceEvent
 
 MAX_DEPTH: Final = 2
 """One fault makes a replica lack a record, the next one makes it the leader."""
@@ -106,7 +107,13 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
         return
     timings = schedule.cluster.timings
     over_ms = _since_storm_ms(result, violation.t_us) + 6 * timings.session_ms + 200
-    proposed = _last(result, violation, trace.PROPOSED, node=leader)
+    proposed = _last(
+        result,
+        violation.partition,
+        lambda e: (
+            e["event"] == trace.PROPOSED and e["node"] == leader and e["t_us"] <= violation.t_us
+        ),
+    )
     span_ms = 3 * timings.session_ms
     for trigger in filter(None, (proposed, when)):
         no_records = Link(
@@ -177,27 +184,14 @@ def _since_storm_ms(result: SimResult, t_us: int) -> int:
 
 def _event_at(result: SimResult, t_us: int, partition: str) -> After | None:
     """The event of that time, as a trigger."""
-    for event in reversed(result.trace):
-        if (
-            event["t_us"] == t_us
-            and event["event"] in _TRIGGERS
-            and event.get("partition") == partition
-        ):
-            return _trigger(result, event)
-    return None
+    return _last(result, partition, lambda e: e["t_us"] == t_us and e["event"] in _TRIGGERS)
 
 
-def _last(result: SimResult, violation: Violation, name: str, node: str) -> After | None:
-    """The last event `name` of a node up to the violation, as a trigger."""
-    for event in reversed(result.trace):
-        if (
-            event["t_us"] <= violation.t_us
-            and event["event"] == name
-            and event["node"] == node
-            and event.get("partition") == violation.partition
-        ):
-            return _trigger(result, event)
-    return None
+def _last(result: SimResult, partition: str, wanted: Callable[[TraceEvent], bool]) -> After | None:
+    """The last event of a partition that is wanted, as a trigger."""
+    found = (e for e in reversed(result.trace) if wanted(e) and e.get("partition") == partition)
+    event = next(found, None)
+    return None if event is None else _trigger(result, event)
 
 
 def _trigger(result: SimResult, event: dict[str, Any]) -> After | None:

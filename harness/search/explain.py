@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -84,13 +84,8 @@ def _faults(schedule: Schedule, named: str) -> Iterator[Counterfactual]:
     for index, fault in enumerate(schedule.faults):
         rest = (*schedule.faults[:index], *schedule.faults[index + 1 :])
         outcome = attempt(replace(schedule, faults=rest))
-        yield Counterfactual(
-            kind="fault",
-            fault=index,
-            without=f"fault {index} ({wording.intent(fault)})",
-            fails=outcome.bucket == named,
-            instead=_instead(outcome, named),
-        )
+        without = f"fault {index} ({wording.intent(fault)})"
+        yield _counterfactual(outcome, named, kind="fault", fault=index, without=without)
 
 
 def _groups(
@@ -107,12 +102,11 @@ def _groups(
         ) -> bool:
             return message[1:] == group
 
-        outcome = attempt(schedule, exempt=exempt)
-        yield Counterfactual(
+        yield _counterfactual(
+            attempt(schedule, exempt=exempt),
+            named,
             kind="messages",
             without=f"the loss of all {count} '{kind}' from {sender} to {receiver}",
-            fails=outcome.bucket == named,
-            instead=_instead(outcome, named),
             sender=sender,
             receiver=receiver,
             message=kind,
@@ -124,13 +118,12 @@ def _messages(
 ) -> Iterator[Counterfactual]:
     """Each message let through by itself."""
     for number, (t_us, sender, receiver, kind) in enumerate(affected[:MOST_MESSAGES]):
-        outcome = attempt(schedule, exempt=_only(number))
         at = f"{(t_us - storm_us) / 1e6:.3f} s"
-        yield Counterfactual(
+        yield _counterfactual(
+            attempt(schedule, exempt=_only(number)),
+            named,
             kind="message",
             without=f"the loss of '{kind}' from {sender} to {receiver} at {at}",
-            fails=outcome.bucket == named,
-            instead=_instead(outcome, named),
             t_us=t_us,
             sender=sender,
             receiver=receiver,
@@ -144,5 +137,7 @@ def _only(number: int) -> Callable[[AffectedMessage], bool]:
     return lambda message: next(met) == number
 
 
-def _instead(outcome: Attempt, named: str) -> str:
-    return outcome.bucket if outcome.bucket != named else ""
+def _counterfactual(outcome: Attempt, named: str, **left_out: Any) -> Counterfactual:
+    """What happens without the thing that is left out, beside the failure `named`."""
+    fails = outcome.bucket == named
+    return Counterfactual(fails=fails, instead="" if fails else outcome.bucket, **left_out)

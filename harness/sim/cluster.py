@@ -12,13 +12,18 @@ from harness.clients.factory import ClientFactory
 from harness.formats.history import LogRun, Op
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
-from harness.runs.startup_monitor import StartupMonitor
 from harness.sim.clients import SimAdmin, SimClients
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Network
 from harness.sim.node import HAND_OVER_US, SimNode
-from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
+from harness.systems.floodmark.brokers import (
+    CAPABILITIES,
+    StartupMonitor,
+    node_config,
+    promise_of,
+    topic_of,
+)
 from harness.systems.floodmark.replica_logs import log_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from harness.formats.run_info import Promise
 from nemesis.faults import ElectUnclean, Upgrade
@@ -12,6 +12,7 @@ from nemesis.formats.schedule import Cluster, Schedule
 from node.core.api import NodeConfig
 from node.core.messages import CreateTopic
 from node.core.protocol import Detection, LeaderBy, RestartRule, are_compatible, protocol
+from node.formats import trace
 from node.formats.errors import UsageError
 
 CAPABILITIES: Final = ("trace", "logs", "hw", "epochs")
@@ -83,3 +84,22 @@ def check_upgrades(schedule: Schedule) -> None:
                 f"fault {index} (upgrade): {here.name} and {fault.protocol} cannot be mixed: only "
                 "protocols that differ in the version of OffsetForLeaderEpoch can"
             )
+
+
+class StartupMonitor:
+    """Which processes began, and which brokers the controller lets take part, by the traces."""
+
+    def __init__(self) -> None:
+        self.started: set[str] = set()
+        self.unfenced: set[str] = set()
+
+    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Take in events, in order."""
+        for event in events:
+            match event.get("event"):
+                case trace.STARTED:
+                    self.started.add(event["node"])
+                case trace.BROKER if event["state"] == "unfenced":
+                    self.unfenced.add(event["broker"])
+                case trace.BROKER:
+                    self.unfenced.discard(event["broker"])

@@ -17,9 +17,14 @@ from typing import Final
 from harness.clients.factory import ClientFactory
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
-from harness.runs.startup_monitor import StartupMonitor
 from harness.systems.floodmark.admin import ADMIN, Admin
-from harness.systems.floodmark.brokers import CAPABILITIES, node_config, promise_of, topic_of
+from harness.systems.floodmark.brokers import (
+    CAPABILITIES,
+    StartupMonitor,
+    node_config,
+    promise_of,
+    topic_of,
+)
 from harness.systems.floodmark.clients import Clients
 from harness.systems.floodmark.mail import EVERYONE_ELSE, Mail
 from harness.systems.floodmark.nodes import Nodes

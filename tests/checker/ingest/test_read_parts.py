@@ -21,7 +21,7 @@ from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
 from harness.bench.anomaly_injection import PLANTS
 from harness.bench.synthetic import Size, make_history
-from harness.bench.synthetic_lines import write_lines
+from harness.bench.synthetic_files import write_lines
 from tests.support.checker.story import P, Story
 
 
