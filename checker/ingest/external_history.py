@@ -2,7 +2,7 @@
 
 A Jepsen history (`history.edn`, or its operations as JSON lines) is translated; a bare history in
 our own form is used as it is. The run folder is made beside the file, `<file>.floodmark`, so that
-results stand next to what they are about; it is made anew each time.
+results stand next to what they are about; it is rebuilt each time.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Translator:
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self._open: dict[int, Op] = {}
-        # Processes that began anew at the start of every partition: what they read is final.
+        # Processes that began again at the start of every partition: what they read is final.
         self._from_start: set[int] = set()
 
     def take(self, form: Any) -> Op | None:

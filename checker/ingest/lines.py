@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Problems:
-    """Sentences about a run folder: problems spoil the verdict, notes do not.
+    """Sentences about a run folder: problems make a verdict unknown, notes do not.
 
     Of one kind of problem in one file only the first few are reported, the others counted.
     """

@@ -18,8 +18,8 @@ from checker.output.curves import Curves
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one group came to. Problems spoil the verdict, notes do not; `faults` is the number of
-    faults of the schedule that took effect, counted in the group of the whole run."""
+    """The result of one group. Problems make the verdict unknown, notes do not; `faults` is the
+    number of faults of the schedule that took effect, counted in the group of the whole run."""
 
     partition: str
     findings: tuple[Finding, ...]

@@ -32,17 +32,17 @@ def tell(
     offset: int,
     read_us: int | None = None,
 ) -> list[Sentence]:
-    """The story of `offset` in `partition`, oldest first, at most `MAX_SENTENCES`.
+    """At most `MAX_SENTENCES` about `offset` in `partition`, oldest first.
 
     `events` are trace events of all nodes, `faults` lines of faults.jsonl; any order will do.
-    A step breaks something once the record is owed: acknowledged or, where a client has read it by
-    `read_us`, committed. When there is too much to tell, what happened last and what broke
-    something is kept.
+    A step breaks something once the record must be kept: it is acknowledged or, where a client has
+    read it by `read_us`, committed. Of too many sentences the last ones stay, and those about
+    steps that broke something.
     """
-    told = _Teller(partition, offset, read_us)
+    builder = _TimelineBuilder(partition, offset, read_us)
     for event in sorted(events, key=lambda e: (e.t_us, e.node)):
-        told.hear(event)
-    sentences = told.sentences
+        builder.observe(event)
+    sentences = builder.sentences
     if not sentences:
         return []
     first_us = sentences[0].t_us
@@ -58,7 +58,7 @@ def tell(
     return sentences
 
 
-class _Teller:
+class _TimelineBuilder:
     """Follows who holds what at the offset, event by event."""
 
     def __init__(self, partition: str, offset: int, read_us: int | None) -> None:
@@ -68,16 +68,16 @@ class _Teller:
         self._read_us = read_us
         self._holds: dict[str, int] = {}
         self._committed: set[str] = set()
-        self._owed_epochs: set[int] = set()  # of the records there that must stay
+        self._required_epochs: set[int] = set()  # of the records there that must stay
         self._promise = "read"  # what makes them so, while nobody has acknowledged one
         self._newest = (-1, "")  # the newest epoch that anyone took the lead in, and who
         self._decided: tuple[str | None, tuple[str, ...]] = ("", ())
 
-    def hear(self, e: Event) -> None:
+    def observe(self, e: Event) -> None:
         """Take one event, in order of time."""
-        if self._read_us is not None and e.t_us > self._read_us and not self._owed_epochs:
+        if self._read_us is not None and e.t_us > self._read_us and not self._required_epochs:
             # Read before any leader called it committed.
-            self._owed_epochs.update(self._holds.values())
+            self._required_epochs.update(self._holds.values())
         if e.event == trace.STARTED and e.incarnation > 1 and self._holds:
             self._say(e)
         if e.partition != self._partition:
@@ -104,7 +104,9 @@ class _Teller:
         if not e.base_offset <= self._offset < e.leo:
             return
         others = {epoch for holder, epoch in self._holds.items() if holder != e.node}
-        clashes = bool(self._owed_epochs) and e.leader_epoch not in self._owed_epochs | others
+        clashes = (
+            bool(self._required_epochs) and e.leader_epoch not in self._required_epochs | others
+        )
         self._holds[e.node] = e.leader_epoch
         self._committed.discard(e.node)
         if e.role != "leader":
@@ -118,7 +120,7 @@ class _Teller:
 
     def _ack(self, e: Event) -> None:
         if e.base_offset <= self._offset < e.leo:
-            self._owed_epochs.add(self._holds.get(e.node, -1))
+            self._required_epochs.add(self._holds.get(e.node, -1))
             self._promise = "acknowledged"
             self._say(e)
 
@@ -132,7 +134,7 @@ class _Teller:
             more = f": offset {self._offset} is above it again"
         elif e.role == "leader":
             if self._read_us is not None:
-                self._owed_epochs.add(self._holds[e.node])
+                self._required_epochs.add(self._holds[e.node])
             more = f": offset {self._offset} is committed"
         self._say(e, more)
 
@@ -142,12 +144,14 @@ class _Teller:
         gone = self._holds.pop(e.node, -1)
         self._committed.discard(e.node)
         # Another record may have stood there, of an epoch that nobody was promised.
-        owed = bool(self._owed_epochs) and (gone < 0 or bool({gone, -1} & self._owed_epochs))
+        required = bool(self._required_epochs) and (
+            gone < 0 or bool({gone, -1} & self._required_epochs)
+        )
         left = f"still on {listing(sorted(self._holds))}" if self._holds else "on no replica now"
         self._say(
             e,
             f". Offset {self._offset} is removed from {e.node} and is {left}",
-            breaks=f"cut:{e.reason}" if owed else "",
+            breaks=f"cut:{e.reason}" if required else "",
         )
 
     def _role(self, e: Event) -> None:
@@ -172,7 +176,7 @@ class _Teller:
         self._say(
             e,
             f", {'without' if lacks else 'with'} offset {self._offset}",
-            breaks=wrong if lacks and self._owed_epochs else "",
+            breaks=wrong if lacks and self._required_epochs else "",
         )
 
     def _elected(self, e: Event) -> None:

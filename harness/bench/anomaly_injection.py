@@ -1,8 +1,7 @@
-"""Plants anomalies into a made history, each at a known place and with known consequences.
+"""Injects anomalies into a generated history, each at a known place and with known consequences.
 
-Every plant takes a record of its own key in the middle of the history, so that plants do not meet.
-What the checker has to say is written down here, by hand, from the definitions in docs/checks.md:
-no more and no less.
+Each one takes a record of its own key in the middle of the history, so that they do not overlap.
+What the checker must report is written here by hand, from the definitions in docs/checks.md.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 OK, INFO, FAIL = 0, 1, 2
 _SOON_US: Final = 5_000
-_STRANGERS: Final = 900  # processes that only plants have
+_UNKNOWN_PROCESSES: Final = 900  # numbers of processes that only injected anomalies use
 
 
-class Planted(msgspec.Struct, frozen=True, array_like=True, order=True):
+class InjectedAnomaly(msgspec.Struct, frozen=True, array_like=True, order=True):
     """An anomaly the checker must report: its name, where, and how many."""
 
     partition: str
@@ -36,7 +35,7 @@ class Planted(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Stretch:
-    """One stretch of a history that a plant may change, around one record of one key."""
+    """The stretch of a history that one anomaly may change, around one record of one key."""
 
     def __init__(self, sends: Sends, polls: dict[int, Polls], key: int) -> None:
         self.sends = type(sends)(*(column.copy() for column in sends))
@@ -68,7 +67,7 @@ class Stretch:
 
     def send_unknown(self, key: int | None = None, *, outcome: int = INFO) -> int:
         """One more send, at the time of the record's own; returns its value."""
-        process = _STRANGERS + self.key
+        process = _UNKNOWN_PROCESSES + self.key
         value = process * VALUES_PER_PROCESS
         row = {name: getattr(self.sends, name)[self.row] for name in self.sends._fields}
         row |= {
@@ -76,7 +75,7 @@ class Stretch:
             "value": value,
             "outcome": outcome,
             "offset": -1,
-            "told": -1,
+            "stated": -1,
             "key": self.key if key is None else key,
         }
         self.sends = self.sends._replace(
@@ -87,7 +86,7 @@ class Stretch:
     def forget(self) -> None:
         """The record's own send ends unknown, so nobody owes the record."""
         self.sends.outcome[self.row] = INFO
-        self.sends.told[self.row] = -1
+        self.sends.stated[self.row] = -1
 
     def show(self, value: int, *, to_all: bool = True) -> None:
         """Reads return `value` at the record's offset: all, the final one too, or one only."""
@@ -120,13 +119,13 @@ def _duplicate(at: Stretch) -> None:
 
 def _aborted_read(at: Stretch) -> None:
     at.sends.outcome[at.row] = FAIL
-    at.sends.told[at.row] = -1
+    at.sends.stated[at.row] = -1
     at.expect("aborted-read", at.offset)
 
 
 def _phantom(at: Stretch) -> None:
     at.forget()
-    at.show((_STRANGERS + at.key) * VALUES_PER_PROCESS + 7)
+    at.show((_UNKNOWN_PROCESSES + at.key) * VALUES_PER_PROCESS + 7)
     at.expect("phantom", at.offset)
 
 
@@ -146,7 +145,7 @@ def _inconsistent(at: Stretch) -> None:
 def _realtime(at: Stretch) -> None:
     begun = int(at.sends.t1[at.next_row]) + 1
     at.sends.t0[at.row], at.sends.t1[at.row] = begun, begun + 1
-    at.sends.process[at.row] = _STRANGERS + at.key
+    at.sends.process[at.row] = _UNKNOWN_PROCESSES + at.key
     at.expect("realtime-order", at.offset)
 
 
@@ -189,7 +188,7 @@ def _hole(at: Stretch) -> None:
     at.expect("offset-hole", int(at.own.start[poll]))
 
 
-PLANTS: Final[dict[str, Callable[[Stretch], None]]] = {
+INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {
     "lost": _lost,
     "unseen": _unseen,
     "duplicate": _duplicate,
@@ -205,38 +204,38 @@ PLANTS: Final[dict[str, Callable[[Stretch], None]]] = {
 }
 
 
-class Plants:
+class Injector:
     """The anomalies one history is to have: the n-th in the n-th key, in its first stretch."""
 
     def __init__(self, names: tuple[str, ...], keys: int) -> None:
         """Raises UsageError for a name that is none, or more anomalies than keys."""
         for name in names:
-            if name not in PLANTS:
-                raise UsageError(f"cannot plant '{name}'; there are {', '.join(PLANTS)}")
+            if name not in INJECTIONS:
+                raise UsageError(f"cannot inject '{name}'; there are {', '.join(INJECTIONS)}")
         if len(names) >= keys:
             raise UsageError(f"{len(names)} anomalies need more than {keys} keys")
         self._waiting = list(names)
-        self._planted: list[Planted] = []
+        self._injected: list[InjectedAnomaly] = []
         self._finally: dict[int, tuple[int, int]] = {}
 
     def apply(
         self, sends: Sends, polls: dict[int, Polls], *, last: bool
     ) -> tuple[Sends, dict[int, Polls]]:
-        """The stretch with what is planted in it: half of all in the first, the rest in the
+        """The stretch with what is injected in it: half of all in the first, the rest in the
         last."""
         count = len(self._waiting) if last else (len(self._waiting) + 1) // 2
         for _ in range(count):
-            key, name = len(self._planted_keys()), self._waiting.pop(0)
+            key, name = len(self._used_keys()), self._waiting.pop(0)
             at = Stretch(sends, polls, key)
-            PLANTS[name](at)
+            INJECTIONS[name](at)
             sends, polls = at.sends, {**polls, key: at.own}
             if at.instead is not None:
                 self._finally[key] = (at.offset, at.instead)
-            self._planted += [Planted(f"key-{key:02}", *each) for each in at.expected]
+            self._injected += [InjectedAnomaly(f"key-{key:02}", *each) for each in at.expected]
         return sends, polls
 
-    def _planted_keys(self) -> set[str]:
-        return {planted.partition for planted in self._planted}
+    def _used_keys(self) -> set[str]:
+        return {injected.partition for injected in self._injected}
 
     def finally_read(self, key: int, start: int, values: I64) -> I64:
         """What the final reads of a key return from `start` on, given what was appended."""
@@ -246,6 +245,6 @@ class Plants:
             values[offset - start] = value
         return values
 
-    def planted(self) -> tuple[Planted, ...]:
+    def injected(self) -> tuple[InjectedAnomaly, ...]:
         """All the checker has to report."""
-        return tuple(sorted(self._planted))
+        return tuple(sorted(self._injected))

@@ -1,5 +1,5 @@
 """`floodmark bench check`: how fast the checker judges histories of growing size, and in how much
-memory; and whether it finds exactly what was planted in them."""
+memory; and whether it finds exactly what was injected in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
-from harness.bench.anomaly_injection import PLANTS, Planted
+from harness.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from harness.bench.memory_monitor import MemoryMonitor
 from harness.bench.synthetic import Made, Size, make_history
 from harness.bench.synthetic_files import write_lines
@@ -37,9 +37,9 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     ops_s: float
     peak_bytes: int
     verdict: str
-    planted: int
-    missed: tuple[Planted, ...]
-    invented: tuple[Planted, ...]
+    injected: int
+    missed: tuple[InjectedAnomaly, ...]
+    invented: tuple[InjectedAnomaly, ...]
     # from history.jsonl instead of tables: how large it is, how long it took, in how much memory
     lines_bytes: int = 0
     lines_s: float = 0.0
@@ -54,7 +54,7 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
     poll_records: int = 5
     hot: float = 0.0
     seed: int = 1
-    plant: bool = True
+    inject: bool = True
     repeat: int = 1
     lines: bool = False
     folder: Path | None = None
@@ -106,7 +106,7 @@ def _size(settings: CheckBench, ops: int) -> Size:
         poll_records=settings.poll_records,
         hot=settings.hot,
         seed=settings.seed,
-        plants=tuple(PLANTS) if settings.plant else (),
+        anomalies=tuple(INJECTIONS) if settings.inject else (),
     )
 
 
@@ -121,7 +121,7 @@ def _judged(
         seconds = time.monotonic() - began
     if result.verdict is Verdict.UNKNOWN:
         raise FloodmarkError(f"the history could not be judged: {result.sentence}")
-    missed, invented = compare(made.planted, result)
+    missed, invented = compare(made.injected, result)
     return Checked(
         ops=made.ops,
         records_read=made.records_read,
@@ -132,33 +132,33 @@ def _judged(
         ops_s=round(made.ops / seconds),
         peak_bytes=memory.peak_bytes,
         verdict=result.verdict,
-        planted=len(made.planted),
+        injected=len(made.injected),
         missed=missed,
         invented=invented,
     )
 
 
 def compare(
-    planted: Sequence[Planted], result: RunResult
-) -> tuple[tuple[Planted, ...], tuple[Planted, ...]]:
-    """What was planted and not found, and what was found and not planted."""
+    injected: Sequence[InjectedAnomaly], result: RunResult
+) -> tuple[tuple[InjectedAnomaly, ...], tuple[InjectedAnomaly, ...]]:
+    """What was injected and not found, and what was found and not injected."""
     found = {
-        Planted(a.partition, a.name, a.offset, a.count)
+        InjectedAnomaly(a.partition, a.name, a.offset, a.count)
         for a in result.anomalies
         if a.verdict is Verdict.INVALID
     }
-    return tuple(sorted(set(planted) - found)), tuple(sorted(found - set(planted)))
+    return tuple(sorted(set(injected) - found)), tuple(sorted(found - set(injected)))
 
 
 def check_table(found: Sequence[Checked]) -> str:
     """The figures for a person."""
     lines = [
         f"{'operations':>12} {'read':>12} {'seconds':>8} {'operations/s':>13} {'peak MB':>8} "
-        f"{'planted':>8} {'missed':>7} {'invented':>9}"
+        f"{'injected':>8} {'missed':>7} {'invented':>9}"
     ]
     lines += [
         f"{each.ops:>12,} {each.records_read:>12,} {each.seconds:>8.1f} {each.ops_s:>13,.0f} "
-        f"{each.peak_bytes >> 20:>8,} {each.planted:>8} {len(each.missed):>7} "
+        f"{each.peak_bytes >> 20:>8,} {each.injected:>8} {len(each.missed):>7} "
         f"{len(each.invented):>9}"
         for each in found
     ]

@@ -1,4 +1,4 @@
-"""`floodmark bench failover`: how long a new leader takes, and what an idle cluster says.
+"""`floodmark bench failover`: how long a new leader takes, and what an idle cluster sends.
 
 Real processes with the timings of a storm; the only fault is a SIGKILL. Every moment is read off
 the traces, which all nodes stamp with the one monotonic clock of the host: what the harness takes

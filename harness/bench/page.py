@@ -1,6 +1,6 @@
 """`floodmark bench page`: how large the page of a run is, how long it takes to build and to paint.
 
-The runs are made, not run: histories of sends and polls with faults and a lost record near the end,
+The runs are generated: histories of sends and polls with faults and a lost record near the end,
 without traces and logs, for it is the history that grows without end. Painting is measured in a
 headless Chromium; where there is none, that column is empty.
 """
@@ -128,13 +128,13 @@ def _history(ops: int) -> Iterator[str]:
         end = t_us + int(rng.lognormvariate(8, 0.7))
         if op % 2 == 0:
             what = f'"f":"send","sends":[{{"partition":"{partition}","value":{op * 5},"count":5'
-            told = f'{what},"offset":{base}}}]' if outcome == "ok" else f"{what}}}]"
+            completed = f'{what},"offset":{base}}}]' if outcome == "ok" else f"{what}}}]"
             yield f'{head},"t_us":{t_us},"type":"invoke",{what}}}]}}\n'
         else:
             what = f'"f":"poll","reads":[{{"partition":"{partition}","start":{base}'
-            told = f'{what},"records":[[{base},{(op - 1) * 5},5,1]],"hw":{base + 5}}}]'
+            completed = f'{what},"records":[[{base},{(op - 1) * 5},5,1]],"hw":{base + 5}}}]'
             yield f'{head},"t_us":{t_us},"type":"invoke",{what}}}]}}\n'
-        yield f'{head},"t_us":{end},"type":"{outcome}",{told}}}\n'
+        yield f'{head},"t_us":{end},"type":"{outcome}",{completed}}}\n'
 
 
 def _faults(end_us: int) -> Iterator[str]:

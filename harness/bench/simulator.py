@@ -3,7 +3,7 @@
 Two shapes: a storm of 3 brokers and 4 clients with a storm's timings, and the small experiments
 of a search. Rates are by second of processor time: what one core does in a second that it has for
 itself. Where the time goes is found by looking at the stack a thousand times a second; compiled
-modules (`harness.sim.compiled`) are not on that stack, so of them only the rates are told.
+modules (`harness.sim.compiled`) are not on that stack, so of them only the rates are known.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A history is that of a correct log: producers send to keys drawn at random, a record lands between
 the invocation and the acknowledgement of its send, consumers read each key from its beginning in
 polls of a few records, and fresh ones read it all again at the end. Some sends end unknown, some
-are refused. Anomalies are planted into that (`harness.bench.anomaly_injection`).
+are refused. Anomalies are injected into that (`harness.bench.anomaly_injection`).
 
 It is made in stretches of time, so memory does not grow with size (but for a value a record).
 """
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness.bench.anomaly_injection import Planted, Plants
+from harness.bench.anomaly_injection import InjectedAnomaly, Injector
 from harness.bench.synthetic_files import TableWriter
 from harness.formats.history import VALUES_PER_PROCESS
 
@@ -47,7 +47,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     poll_records: int = 5
     seed: int = 1
     hot: float = 0.0
-    plants: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
 
 
 class Made(NamedTuple):
@@ -57,11 +57,11 @@ class Made(NamedTuple):
     sends: int
     polls: int
     records_read: int
-    planted: tuple[Planted, ...]
+    injected: tuple[InjectedAnomaly, ...]
 
 
 class Sends(NamedTuple):
-    """Sends, one a row; `offset` is where the record landed (-1: nowhere), `told` what the
+    """Sends, one a row; `offset` is where the record landed (-1: nowhere), `stated` what the
     acknowledgement says of it."""
 
     t0: I64
@@ -71,7 +71,7 @@ class Sends(NamedTuple):
     value: I64
     outcome: I64
     offset: I64
-    told: I64
+    stated: I64
     landed_us: I64
 
 
@@ -96,7 +96,7 @@ class Maker:
         self.folder = folder
         self.names = tuple(f"key-{k:02}" for k in range(size.keys))
         self.random = np.random.default_rng(size.seed)
-        self.plants = Plants(size.plants, size.keys)
+        self.injector = Injector(size.anomalies, size.keys)
         self.writer = TableWriter(folder, self.names)
         self.ends = np.zeros(size.keys, np.int64)
         self.values: list[list[I64]] = [[] for _ in range(size.keys)]
@@ -104,7 +104,7 @@ class Maker:
         self.sent = 0
 
     def make(self) -> Made:
-        """Write the folder: tables, run.json, and planted.json beside it."""
+        """Write the folder: tables, run.json, and injected.json beside it."""
         total = self.size.ops // 2
         step = min(STRETCH_OPS // 2, max(total // 2, 1))
         while self.sent < total:
@@ -113,9 +113,9 @@ class Maker:
         end_us = self._final_reads(int(max(wrote_until_us, self.busy_until.max())) + _LAG_US)
         made = self.writer.close()
         self._about(wrote_until_us, end_us)
-        planted = self.plants.planted()
-        (self.folder / "planted.json").write_bytes(msgspec.json.encode(planted))
-        return Made(made["ops"], made["sends"], made["polls"], made["reads"], planted)
+        injected = self.injector.injected()
+        (self.folder / "injected.json").write_bytes(msgspec.json.encode(injected))
+        return Made(made["ops"], made["sends"], made["polls"], made["reads"], injected)
 
     def _stretch(self, count: int) -> None:
         sends = self._sends(count)
@@ -126,7 +126,9 @@ class Maker:
             values = sends.value[rows]
             self.values[key].append(values)
             polls[key] = self._polls(key, sends.offset[rows], values, sends.landed_us[rows])
-        sends, polls = self.plants.apply(sends, polls, last=self.sent + count >= self.size.ops // 2)
+        sends, polls = self.injector.apply(
+            sends, polls, last=self.sent + count >= self.size.ops // 2
+        )
         self.sent += count
         self.writer.write(sends, polls, final=False)
 
@@ -199,7 +201,7 @@ class Maker:
         for stretch in range(max(map(len, self.values))):
             polls = {}
             for key in range(self.size.keys):
-                value = self.plants.finally_read(key, int(at[key]), self.values[key][stretch])
+                value = self.injector.finally_read(key, int(at[key]), self.values[key][stretch])
                 self.values[key][stretch] = value[:0]
                 offset = at[key] + np.arange(len(value))
                 first = np.arange(0, len(value), size)

@@ -1,4 +1,4 @@
-"""Writes made histories: as the Parquet tables `ops`, `sends` and `reads`, a row group a stretch;
+"""Writes generated histories: as the Parquet tables `ops`, `sends` and `reads`, a row group a stretch;
 and as the lines of a run, `history.jsonl`, on which ingest is measured."""
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TableWriter:
             "acks": -1,
             "value": sends.value,
             "count": 1,
-            "offset": sends.told,
+            "offset": sends.stated,
             "proved": False,
         }
         self._write("sends", len(op), columns, order)

@@ -116,7 +116,7 @@ def bench_check(
         poll_records=poll_records,
         hot=hot,
         seed=seed,
-        plant=not valid,
+        inject=not valid,
         repeat=repeat,
         lines=lines,
         folder=folder,

@@ -174,7 +174,7 @@ def _decode(data: bytes, position: int) -> tuple[tuple[RecordRun, ...], int]:
     """The records at and after `position`, and the position after them.
 
     A batch whose checksum is wrong is decoded record by record, so that the damage shows as
-    unreadable values. Raises WireError when not even the batches can be told apart.
+    unreadable values. Raises WireError when not even the batches can be separated.
     """
     try:
         batches = batch.split(data)

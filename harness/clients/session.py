@@ -9,7 +9,7 @@ The discipline, on which every verdict rests:
   same operation is tried again, at the new leader, until its own deadline; when that passes
   between two attempts the operation ends `fail`. An error after an append ends `info`.
 * A thread of operations that met `info` is retired: its client goes on as a new process, under
-  which values are numbered anew. Late answers are ignored.
+  which values are numbered again. Late answers are ignored.
 * `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
 * A read has no effect, so a poll without answer ends `fail` and retires nobody.
 

@@ -1,4 +1,4 @@
-"""What clients are told, what they say, and how they are set: data types."""
+"""Data types of the clients: messages in and out, settings, status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a run: every client operation, as invoked and as completed .
+"""The history of a run: every client operation, as invoked and as completed.
 
 One JSON object a line in `history.jsonl`, in the order of the one monotonic clock of the host.
 An operation is an `invoke` line and at most one completion line with the same `op` number:

@@ -1,4 +1,4 @@
-"""The one clock of a run, and how time passes for whoever waits for something."""
+"""The one clock of a run, and how time passes in a real run."""
 
 from __future__ import annotations
 

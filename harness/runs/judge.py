@@ -1,7 +1,7 @@
-"""What becomes of a run folder: judged, made into a page, summed up.
+"""Judges run folders, builds their pages, sums up the result for the terminal.
 
 Spark is slow to import and to start, so nothing here imports it before it is needed; where it
-cannot be had, the same checks are made in this process, and a person is told why.
+cannot be had, the same checks are made in this process, and a sentence on stderr says why.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def judge(
         try:
             write_timeline(folder, result)
         except (OSError, LookupError, TypeError) as error:
-            tell(f"The story of {folder} could not be told: {error}")
+            tell(f"The timeline of {folder} could not be written: {error}")
     return results
 
 
@@ -137,7 +137,7 @@ def _judged(
 
 
 def build_page(folder: Path, tell: Tell) -> Path | None:
-    """Write `report.html`; a failure is told and changes no verdict."""
+    """Write `report.html`; a failure is reported and changes no verdict."""
     from reports import build
 
     try:

@@ -107,7 +107,7 @@ def fault_kinds(text: str) -> tuple[str, ...]:
 
 
 def default_name(schedule: Schedule) -> str:
-    """What a run is called when nobody says: its protocol, and the bugs that were switched on."""
+    """The name of a run without `--name`: its protocol and its bugs."""
     return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.bugs))
 
 

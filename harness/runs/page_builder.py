@@ -1,6 +1,6 @@
 """What is made before a page: the copy of a finding, the baseline run of a failure.
 
-Nothing here may change a verdict: what cannot be made is told in a sentence and left out.
+Nothing here may change a verdict: what cannot be made is left out, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reports import build
 
 SIMULATED: Final = "simulated"
 BASELINE_LIMIT_S: Final = 15.0
-"""So long somebody waits for the baseline run of a run that was just judged."""
+"""How long `floodmark run` waits for the baseline run of a failure."""
 
 Tell = Callable[[str], None]
 
@@ -62,7 +62,7 @@ def page_of(run: Path, tell: Tell) -> Path:
 def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | None:
     """The page of a run that was just judged: of a failure as `page_of` makes it, if its baseline
     run takes at most `BASELINE_LIMIT_S`; of others without still plots. Nothing is raised, and
-    Ctrl-C only leaves the baseline run out: the verdict has been told. Main thread only."""
+    Ctrl-C only leaves the baseline run out: the verdict has been printed. Main thread only."""
     failed = is_invalid(run)
     if failed and baseline_too:
         try:

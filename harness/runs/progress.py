@@ -31,7 +31,7 @@ class Progress:
     """Shows phases and moments; silent when `quiet`, plain lines where there is no terminal."""
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        """`stream` is stderr unless told otherwise."""
+        """`stream` is stderr by default."""
         stream = sys.stderr if stream is None else stream
         self._quiet = quiet
         self._console = Console(file=stream, highlight=False, soft_wrap=True)

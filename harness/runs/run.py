@@ -68,7 +68,7 @@ class Run:
         self.info = _info_of_a_process(schedule, settings, system, self.folder)
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
-        self._faults = self.folder.appender("faults.jsonl")
+        self._faults = self.folder.append_only("faults.jsonl")
         self.last_op_us = 0
 
     def execute(self, on_storm: Callable[[], None] = lambda: None) -> None:

@@ -42,7 +42,7 @@ class RunDir:
         """Write `schedule.json`."""
         write_whole(self.path / "schedule.json", schedule.to_pretty_json())
 
-    def appender(self, name: str) -> AppendOnlyFile:
+    def append_only(self, name: str) -> AppendOnlyFile:
         """An append-only file of this folder, such as `faults.jsonl`."""
         return AppendOnlyFile(self.path / name)
 

@@ -1,6 +1,6 @@
-"""The eventful middle of a run: storm, heal, recovery, end of writing, final reads.
+"""The middle of a run: storm, heal, recovery, end of writing, final reads.
 
-Nobody sleeps for effect here: each phase ends when what it waits for is seen, or with its limit.
+There are no fixed sleeps: each phase ends when what it waits for is seen, or with its limit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Storm:
         interrupts: Interrupts,
         pace: Pace | None = None,
     ) -> None:
-        """All parts must be ready; nothing happens before `rage`. `session_ms` is how long the
+        """All parts must be ready; nothing happens before `run_storm`. `session_ms` is how long the
         system lets a silent node count as alive; `pace` is how time passes (default: real time).
         """
         self._session_s = session_ms / 1000
@@ -72,11 +72,11 @@ class Storm:
 
     def phases(self) -> tuple[Callable[[], None], ...]:
         """All phases in their order."""
-        return (self.rage, self.heal, self.recover, self.stop_writing, self.read_everything)
+        return (self.run_storm, self.heal, self.recover, self.stop_writing, self.read_everything)
 
-    def rage(self) -> None:
+    def run_storm(self) -> None:
         """Workload and faults, for the duration of the schedule."""
-        # Their process may still be starting, and faults must not strike before they can speak.
+        # The process of the clients may still be starting; faults wait until it reports.
         self._until(lambda: self._clients.status.t_us > 0, CLIENTS_START_S)
         duration_s = self._schedule.workload.duration_ms / 1000
         self._progress.phase("storm", duration_s)
@@ -98,7 +98,7 @@ class Storm:
         )
 
     def heal(self) -> None:
-        """End all faults; from here on the cluster owes progress."""
+        """End all faults; from here on the cluster must make progress."""
         if not self._info.phases.storm_us:
             return
         self._injector.heal_all()
@@ -107,7 +107,7 @@ class Storm:
 
     def recover(self) -> None:
         """Writing goes on until every partition acknowledged something (where clients write) and
-        has all its replicas in sync again, and a little longer."""
+        has all its replicas in sync again, at least for a minimum time."""
         limit_s = self._info.recovery_limit_ms / 1000
         if not self._info.phases.heal_us or self._interrupts.asked:
             return

@@ -295,7 +295,7 @@ class _Worker:
 
 
 class _LocalChannel:
-    """Takes the updates of a worker without a parent, and tells it when to stop."""
+    """Takes the updates of a worker without a parent, and says when it must stop."""
 
     def __init__(self, budget: Budget) -> None:
         self.result = CampaignResult()

@@ -248,7 +248,7 @@ def as_html(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
     body = "\n".join(
         f"<tr{'' if row.found else ' class=open'}>"
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in row.cells())
-        + f"</tr>\n<tr class=told><td></td><td colspan={len(HEADINGS) - 1}>"
+        + f"</tr>\n<tr class=sentence><td></td><td colspan={len(HEADINGS) - 1}>"
         + f"{html.escape(row.sentence)}</td></tr>"
         for row in made
     )
@@ -256,7 +256,7 @@ def as_html(made: Sequence[Row], correct: Sequence[CorrectRuns]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>floodmark bugs</title><style>"
         "body{font:15px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
-        "td,th{padding:.2em .7em;text-align:left;border-top:1px solid #ccc}.told td{border:0;"
+        "td,th{padding:.2em .7em;text-align:left;border-top:1px solid #ccc}.sentence td{border:0;"
         "color:#555;padding-bottom:.6em}.open td{background:#fff3d6}</style>"
         f"<h1>Known bugs</h1><p>{html.escape(summary(made))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"

@@ -63,7 +63,7 @@ def to_script(schedule: Schedule, run: SimResult, *, polls: bool, leaders: bool)
 
 
 def one_client_per_send(schedule: Schedule) -> Schedule:
-    """The script with a client for each write: none waits for what another one is told."""
+    """The script with a client for each write: none waits for the response to another."""
     workload = schedule.workload
     names: dict[str, str] = {}
     operations = []

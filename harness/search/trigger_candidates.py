@@ -28,7 +28,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     trace.DIVERGING: ("node", "partition"),
     trace.VOTE: ("node", "partition", "candidate"),
 }
-"""Events that tell a trigger, and the fields by which it is told."""
+"""Events that a trigger can wait for, and the fields that identify one of them."""
 
 
 _PROGRESS: Final = {

@@ -1,8 +1,8 @@
 """The coverage of a simulated run: decision points, and distinct states of the cluster.
 
-A decision point is a trace event with the field that tells which branch was taken. A state is the
+A decision point is a trace event with the field that says which branch was taken. A state is the
 shape of all replicas without their numbers: roles, sizes of sets, which log is ahead. A search
-counts both to tell whether it still finds anything new.
+counts both to see whether it still finds anything new.
 """
 
 from __future__ import annotations

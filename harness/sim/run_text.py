@@ -45,9 +45,9 @@ def _event(event: TraceEvent) -> str:
 
 def _fault(line: FaultLine) -> str:
     number = "final heal" if line.fault < 0 else f"{line.action} {line.what}"
-    whom = f" {', '.join(line.nodes)}" if line.nodes else ""
+    nodes = f" {', '.join(line.nodes)}" if line.nodes else ""
     links = f" on {', '.join('->'.join(link) for link in line.links)}" if line.links else ""
-    return f"{number}{whom}{links}" + (f" ({line.detail})" if line.detail else "")
+    return f"{number}{nodes}{links}" + (f" ({line.detail})" if line.detail else "")
 
 
 def _op(op: Op) -> str:

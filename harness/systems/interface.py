@@ -58,9 +58,9 @@ class RunClients(Protocol):
 
 
 class ClusterUnderTest(Protocol):
-    """A replicated log of several processes that can be started, hurt, healed and read out.
+    """A replicated log of several processes that can be started, faulted, healed and read out.
 
-    `problems` are sentences about the host or the harness that spoilt the run.
+    `problems` are sentences about the host or the harness that make its verdict unknown.
     """
 
     problems: list[str]
@@ -107,7 +107,8 @@ class ClusterUnderTest(Protocol):
         ...
 
     def ended(self) -> tuple[str, ...]:
-        """The nodes whose process ended although nobody asked for it, as far as `poll` has seen."""
+        """The nodes whose process ended by itself (by no fault and no `stop`), as far as `poll` has
+        seen."""
         ...
 
     def stop(self) -> None:

@@ -50,10 +50,12 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
     def inject(self, site: Site) -> Injected:
         """Put all rules in force, or none. Raises FloodmarkError then."""
-        whom = getattr(self, "to", "")
-        rules = self.rules(site, site.others(whom) if whom else ())
+        target = getattr(self, "to", "")
+        rules = self.rules(site, site.others(target) if target else ())
         if not rules:
-            raise FloodmarkError(f"nobody else is {whom} now" if whom else "too few brokers for it")
+            raise FloodmarkError(
+                f"nobody else is {target} now" if target else "too few brokers for it"
+            )
         numbers: list[int] = []
         try:
             numbers.extend(map(site.world.add_rule, rules))

@@ -1,4 +1,4 @@
-"""What a replica's log on disk came to: read by whoever writes the logs of a run down."""
+"""A replica's log as read from its disk, for the files `logs/<node>.jsonl` of a run."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     ISR: ("isr", "maximal_isr", "leader_epoch", "partition_epoch"),
     # the leader asked the controller for another in-sync set
     PROPOSED: ("isr", "leader_epoch", "partition_epoch"),
-    # a follower told the controller that its leader does not answer
+    # a follower reported to the controller that its leader does not answer
     REPORTED: ("leader", "leader_epoch", "partition_epoch"),
     # the controller counted such a report; `witnesses` are all that count now
     WITNESSED: ("leader", "leader_epoch", "witnesses", "isr"),

@@ -1,4 +1,4 @@
-"""The header of a message on the wire, for whoever carries messages without taking part.
+"""The header of a message on the wire, for the hub and other carriers that do not decode messages.
 
 On the wire a message is ZeroMQ frames: receiver, sender, header (a version byte, then msgpack), and
 a body where there is data. `node.core.wire` makes messages of them; here is what can be said of

@@ -24,7 +24,7 @@ import multiprocess
 from multiprocess import resource_tracker
 
 EXIT_ORPHANED: Final = 70
-"""The exit code of a child whose parent died before the kernel was told to watch it."""
+"""The exit code of a child whose parent died before the kernel watched it."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -100,7 +100,7 @@ def settle_in(parent_pid: int, output: str | Path) -> None:
 def die_with_parent(parent_pid: int) -> None:
     """Make the kernel kill this process, even a stopped one, when its parent dies.
 
-    Exits at once if the parent is already gone (0: whoever it is). The kernel watches the parent's
+    Exits at once if the parent is already gone (0: any parent). The kernel watches the parent's
     *thread* that made this process.
     """
     libc = ctypes.CDLL(None, use_errno=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from reports import theme, wording
-from reports.charts.write_charts import gaps
+from reports.charts.acknowledgements import gaps
 from reports.run_page.model import Plot, RunFolder
 from reports.run_page.operations import FAIL, INFO, OK
 

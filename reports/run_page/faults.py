@@ -185,7 +185,7 @@ def join(
     """Join the lines of each fault, in schedule order.
 
     `asked` are the schedule's faults, `restarts` when each node's processes began (a kill ends
-    when its victim is up again, whoever restarted it), `last_us` the end of the run.
+    when its victim is up again, whatever restarted it), `last_us` the end of the run.
     """
     by_fault: dict[int, list[FaultLine]] = {}
     for line in lines:
@@ -265,7 +265,7 @@ def _join_one(
 
 
 def sentence(fault: Executed, zero_us: int) -> str:
-    """One fault as a sentence: what was asked, whom it hit, when, and what came of it."""
+    """One fault as a sentence: what was asked, which nodes it hit, when, and its effect."""
     head = wording.intent(fault.asked) if fault.asked else f"{fault.what.capitalize()} {fault.on}"
     wanted = f" {wording.asked(fault.asked)}" if fault.asked else ""
     if fault.status != "done":

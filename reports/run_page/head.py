@@ -14,11 +14,11 @@ from typing import Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
 from reports import theme, wording
-from reports.charts.write_charts import gaps
+from reports.charts.acknowledgements import gaps
 from reports.run_page.model import SEVERITY, RunFolder, read
 from reports.run_page.operations import FAIL, INFO, OK
 
-Mood = Literal["good", "bad", "unsure", "plain"]
+Tone = Literal["good", "bad", "unsure", "plain"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Badge:
     name: str
     value: str
     detail: str
-    mood: Mood
+    tone: Tone
 
 
 @dataclass(frozen=True)

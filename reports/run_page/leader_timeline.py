@@ -10,8 +10,8 @@ from markupsafe import Markup, escape
 from checker.formats.verdict import Verdict
 from reports import wording
 from reports.charts import svg
+from reports.charts.acknowledgements import AckGap, gaps
 from reports.charts.svg import Panel, TrackRow
-from reports.charts.write_charts import AckGap, gaps
 from reports.run_page.cluster import PartitionTimeline, RoleSpan
 from reports.run_page.model import RunFolder
 from reports.theme import EPOCH_COLOURS

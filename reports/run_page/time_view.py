@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from reports.charts import svg, write_charts
+from reports.charts import acknowledgements, svg
 from reports.charts.svg import Panel, TrackRow
 from reports.run_page import curves, fault_lanes, leader_timeline, operation_timeline
 from reports.run_page.model import RunFolder, times
@@ -89,7 +89,7 @@ def _view(folder: RunFolder, axis: svg.Axis, name: str, title: str, *, anchors: 
     writes = (
         ()
         if folder.in_tables
-        else (write_charts.latency(folder, axis), write_charts.rate(folder, axis))
+        else (acknowledgements.latency(folder, axis), acknowledgements.rate(folder, axis))
     )
     found_in = [anomaly.partition for anomaly in folder.anomalies]
     return View(

@@ -46,7 +46,7 @@ class AdminCall:
     """One command under way. `answer` is there once a controller has committed or refused it."""
 
     def __init__(self, voters: Sequence[str], request: AdminRequest) -> None:
-        """`request.corr` tells the answers to it from those to commands before it."""
+        """`request.corr` distinguishes its answers from those to earlier commands."""
         self.request = request
         self.answer: AdminResponse | None = None
         self.next_us = 0
@@ -85,7 +85,7 @@ class AdminCall:
 
 
 def request_of(command: Command) -> AdminRequest:
-    """A command of the nemesis as the controller is told it."""
+    """A command of the nemesis as a request to the controller."""
     match command.what:
         case "elect-preferred":
             first = command.replicas[0] if command.replicas else ""

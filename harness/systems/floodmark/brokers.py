@@ -23,7 +23,7 @@ TOPIC: Final = "log"
 def node_config(
     cluster: Cluster, node: str, incarnation: int, upgraded: Mapping[str, str] | None = None
 ) -> NodeConfig:
-    """What the core of one node is told; `upgraded` has nodes whose protocol is not the
+    """The configuration of the core of one node; `upgraded` has nodes whose protocol is not the
     cluster's."""
     return NodeConfig(
         node=node,

@@ -39,7 +39,7 @@ LONGEST_WAIT_MS: Final = 100
 
 
 class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver process is told; `output` takes its stdout and stderr."""
+    """The configuration of the driver process; `output` takes its stdout and stderr."""
 
     factory: ClientFactory
     bind: str
@@ -59,7 +59,7 @@ class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:
-    """Run the clients of `config` until told to quit."""
+    """Run the clients of `config` until a quit command."""
     settle_in(config.parent_pid, config.output)
     driver = _Driver(config, pipe)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -90,7 +90,7 @@ class _Driver:
         gc.freeze()
 
     def run(self) -> None:
-        """Turn until told to quit."""
+        """Turn until a quit command."""
         while not self._quit:
             ready = dict(self._poller.poll(self._wait_ms()))
             effects: list[tuple[str, SessionEffects]] = []

@@ -63,7 +63,7 @@ class FloodmarkCluster:
         self._addresses: dict[str, str] = {}
         self._lease = PortLease(len(self.brokers) + len(self.voters) + 4)
         self._give_addresses(with_hub)
-        self._exits = folder.appender("exits.jsonl")
+        self._exits = folder.append_only("exits.jsonl")
         self.problems: list[str] = []
         self.nodes = Nodes(self._config, self._exits, self._excuse)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))

@@ -27,8 +27,8 @@ class RealWorld:
         command: Callable[[Command], None],
         upgraded: dict[str, str],
     ) -> None:
-        """`data(node)` is the folder of a node's disk; `operate` tells the clients, `command` the
-        controller; `upgraded` takes the protocol of nodes that change theirs."""
+        """`data(node)` is the folder of a node's disk; `operate` reaches the clients, `command`
+        the controller; `upgraded` takes the protocol of nodes that change theirs."""
         self._nodes = nodes
         self._hub = hub
         self._data = data

@@ -32,7 +32,7 @@ from checker.evidence.group import groups_of
 from checker.ingest.ingest import ingest, sources
 from checker.ingest.lines import Problems
 from checker.ingest.read_head import read_meta
-from harness.bench.anomaly_injection import PLANTS
+from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story
@@ -79,16 +79,18 @@ def reads_in(facts: list[pa.RecordBatch]) -> int:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+def injected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
     folder = tmp_path_factory.mktemp("slices") / "hot"
-    return folder, make_history(Size(ops=12_000, keys=13, hot=0.5, plants=tuple(PLANTS)), folder)
+    return folder, make_history(
+        Size(ops=12_000, keys=13, hot=0.5, anomalies=tuple(INJECTIONS)), folder
+    )
 
 
 @pytest.mark.parametrize(("width", "seed"), [(1_000_000, 1), (300, 2), (41, 3)])
 def test_what_was_planted_is_found_in_any_ranges(
-    planted: tuple[Path, Made], width: int, seed: int
+    injected: tuple[Path, Made], width: int, seed: int
 ) -> None:
-    facts = facts_of(planted[0])
+    facts = facts_of(injected[0])
     seen = assert_same(facts, Ranges(0, width, 100), seed)
     assert seen[True] >= 13
     assert reads_in(downsample(facts, Ranges(0, width, 100), seed)) < reads_in(facts) * 2 / 3
@@ -230,12 +232,12 @@ def test_who_leaves_a_range_and_comes_back_is_judged_whole() -> None:
 @pytest.mark.parametrize("back", [False, True])
 def test_spark_splits_what_is_hot(
     spark: SparkSession,
-    planted: tuple[Path, Made],
+    injected: tuple[Path, Made],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     back: bool,
 ) -> None:
-    folder, _ = planted
+    folder, _ = injected
     monkeypatch.setattr(offset_ranges, "RANGE_ROWS", 3_000)
     monkeypatch.setattr(offset_ranges, "_SAMPLED_FROM_ROWS", 0)
     about = read_meta(folder, Problems())

@@ -1,5 +1,5 @@
-"""Large histories: made ones hold what was planted, tables are judged as lines are, and nothing is
-judged twice."""
+"""Large histories: generated ones hold what was injected, tables are judged as lines are, and
+nothing is judged twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from checker.ingest.downsampling import downsample_operations
 from checker.ingest.row_group import whole
 from checker.output import measures
 from checker.output.conclude import Concluded
-from harness.bench.anomaly_injection import PLANTS
+from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.check import compare
 from harness.bench.synthetic import Made, Size, make_history
 from harness.formats.history import OpType
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
-    folder = tmp_path_factory.mktemp("histories") / "planted"
-    return folder, make_history(Size(ops=8_000, plants=tuple(PLANTS)), folder)
+def injected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+    folder = tmp_path_factory.mktemp("histories") / "injected"
+    return folder, make_history(Size(ops=8_000, anomalies=tuple(INJECTIONS)), folder)
 
 
 def test_a_made_history_is_valid(tmp_path: Path) -> None:
@@ -58,19 +58,22 @@ def test_a_made_history_is_valid(tmp_path: Path) -> None:
     assert rows["reads"].num_rows == made.records_read
 
 
-def test_all_that_was_planted_is_found_and_nothing_else(planted: tuple[Path, Made]) -> None:
-    folder, made = planted
-    assert {p.name for p in made.planted} >= set(PLANTS)
-    assert compare(made.planted, check_run(folder)) == ((), ())
+def test_all_that_was_planted_is_found_and_nothing_else(injected: tuple[Path, Made]) -> None:
+    folder, made = injected
+    assert {p.name for p in made.injected} >= set(INJECTIONS)
+    assert compare(made.injected, check_run(folder)) == ((), ())
 
 
 def test_spark_finds_the_same_however_the_work_is_spread(
-    spark: SparkSession, planted: tuple[Path, Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    injected: tuple[Path, Made],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder, _ = planted
+    folder, _ = injected
     monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 1_000)
     monkeypatch.setattr(spark_job, "_partitions", lambda *_: 3)
-    shuffled = shuffle_rows(folder, tmp_path / "planted")
+    shuffled = shuffle_rows(folder, tmp_path / "injected")
     (result,) = check([shuffled], session=spark)
     assert result == check_run(folder)
 

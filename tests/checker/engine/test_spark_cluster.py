@@ -13,7 +13,7 @@ import pytest
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.formats.verdict import RunResult
-from harness.bench.anomaly_injection import PLANTS
+from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from tests.support.checker.story import Story
 from tests.support.spark_cluster import ROOT, spark_cluster
@@ -23,8 +23,8 @@ TIMEOUT_S = 300.0
 
 
 def test_a_standalone_cluster_judges_as_one_process_does(tmp_path: Path) -> None:
-    runs = [tmp_path / "planted", tmp_path / "story"]
-    make_history(Size(ops=8_000, plants=tuple(PLANTS)), runs[0])
+    runs = [tmp_path / "injected", tmp_path / "story"]
+    make_history(Size(ops=8_000, anomalies=tuple(INJECTIONS)), runs[0])
     story = Story()
     story.busy()
     story.write(runs[1])

@@ -22,7 +22,7 @@ from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
 from checker.ingest.ingest import ingest, sources
 from checker.ingest.source import Source
-from harness.bench.anomaly_injection import PLANTS
+from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from tests.support.checker.story import NODES, Story, against
 
@@ -113,8 +113,11 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
 ) -> None:
     """Sources go to any number of tasks in any order, as if some were read late; what was read
     arrives in any order at any number of partitions; rows of tables are in any order."""
-    make_history(Size(ops=2_000, plants=tuple(PLANTS)), tmp_path / "made")
-    folders = [badly().write(tmp_path / "told"), shuffled(tmp_path / "made", tmp_path / "b", seed)]
+    make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), tmp_path / "made")
+    folders = [
+        badly().write(tmp_path / "stated"),
+        shuffled(tmp_path / "made", tmp_path / "b", seed),
+    ]
     random = Random(seed)
 
     def scattered(work: Sequence[Source], _: int) -> list[list[Source]]:

@@ -19,7 +19,7 @@ from checker.ingest.read_head import read_meta
 from checker.ingest.read_parts import join, parts_of, read_part
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Source
-from harness.bench.anomaly_injection import PLANTS
+from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_lines
 from tests.support.checker.story import P, Story
@@ -81,7 +81,7 @@ def test_a_made_history_can_be_had_as_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, lines = tmp_path / "made", tmp_path / "lines"
-    make_history(Size(ops=2_000, plants=tuple(PLANTS)), folder)
+    make_history(Size(ops=2_000, anomalies=tuple(INJECTIONS)), folder)
     assert write_lines(folder, lines) == (lines / "history.jsonl").stat().st_size
     monkeypatch.setattr(read_parts, "PART_BYTES", 50_000)
     assert in_parts(lines, tmp_path / "parts" / "tables")

@@ -14,7 +14,7 @@ from nemesis import faults as kinds
 from nemesis.formats import schedule as s
 from nemesis.formats.fault_log import FaultLine
 from reports import wording
-from reports.charts import svg, write_charts
+from reports.charts import acknowledgements, svg
 from reports.run_page import cluster, faults, log_grid, model, time_view
 from reports.run_page.files import Notes
 from tests.support import report_fixtures as made
@@ -337,7 +337,7 @@ class TestTime:
         assert any("the very last" in row.body for row in operations.rows)
 
     def test_gaps_by_partition_and_together(self, broken: model.RunFolder) -> None:
-        found = write_charts.gaps(broken)
+        found = acknowledgements.gaps(broken)
         assert set(found) == {"", "log-0", "log-1", "log-2", "log-3"}
         assert all(found[""].length_us <= gap.length_us for gap in found.values())
         assert 2_500_000 < found["log-0"].length_us < 3_500_000

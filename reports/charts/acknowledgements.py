@@ -1,4 +1,4 @@
-"""Latency by outcome, acknowledgements per second, and the longest gaps without any."""
+"""Charts of acknowledgements: latency by outcome, rate per second, longest gaps without any."""
 
 from __future__ import annotations
 
