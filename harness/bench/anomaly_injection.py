@@ -204,7 +204,7 @@ INJECTIONS: Final[dict[str, Callable[[Stretch], None]]] = {
 }
 
 
-class Injector:
+class AnomalyInjector:
     """The anomalies one history is to have: the n-th in the n-th key, in its first stretch."""
 
     def __init__(self, names: tuple[str, ...], keys: int) -> None:

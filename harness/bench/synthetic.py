@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness.bench.anomaly_injection import InjectedAnomaly, Injector
+from harness.bench.anomaly_injection import AnomalyInjector, InjectedAnomaly
 from harness.bench.synthetic_files import TableWriter
 from harness.formats.history import VALUES_PER_PROCESS
 
@@ -96,7 +96,7 @@ class Maker:
         self.folder = folder
         self.names = tuple(f"key-{k:02}" for k in range(size.keys))
         self.random = np.random.default_rng(size.seed)
-        self.injector = Injector(size.anomalies, size.keys)
+        self.injector = AnomalyInjector(size.anomalies, size.keys)
         self.writer = TableWriter(folder, self.names)
         self.ends = np.zeros(size.keys, np.int64)
         self.values: list[list[I64]] = [[] for _ in range(size.keys)]

@@ -30,7 +30,7 @@ def info(folder: run_folder.RunDir, **fields: object) -> RunInfo:
 
 def test_a_run_folder_is_complete_from_the_first_moment(tmp_path: Path) -> None:
     folder = run_folder.create(tmp_path / "store", "first")
-    folder.write_info(info(folder))
+    folder.write_info(info(folder, state="running"))
     folder.write_schedule(Schedule())
     assert folder.run == f"first/{folder.path.name}"
     assert json.loads((folder.path / "run.json").read_text())["state"] == "running"
