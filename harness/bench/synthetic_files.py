@@ -1,4 +1,4 @@
-"""Writes generated histories: as the Parquet tables `ops`, `sends` and `reads`, a row group a stretch;
+"""Writes generated histories: as Parquet tables (`ops`, `sends`, `reads`), a row group a stretch;
 and as the lines of a run, `history.jsonl`, on which ingest is measured."""
 
 from __future__ import annotations
