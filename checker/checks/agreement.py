@@ -21,7 +21,7 @@ from checker.checks.findings import (
     node_witness_at,
     op_name,
     plural,
-    read_witness,
+    record_witness,
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import NEVER, evidence, find, first_of
@@ -228,10 +228,8 @@ def _report_contents(group: Group, conflicts: I64) -> _Conflicts:
         value = int(reads.value[i])
         if value < 0:
             continue
-        row = known.read_row(offset=first, value=value)
-        witness = read_witness(known.reads, row, offset=first, value=value)
-        witnesses.append(witness)
-        words.append(f"{op_name(witness)} read {_record(value, int(reads.epoch[i]))}")
+        witnesses.append(record_witness(known, first, value))
+        words.append(f"{op_name(witnesses[-1])} read {_record(value, int(reads.epoch[i]))}")
     heads = group.of(Kind.LOG_HEAD)
     hw = dict(zip(heads.node.tolist(), heads.hw.tolist(), strict=True))
     by_record: dict[tuple[int, int], list[str]] = {}

@@ -21,6 +21,7 @@ import numpy as np
 from checker.checks.components import shortest_path, strongly_connected_components
 from checker.checks.findings import Findings, Graph, Place, anomaly, op_name, plural
 from checker.checks.registry import across_partitions
+from checker.evidence.contents import Columnar
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Mask
 from checker.formats.verdict import Anomaly, Witness
@@ -31,7 +32,7 @@ _TRIED: Final = 64
 
 
 @dataclass(frozen=True)
-class _Edges:
+class _Edges(Columnar):
     """Numbered edges: kind, nodes, and for ww and wr the partition and offset of the record."""
 
     kind: I64
@@ -39,15 +40,6 @@ class _Edges:
     target: I64
     partition: I64
     offset: I64
-
-    def take(self, index: I64 | Mask) -> _Edges:
-        return _Edges(
-            self.kind[index],
-            self.source[index],
-            self.target[index],
-            self.partition[index],
-            self.offset[index],
-        )
 
 
 class _Web:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from checker.evidence.contents import Records
+from checker.evidence.contents import Evidence, Records
 from checker.evidence.facts import FINAL, Kind, Outcome, hash_text
 from checker.evidence.group import Facts, Group
 from checker.evidence.run_meta import RunMeta
@@ -187,6 +187,12 @@ def listing(names: Iterable[str]) -> str:
     if len(found) < 2:
         return "".join(found)
     return f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def record_witness(known: Evidence, offset: int, value: int) -> Witness:
+    """The earliest read that returned this value at this offset; there must be one."""
+    row = known.read_row(offset=offset, value=value)
+    return read_witness(known.reads, row, offset=offset, value=value)
 
 
 def node_witness_at(facts: Facts, records: Records, row: int) -> Witness:

@@ -19,7 +19,7 @@ from checker.checks.findings import (
     node_witness_at,
     op_name,
     plural,
-    read_witness,
+    record_witness,
     send_witness,
 )
 from checker.checks.registry import per_partition
@@ -164,9 +164,7 @@ def _instead(known: Evidence, offset: int, value: int) -> list[Witness]:
     here = known.read_records
     others = here.value[(here.offset == offset) & (here.value != value)]
     if len(others):
-        other = int(others[0])
-        row = known.read_row(offset=offset, value=other)
-        return [read_witness(known.reads, row, offset=offset, value=other)]
+        return [record_witness(known, offset, int(others[0]))]
     logged = known.log_records
     rows = np.flatnonzero((logged.offset == offset) & (logged.value != value))
     return [node_witness_at(known.logs, logged, int(rows[0]))] if len(rows) else []
@@ -215,11 +213,10 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
     if not len(rows):
         return []
     rows = rows[np.lexsort((values.value[rows], values.first[rows]))]
-    witnesses = []
-    for row in rows[:WITNESS_CAP]:
-        offset, value = int(values.first[row]), int(values.value[row])
-        read = known.read_row(offset=offset, value=value)
-        witnesses.append(read_witness(known.reads, read, offset=offset, value=value))
+    witnesses = [
+        record_witness(known, int(values.first[row]), int(values.value[row]))
+        for row in rows[:WITNESS_CAP]
+    ]
     first, value = witnesses[0], int(values.value[rows[0]])
     message = (
         f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "

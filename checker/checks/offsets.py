@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness, send_witness
+from checker.checks.findings import (
+    Finding,
+    anomaly,
+    op_name,
+    plural,
+    read_witness,
+    record_witness,
+    send_witness,
+)
 from checker.checks.registry import per_partition
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.facts import I64
@@ -67,9 +75,8 @@ def _with_two_values(records: Records) -> I64:
 
 def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
     """The evidence that this value is at this offset: a read, or its acknowledged send."""
-    row = known.read_row(offset=offset, value=value)
-    if row >= 0:
-        return [read_witness(known.reads, row, offset=offset, value=value)]
+    if known.read_row(offset=offset, value=value) >= 0:
+        return [record_witness(known, offset, value)]
     send = int(known.writer(np.array([value]))[0])
     return [send_witness(known.sends, send, offset=offset, value=value)] if send >= 0 else []
 

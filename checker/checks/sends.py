@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from checker.checks.findings import Finding, anomaly, op_name, plural, read_witness, send_witness
+from checker.checks.findings import Finding, anomaly, op_name, plural, record_witness, send_witness
 from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
 from checker.evidence.facts import I64, Outcome
@@ -139,9 +139,7 @@ def _report_realtime(
             {"offset": int(early.offset[i]), "value": int(early.value[i])},
         )
         witnesses.append(
-            send_witness(known.sends, send, **at)
-            if send >= 0
-            else read_witness(known.reads, known.read_row(**at), **at)
+            send_witness(known.sends, send, **at) if send >= 0 else record_witness(known, **at)
         )
     after, before = witnesses[:2]
     was = "was acknowledged" if early.send[0] >= 0 else "had read it"

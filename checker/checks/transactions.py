@@ -12,6 +12,7 @@ from checker.checks.findings import (
     op_name,
     plural,
     read_witness,
+    record_witness,
     send_witness,
 )
 from checker.checks.registry import per_partition
@@ -88,7 +89,7 @@ def _future(group: Group, known: Evidence) -> list[Anomaly]:
     witnesses = []
     for row in rows[: WITNESS_CAP // 2].tolist():
         at = {"offset": int(read.offset[row]), "value": int(read.value[row])}
-        witnesses.append(read_witness(known.reads, known.read_row(**at), **at))
+        witnesses.append(record_witness(known, **at))
         witnesses.append(send_witness(known.sends, int(writer[row]), value=at["value"]))
     seen, sent = witnesses[:2]
     message = (

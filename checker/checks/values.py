@@ -15,7 +15,7 @@ from checker.checks.findings import (
     node_witness_at,
     op_name,
     plural,
-    read_witness,
+    record_witness,
     send_witness,
 )
 from checker.checks.registry import per_partition
@@ -65,10 +65,7 @@ def judge(group: Group) -> Finding:
 
 
 def _read(known: Evidence, records: Records, row: int) -> Witness:
-    offset, value = int(records.offset[row]), int(records.value[row])
-    return read_witness(
-        known.reads, known.read_row(offset=offset, value=value), offset=offset, value=value
-    )
+    return record_witness(known, int(records.offset[row]), int(records.value[row]))
 
 
 def _unreadable(group: Group, known: Evidence) -> list[Anomaly]:

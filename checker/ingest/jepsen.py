@@ -9,22 +9,14 @@ which has at most one operation at a time; everything else (the nemesis) is left
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
 
-_TYPES: Final[dict[Any, OpType]] = {"invoke": "invoke", "ok": "ok", "info": "info", "fail": "fail"}
-_KINDS: Final[dict[Any, OpKind]] = {
-    "send": "send",
-    "poll": "poll",
-    "txn": "txn",
-    "assign": "assign",
-    "subscribe": "subscribe",
-    "crash": "crash",
-    "debug-topic-partitions": "debug-topic-partitions",
-}
+_TYPES: Final = get_args(OpType)
+_KINDS: Final = get_args(OpKind)
 _LIMIT: Final = 2**63 - 2**33
 _NS_PER_US: Final = 1000
 
@@ -60,8 +52,8 @@ class Translator:
         common: dict[str, Any] = {
             "process": _number(process, ":process"),
             "t_us": _number(form.get("time"), ":time") // _NS_PER_US,
-            "type": _TYPES[kind],
-            "f": _KINDS[kind_of_op],
+            "type": kind,
+            "f": kind_of_op,
         }
         common["client"] = str(common["process"])
         if kind == "invoke":
