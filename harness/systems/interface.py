@@ -4,6 +4,10 @@
 own (see `harness.systems.registry`). `ClusterUnderTest` is one cluster of it, `RunClients` the
 clients of a run. Our own brokers (`harness.systems.floodmark`) are the first implementation. All
 are judged by the same checks, as far as their capabilities go.
+
+The phases (`harness.runs.storm`) call in this order: `launch`, `start`, `clients`, `RunClients.go`;
+during the storm `poll` many times a second and `world` for each fault; after the heal
+`RunClients.healed`, `stop_writing`, `read_everything`, `close`; then `stop`, `dump_logs`, `close`.
 """
 
 from __future__ import annotations
@@ -25,7 +29,12 @@ from node.formats.trace import TraceEvent
 
 
 class RunClients(Protocol):
-    """The clients of a run, wherever they live; they write `history.jsonl`."""
+    """The clients of a run, wherever they live; they write `history.jsonl`.
+
+    A line is an `Op` (`harness.formats.history`), and every value of a run is written once only.
+    The sessions of `harness.clients` speak our brokers' protocol; another system brings its own
+    client library and writes the lines around its calls.
+    """
 
     @property
     def status(self) -> Status:
@@ -82,13 +91,19 @@ class ClusterUnderTest(Protocol):
 
     @property
     def view(self) -> ClusterView:
-        """Who leads what: kept up to date while the cluster starts, afterwards by the caller of
-        `poll`."""
+        """Who leads what, so that a fault can aim at `leader:log-0`: kept up to date while the
+        cluster starts, afterwards by the caller of `poll`.
+
+        It is fed with trace events. A system whose nodes write no trace makes `role` and `isr`
+        events (`node.formats.trace`) of what its own tools report. While the view knows no ISR, the
+        recovery phase lasts until its limit, and faults that aim at a role take no effect.
+        """
         ...
 
     @property
     def world(self) -> World:
-        """How to hurt and heal its nodes and links; only after `start`."""
+        """How faults act on its nodes and links; only after `start`. Methods that serve
+        only kinds of faults outside `System.faults` are never called."""
         ...
 
     def start(self) -> None:
@@ -103,7 +118,8 @@ class ClusterUnderTest(Protocol):
         ...
 
     def poll(self) -> list[TraceEvent]:
-        """What the nodes' traces say since the last call; also notices processes that ended."""
+        """The trace events since the last call, in any order; also notices processes that
+        ended."""
         ...
 
     def ended(self) -> tuple[str, ...]:
