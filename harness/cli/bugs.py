@@ -54,7 +54,7 @@ def find(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Search for every known bug, with a search that has no hints about it.
+    """Search for every known bug, without hints.
 
     Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
     and no correct protocol broke a promise, else 1.

@@ -58,7 +58,7 @@ def replay(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Run a schedule again, in a simulated world or on real processes.
+    """Run a schedule again, simulated or on real processes.
 
     Exit code: 0 when the verdicts are what the schedule (or --expect) expects, else 1.
     """
