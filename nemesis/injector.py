@@ -33,8 +33,9 @@ class Injector:
 
     `view` is fed by `observe`; `rng` decides every draw (each fault has a generator of its own
     made from it, so one fault's draws do not move another's); `record` takes the lines of
-    faults.jsonl; `clients` are the names of all clients. `problems` collects sentences
-    about heals that could not be carried out.
+    faults.jsonl; `clients` are the names of all clients; `voters` those of the nodes beside the
+    brokers, as the schedule's cluster has them unless the system has others. `problems` collects
+    sentences about heals that could not be carried out.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Injector:
         record: Callable[[FaultLine], None],
         *,
         clients: Sequence[str] = (),
+        voters: Sequence[str] | None = None,
     ) -> None:
         self._schedule = schedule
-        self._cluster = schedule.cluster
-        self._nodes = (*self._cluster.broker_names(), *self._cluster.voter_names())
+        self._cluster = cluster = schedule.cluster
+        voters = cluster.voter_names() if voters is None else voters
+        self._nodes = (*cluster.broker_names(), *voters)
         self._world = world
         self._view = view
         self._record = record

@@ -19,8 +19,8 @@ FORMAT_VERSION: Final = 1
 FOLDER: Final = "nightly"
 _DIGITS: Final = 12
 ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
-"""Whom a fault struck. `follower`: in every ISR it belongs to; `lagging`: out of one; `none`: a
-fault without nodes."""
+"""Nodes that a fault acts on. `follower`: in every ISR it belongs to; `lagging`: out of one;
+`none`: a fault without nodes."""
 PHASES: Final = ("in-sync", "isr-short", "leaderless")
 """How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
 

@@ -32,7 +32,7 @@ UNNAMED: Final = "?"
 
 
 class SavedSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule of the corpus; `file` is how `floodmark replay` is told of it."""
+    """One schedule of the corpus; `file` is what `floodmark replay` takes."""
 
     file: str
     schedule: Schedule
@@ -59,8 +59,8 @@ def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -
     """Save a finding as `floodmark search` does; with a page, also run it in its folder.
 
     With its form for real processes, where one that fails in simulated worlds is found soon. A page
-    that fails is told and costs nothing else. Returns the finding's bucket, not counted yet. Raises
-    OSError.
+    that fails is reported and costs nothing else. Returns the finding's bucket, not counted yet.
+    Raises OSError.
     """
     kept = save(finding, store / FINDINGS)
     if finding.property != INTERNAL:

@@ -157,7 +157,7 @@ def expected() -> dict[str, dict[str, str]]:
 def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = ()) -> bool:
     """Whether a failure is expected: a bug is on, or the protocol is known to break all of these.
 
-    Liveness and safety are told apart, so that a protocol that may lose data must still end well.
+    Liveness and safety count apart, so that a protocol that may lose data must still end well.
     """
     known = expected().get(protocol, {})
     broken = list(properties)

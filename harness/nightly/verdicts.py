@@ -127,7 +127,7 @@ def _trace(folder: Path) -> Iterable[dict[str, Any]]:
 
 
 def _lines(path: Path, form: type[Form]) -> list[Form]:
-    """The whole lines of a file; what cannot be read has been told by the checker."""
+    """The whole lines of a file; the checker reports what cannot be read."""
     found, decoder = [], msgspec.json.Decoder(form)
     try:
         text = path.read_bytes()

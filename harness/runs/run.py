@@ -121,6 +121,7 @@ class Run:
             random.Random(self.info.seed),
             self._record,
             clients=factory.working,
+            voters=self.info.voters,
         )
         clients = cluster.clients()
         storm = Storm(

@@ -86,6 +86,18 @@ class InMemoryClients(FakeClients):
         self._ops += 1
 
 
+class WorldOfBrokers(FakeWorld):
+    """A world that knows brokers only: the system has no other nodes."""
+
+    def is_up(self, node: str) -> bool:
+        assert node.startswith("n"), f"the system has no node {node}"
+        return super().is_up(node)
+
+    def is_paused(self, node: str) -> bool:
+        assert node.startswith("n"), f"the system has no node {node}"
+        return super().is_paused(node)
+
+
 class InMemoryLog(System):
     """A log that keeps everything, in a list of this process."""
 
@@ -100,6 +112,7 @@ class InMemoryLog(System):
         cluster = FakeCluster(schedule, folder)
         cluster.capabilities = ()
         cluster.promise = Promise()
+        cluster.world = WorldOfBrokers()
         names = schedule.cluster.partition_names()
         history = folder.path / "history.jsonl"
         cluster.made = InMemoryClients(names, cluster.world, history, self.forgotten)
