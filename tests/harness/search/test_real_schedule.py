@@ -204,7 +204,10 @@ def test_slow_motion_fails_alike() -> None:
 def test_what_lasts_about_a_session_lasts_for_two() -> None:
     schedule = forms.slow_motion(bitten()[0][0], 6)
     session_ms = schedule.cluster.timings.session_ms
-    assert [fault.for_ms for fault in forms.patient(schedule).faults] == [6, 2 * session_ms]
+    assert [fault.for_ms for fault in forms.with_longer_faults(schedule).faults] == [
+        6,
+        2 * session_ms,
+    ]
 
 
 def test_runs_on_busy_hosts_are_slow_and_deterministic() -> None:
@@ -248,7 +251,7 @@ def test_kip_101_s_loss_becomes_a_matter_of_events() -> None:
 
 def test_a_moment_is_stood_still_at_in_the_process_it_belongs_to() -> None:
     (cut,) = trigger_candidates(told((10, "n2", "truncated", 2)), storm_us=0)
-    stand = forms.standing_at(cut)
+    stand = forms.breakpoint_at(cut)
     assert stand is not None
     assert (stand.on, stand.event, stand.nth, stand.before) == ("n2", "truncated", 1, "send")
     assert stand.match == {"partition": "log-0", "incarnation": 2}
