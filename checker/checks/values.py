@@ -1,7 +1,7 @@
 """Values that should not be there: failed yet visible, unreadable, or not sent to this partition.
 
 Whether a value that was not sent to this partition was sent to another (misrouted) or to none
-(phantom) crosses partitions: the check hands such values on, see `checker.checks.unknown_values`.
+(phantom) crosses partitions: the check passes such values on, see `checker.checks.unknown_values`.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def check(
 
     Each run gets `results.json` and its tables in its own folder, or in a folder of its own under
     `out`. Unless `again`, runs that were judged before and have not changed since keep their
-    results. `together` hands all runs to one executor; else each is finished before the next.
+    results. `together` gives all runs to one executor; else each is finished before the next.
 
     Raises OSError if results cannot be written.
     """

@@ -1,6 +1,6 @@
 """A large history.jsonl read in parts, by many processes at once, into the tables of the history.
 
-Each part is some lines of the file; it writes its own part of every table and hands on the few
+Each part is some lines of the file; it writes its own part of every table and passes on the few
 operations that began in it and did not end, or ended and did not begin. These are joined when all
 parts are there. Whatever is not as it should be (a line that cannot be read, a clock that goes
 back, a number used twice) needs the whole file to be reported: then `join` gives None, and the

@@ -47,7 +47,7 @@ class AdminFault(FaultKind, frozen=True, kw_only=True):
 class ElectPreferred(AdminFault, frozen=True, kw_only=True, tag="elect-preferred"):
     """The controller is asked to let the first replica of `partition` lead.
 
-    With `first`, a broker, that replica is put first before: one step of an operator who hands the
+    With `first`, a broker, that replica is put first before: one step of an operator who gives the
     leadership to it.
     """
 

@@ -12,7 +12,7 @@ from nemesis.world import World
 
 
 class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
-    """Controlled shutdown: asked to end cleanly (SIGTERM), it hands over what it leads; started
+    """Controlled shutdown: asked to end cleanly (SIGTERM), it transfers what it leads; started
     again after `for_ms`, or by a `restart`, or at the final heal."""
 
     letter = "H"
