@@ -37,8 +37,7 @@ def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
                 kind for kind in groups[name] if drawings[kind].fewest_brokers <= cluster.brokers
             )
         elif name not in drawings:
-            known = ", ".join((*drawings, *groups))
-            raise UsageError(f"unknown fault '{name}' (known: {known})")
+            raise UsageError(_not_drawn(name, (*drawings, *groups)))
         elif drawings[name].fewest_brokers > cluster.brokers:
             raise UsageError(
                 f"fault '{name}' needs {drawings[name].fewest_brokers} brokers, "
@@ -47,6 +46,16 @@ def expand(kinds: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
         else:
             wanted.add(name)
     return tuple(kind for kind in drawings if kind in wanted)
+
+
+def _not_drawn(name: str, known: Sequence[str]) -> str:
+    """Why no storm has faults of a name: nobody knows it, or only schedule files have it."""
+    if name in KINDS:
+        return (
+            f"fault '{name}' is never drawn: {KINDS[name].drawing}; a schedule file can have it "
+            f"(drawn: {', '.join(known)})"
+        )
+    return f"unknown fault '{name}' (known: {', '.join(known)})"
 
 
 def draw(

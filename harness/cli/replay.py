@@ -22,8 +22,12 @@ def replay(
         ),
     ],
     world: Annotated[
-        str, typer.Option(help="Where to run it: simulated, or real (real processes).")
-    ] = "simulated",
+        str,
+        typer.Option(
+            help="Where to run it: simulated, or real (real processes) [default: simulated, but "
+            "real for a run of another system than our brokers]."
+        ),
+    ] = "",
     times: Annotated[int, typer.Option(help="Number of runs; each uses the next seed.")] = 1,
     least: Annotated[
         int | None,
@@ -85,7 +89,8 @@ def replay(
     met = replays.is_met(schedule.expectation, outcomes, least)
     failed = sum(outcome.failed for outcome in outcomes)
     if json:
-        result = {"schedule": schedule.digest(), "world": world, "failed": failed, "of": times}
+        place = replays.world_of(request)
+        result = {"schedule": schedule.digest(), "world": place, "failed": failed, "of": times}
         print_json(result | {"met": met, "runs": outcomes})
     else:
         print(f"failed {failed} of {times}; {_expected(schedule.expectation, met)}")

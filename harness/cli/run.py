@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 def run(
     system: Annotated[
-        str, typer.Option(help="System under test; `floodmark systems` lists them.")
-    ] = "floodmark",
+        str | None,
+        typer.Option(
+            help="System under test; `floodmark systems` lists them [default: that of the run "
+            "folder of --schedule, else floodmark]."
+        ),
+    ] = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -107,11 +111,11 @@ def run(
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import SparkSoon, summarise
-    from harness.runs.options import RunRequest, default_name, to_schedule
+    from harness.runs.options import RunRequest, default_name, system_of, to_schedule
+    from harness.runs.program import called
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.runs.run_and_judge import run_and_judge
-    from harness.systems import registry
 
     request = RunRequest(
         system=system,
@@ -139,11 +143,11 @@ def run(
         name=name or default_name(wanted),
         seed=wanted.workload.seed,
         store=store,
-        command=("floodmark", *sys.argv[1:]),
+        command=(*called(), *sys.argv[1:]),
         links=request.hub,
     )
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        target = registry.find(system)
+        target = system_of(schedule, system)
         run = Run(wanted, settings, target, progress=progress, interrupts=interrupts)
         folder = run.folder.path
         progress.note(_headline(wanted, folder, run.info.replay))

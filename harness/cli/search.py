@@ -107,6 +107,7 @@ def _summary(result: CampaignResult) -> str:
 
 def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
     """A finding for a person, and how to run it again."""
+    from harness.runs.program import command_line
     from harness.search.explain import as_lines
 
     yield f"\n{finding.bucket}"
@@ -116,16 +117,17 @@ def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
         f"{len(finding.smallest.faults)} faults"
     )
     yield from (f"  {line}" for line in as_lines(saved.explanation))
-    yield f"  replay: floodmark replay {saved.folder}"
-    yield f"  page: floodmark report {saved.folder}"
+    yield f"  replay: {command_line('replay', saved.folder)}"
+    yield f"  page: {command_line('report', saved.folder)}"
 
 
 def _real(real: RealSchedule | None, saved: SavedFinding) -> str:
+    from harness.runs.program import command_line
     from harness.search.real_schedule import WORLDS
 
     if real is None:
         return "no real schedule was found"
     return (
-        f"floodmark replay {saved.folder} --world real --times 10 "
+        f"{command_line('replay', saved.folder, '--world', 'real', '--times', 10)} "
         f"(fails in {real.failing_worlds} of {WORLDS} simulated worlds with real latency)"
     )

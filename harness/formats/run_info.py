@@ -54,10 +54,14 @@ class Phases(msgspec.Struct, kw_only=True):
 
 
 class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """Which system was under test; `version` is "" where it could not be known."""
+    """Which system was under test; `version` is "" where it could not be known.
+
+    `simulated`: its schedules can also be run in the simulated world.
+    """
 
     name: str = "floodmark"
     version: str = ""
+    simulated: bool = True
 
 
 class RunInfo(msgspec.Struct, kw_only=True):

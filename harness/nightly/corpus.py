@@ -6,6 +6,7 @@ They are the ready-made schedules, those of findings (`findings/`), and those of
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -79,7 +80,7 @@ def keep(finding: Finding, store: Path, tell: Tell, *, with_page: bool = True) -
         sentence=finding.sentence,
         faults=len(smallest.faults),
         schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {kept.folder}",
+        replay=f"floodmark replay {shlex.quote(str(kept.folder))}",
         page="" if page is None else str(page.relative_to(store)),
     )
 
@@ -108,7 +109,7 @@ def found(file: str, protocol: str, name: str, faults: int, sentence: str) -> Bu
         sentence=sentence,
         faults=faults,
         schedule=f"{folder}/{SCHEDULE}",
-        replay=f"floodmark replay {file}",
+        replay=f"floodmark replay {shlex.quote(str(file))}",
         page=f"{folder}/{SIMULATED}/{PAGE}",
     )
 

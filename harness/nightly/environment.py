@@ -24,6 +24,7 @@ from harness.formats.nightly_journal import AnyRow
 from harness.nightly.jobs import AnyJob, Digests, do
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.judge import Keep, SparkSoon, judge
+from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
@@ -142,10 +143,7 @@ class NightlyEnvironment:
     def run(self, schedule: Schedule, name: str, store: Path) -> Path:
         """A run as `floodmark run` makes it."""
         settings = RunSettings(
-            name=name,
-            seed=schedule.workload.seed,
-            store=store,
-            command=("floodmark", *sys.argv[1:]),
+            name=name, seed=schedule.workload.seed, store=store, command=(*called(), *sys.argv[1:])
         )
         run = Run(
             schedule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -303,7 +304,7 @@ class _Adding:
             sentence=row.sentence,
             faults=row.faults if row.kept else -1,
             schedule=f"{row.kept}/schedule.json" if row.kept else "",
-            replay=f"floodmark run --schedule {row.kept}" if row.kept else "",
+            replay=f"floodmark run --schedule {shlex.quote(row.kept)}" if row.kept else "",
             page=page,
         )
         self._bucket(bucket, 1)

@@ -34,6 +34,9 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
         about = msgspec.json.decode((folder / "run.json").read_bytes(), type=RunInfo)
     except (OSError, msgspec.DecodeError):
         about = RunInfo()
+    # Another system has no simulated world, and our brokers say nothing about it.
+    if not about.system.simulated:
+        return None
     other = registry.find(about.system.name).baseline(schedule)
     if other is None:
         return None

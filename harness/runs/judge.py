@@ -17,6 +17,7 @@ from checker.formats.verdict import RunResult, Verdict
 from checker.ingest.external_history import external_history_in, run_folder_of, validate
 from checker.ingest.ingest import work_bytes
 from checker.output.timeline_file import write_timeline
+from harness.runs.program import program
 from node.formats.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def build_page(folder: Path, tell: Tell) -> Path | None:
     from reports import build
 
     try:
-        return build(folder)
+        return build(folder, program=program())
     except Exception as error:
         tell(f"The page could not be built: {error}")
         return None
@@ -152,7 +153,7 @@ def summarise(folder: Path, result: RunResult) -> str:
     from reports.run_page.head import summary
 
     try:
-        return summary(folder)
+        return summary(folder, program=program())
     except Exception:
         return f"{result.verdict.upper()}  {result.run}\n  {result.sentence}"
 

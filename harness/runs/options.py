@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.formats.finding import SCHEDULE
+from harness.formats.run_info import SystemVersion
 from harness.systems import registry
 from harness.systems.interface import System
 from nemesis import ready_made
@@ -31,10 +33,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `floodmark run` that decide what is run; None was not given.
 
     With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
-    there, except for what was given besides. Without `hub` there can be no faults on links.
+    there, the system too, except for what was given besides. Without `hub` there can be no faults
+    on links.
     """
 
-    system: str = registry.DEFAULT
+    system: str | None = None
     schedule: Path | None = None
     protocol: str | None = None
     brokers: int | None = None
@@ -64,7 +67,7 @@ def to_schedule(request: RunRequest) -> Schedule:
         source = str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    system = registry.find(request.system)
+    system = system_of(request.schedule, request.system)
     cluster = _cluster(request, base.cluster, system)
     seed = request.seed
     if seed is None and request.schedule is None:
@@ -98,6 +101,33 @@ def load_schedule(path: Path) -> Schedule:
     if path.exists() or len(path.parts) != 1 or path.suffix:
         return schedules.load(path)
     return ready_made.load(path.name)
+
+
+def system_of(path: Path | None, given: str | None = None) -> System:
+    """The system that is asked for: the one `given`, else that of the run folder `path`, else ours.
+
+    A run of another system is never repeated on our brokers. Raises UsageError for an unknown
+    system, and where run.json cannot say which it was.
+    """
+    if given is not None:
+        return registry.find(given)
+    if path is None:
+        return registry.find(registry.DEFAULT)
+    record = (path if path.is_dir() else path.parent) / "run.json"
+    if not record.is_file() or (path.is_file() and path.name != SCHEDULE):
+        return registry.find(registry.DEFAULT)
+    try:
+        return registry.find(msgspec.json.decode(record.read_bytes(), type=_Record).system.name)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"{record}: cannot be read, so that the system of this run is not known: {error}"
+        ) from None
+
+
+class _Record(msgspec.Struct):
+    """The part of run.json that says which system was under test."""
+
+    system: SystemVersion = SystemVersion()
 
 
 def fault_kinds(text: str) -> tuple[str, ...]:

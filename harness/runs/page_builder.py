@@ -22,6 +22,7 @@ from harness.formats.finding import DRAWN, EXPLANATION, REAL, SCHEDULE
 from harness.formats.finding import FOLDER as FINDING
 from harness.runs.baseline import make_baseline
 from harness.runs.options import load_schedule
+from harness.runs.program import command_line, program
 from harness.sim.run import simulate
 from reports import build
 
@@ -56,7 +57,7 @@ def page_of(run: Path, tell: Tell) -> Path:
     """
     if is_invalid(run):
         _baseline(run, tell)
-    return build(run, plots=True)
+    return build(run, plots=True, program=program())
 
 
 def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | None:
@@ -69,9 +70,9 @@ def page_after(run: Path, tell: Tell, *, baseline_too: bool = True) -> Path | No
             with _at_most(BASELINE_LIMIT_S):
                 _baseline(run, tell)
         except (TooLong, KeyboardInterrupt):
-            tell(f"The baseline run is left out; to make it: floodmark report {run}")
+            tell(f"The baseline run is left out; to make it: {command_line('report', run)}")
     try:
-        return build(run, plots=failed)
+        return build(run, plots=failed, program=program())
     except (Exception, KeyboardInterrupt) as error:
         tell(f"The page could not be built: {error or type(error).__name__}")
         return None

@@ -13,24 +13,24 @@ from checker.output.timeline_file import write_timeline
 from harness.formats.finding import REAL
 from harness.runs.interrupts import Interrupts
 from harness.runs.judge import summarise
-from harness.runs.options import default_name, load_schedule
+from harness.runs.options import default_name, load_schedule, system_of
 from harness.runs.page_builder import bring_finding
+from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.runs.run_and_judge import run_and_judge
 from harness.sim.run import SimResult, simulate
 from harness.sim.run_text import run_text
-from harness.systems import registry
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Expectation, Schedule
-from node.core import protocol as protocols
 from node.formats.errors import UsageError
 
 Print = Callable[[str], None]
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which file, in which world ("simulated" or "real"), how often, and what to show of it.
+    """Which file, in which world ("simulated" or "real"; "" for simulated where the system has
+    such a world), how often, and what to show of it.
 
     `expect` replaces the expectation of the file: "valid", "invalid" or "invalid:PROPERTY". At
     `least` so many runs must be as expected (None: see `is_met`). `keep` gets the run folders;
@@ -38,7 +38,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     file: Path
-    world: str = "simulated"
+    world: str = ""
     times: int = 1
     least: int | None = None
     expect: str = ""
@@ -65,34 +65,46 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def replay(request: ReplayRequest, output: Print = lambda text: None) -> Iterator[ReplayOutcome]:
     """Make the runs one after the other. `output` takes traces and summaries, if `trace` asks for
     them. Raises UsageError."""
-    if request.world not in ("simulated", "real"):
-        raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
     if request.times < 1:
         raise UsageError(f"--times is {request.times}, but must be at least 1")
     if request.least is not None and not 1 <= request.least <= request.times:
         raise UsageError(f"--least is {request.least}, but must be 1..{request.times}")
     schedule = requested_schedule(request)
     first = schedule.workload.seed if request.seed is None else request.seed
-    run = _simulated if request.world == "simulated" else _real
+    run = _simulated if world_of(request) == "simulated" else _real
     for number in range(request.times):
         yield run(schedule, request, first + number, output)
+
+
+def world_of(request: ReplayRequest) -> str:
+    """The world of the replay, "simulated" or "real". Raises UsageError for one that is none, and
+    for a simulated world that the system of the run has not."""
+    if request.world not in ("", "simulated", "real"):
+        raise UsageError(f"--world is '{request.world}', but can only be simulated or real")
+    system = system_of(request.file)
+    if request.world == "simulated" and not system.simulated:
+        raise UsageError(
+            f"{request.file}: system '{system.name}' has no simulated world; use --world real"
+        )
+    return request.world or ("simulated" if system.simulated else "real")
 
 
 def requested_schedule(request: ReplayRequest) -> Schedule:
     """The schedule of the file. Under another protocol than the file's its expectation is dropped:
     it says nothing about that one. Raises UsageError."""
     # The folder of a finding has one file for each world.
-    real = request.file / REAL
-    schedule = load_schedule(real if request.world == "real" and real.is_file() else request.file)
+    real, system = request.file / REAL, system_of(request.file)
+    is_real = world_of(request) == "real" and real.is_file()
+    schedule = load_schedule(real if is_real else request.file)
     if request.protocol is not None and request.protocol != schedule.cluster.protocol:
-        name = protocols.protocol(request.protocol).name
-        cluster = msgspec.structs.replace(schedule.cluster, protocol=name)
+        cluster = msgspec.structs.replace(schedule.cluster, protocol=request.protocol)
+        cluster = system.complete(cluster)
         schedule = msgspec.structs.replace(schedule, cluster=cluster, expectation=Expectation())
     if request.expect:
         expectation = _expectation(request.expect)
         schedule = msgspec.structs.replace(schedule, expectation=expectation)
     schedules.check(schedule, source=str(request.file))
-    registry.find(registry.DEFAULT).check(schedule)
+    system.check(schedule)
     return schedule
 
 
@@ -142,10 +154,10 @@ def _real(schedule: Schedule, request: ReplayRequest, seed: int, output: Print) 
         name=default_name(schedule),
         seed=seed,
         store=request.keep or request.store,
-        command=("floodmark", "replay", str(request.file), "--world", "real"),
+        command=(*called(), "replay", str(request.file), "--world", "real"),
     )
     with Interrupts() as interrupts, Progress(quiet=request.quiet) as progress:
-        system = registry.find(registry.DEFAULT)
+        system = system_of(request.file)
         run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
         result = run_and_judge(run, progress, interrupts, source=request.file)
     if request.trace:

@@ -21,6 +21,7 @@ from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts, StopNow
+from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.runs.run_folder import RunDir
 from harness.runs.storm import Storm
@@ -196,7 +197,9 @@ def first_info(
         seed=seed,
         schedule_digest=schedule.digest(),
         replay="",
-        system=SystemVersion(name=system.name, version=system.version()),
+        system=SystemVersion(
+            name=system.name, version=system.version(), simulated=system.simulated
+        ),
         world=world,
         state="running",
         protocol=cluster.protocol,
@@ -224,7 +227,7 @@ def _info_of_a_process(
         run=folder.run,
     )
     info.command = list(settings.command)
-    info.replay = system.replay_command(folder.path)
+    info.replay = command_line("run", *system.run_options(), "--schedule", folder.path)
     info.epoch_us = time.time_ns() // 1000
     info.versions, info.host = _versions(), _host()
     return info

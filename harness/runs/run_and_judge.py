@@ -8,6 +8,7 @@ from checker.formats.verdict import RunResult
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.judge import SparkSoon, judge, tidy
 from harness.runs.page_builder import bring_finding
+from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.runs.run import Run
 
@@ -29,7 +30,7 @@ def run_and_judge(
     try:
         run.execute(on_storm=lambda: spark.begin() if spark else None)
     except StopNow:
-        progress.note(f"Stopped at once; to judge it: floodmark check {folder}")
+        progress.note(f"Stopped at once; to judge it: {command_line('check', folder)}")
         raise
     interrupts.at_once = True
     progress.phase("judging")

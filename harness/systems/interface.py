@@ -152,12 +152,14 @@ class System:
     """A replicated log that can be put under test.
 
     The registry sets `name`. `summary` is a line for `floodmark systems`. `faults` are the kinds of
-    faults it can take, of which a storm is drawn.
+    faults it can take, of which a storm is drawn. `simulated`: its schedules also run in the
+    simulated world (`harness.sim`), which knows our own brokers only.
     """
 
     name: str = ""
     summary: str = ""
     faults: Collection[str] = ("kill", "pause", "restart", "stop")
+    simulated: bool = False
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: bool) -> ClusterUnderTest:
         """A cluster as the schedule describes it, in a run folder; no process starts yet. Without
@@ -173,7 +175,10 @@ class System:
         bugs spelled out. Raises UsageError for what this system does not know."""
         if cluster.bugs:
             raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
-        return msgspec.structs.replace(cluster, protocol=self.name.rpartition(":")[2])
+        own = self.name.rpartition(":")[2]
+        if cluster.protocol not in (Cluster().protocol, own):
+            raise UsageError(f"system '{self.name}' has no protocol '{cluster.protocol}'")
+        return msgspec.structs.replace(cluster, protocol=own)
 
     def check(self, schedule: Schedule) -> None:
         """Raise UsageError for what this system cannot carry out."""
@@ -201,9 +206,9 @@ class System:
         worlds; None when there is no such thing."""
         return None
 
-    def replay_command(self, folder: Path) -> str:
-        """The command that makes the run of a folder again."""
-        return f"floodmark run --system {self.name} --schedule {folder}"
+    def run_options(self) -> tuple[str, ...]:
+        """The options of `floodmark run` that name this system as it was asked for."""
+        return ("--system", self.name)
 
     def _refusal(self, kind: str) -> str:
         return f"system '{self.name}' cannot take '{kind}' (it can: {', '.join(self.faults)})"

@@ -15,7 +15,7 @@ from typing import Literal
 from checker.formats.verdict import PropertyResult, Verdict
 from reports import theme, wording
 from reports.charts.acknowledgements import gaps
-from reports.run_page.model import SEVERITY, RunFolder, read
+from reports.run_page.model import PROGRAM, SEVERITY, RunFolder, read
 from reports.run_page.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
@@ -209,7 +209,7 @@ def _gap(folder: RunFolder) -> Badge:
 
 def _baseline(folder: RunFolder) -> list[Badge]:
     """How the nearest correct protocol fares under the schedule of a failure."""
-    if folder.verdict is not Verdict.INVALID:
+    if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return []
     pair = folder.baseline
     if pair is None or pair.baseline is None or pair.as_it_is is None:
@@ -292,30 +292,32 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
 
     A history that another tool recorded has no schedule: only that tool can run it again.
     """
-    where = shlex.quote(folder.folder)
+    where, program = shlex.quote(folder.folder), folder.program
     alien = folder.info.world == "simulated" or bool(folder.info.source)
     made = [] if alien else [_again_for_real(folder, where)]
-    if folder.schedule is not None:
+    if folder.schedule is not None and folder.info.system.simulated:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
-        made.append(ShownCommand(how, f"floodmark replay {where} --trace"))
+        made.append(ShownCommand(how, f"{program} replay {where} --trace"))
     if folder.provenance is not None:
         shrunk = shlex.quote(f"{folder.folder}/finding")
         if folder.info.world != "simulated":
             made.append(
-                ShownCommand("the shrunk schedule, simulated", f"floodmark replay {shrunk}")
+                ShownCommand("the shrunk schedule, simulated", f"{program} replay {shrunk}")
             )
         if folder.provenance.for_real:
-            line = f"floodmark replay {shrunk} --world real --times 10"
+            line = f"{program} replay {shrunk} --world real --times 10"
             made.append(ShownCommand("the shrunk schedule, real", line))
     return [
         *made,
-        ShownCommand("judge what was recorded again", f"floodmark check {where}"),
-        ShownCommand("build this page again", f"floodmark report {where}"),
+        ShownCommand("judge what was recorded again", f"{program} check {where}"),
+        ShownCommand("build this page again", f"{program} report {where}"),
     ]
 
 
 def _again_for_real(folder: RunFolder, where: str) -> ShownCommand:
-    line = folder.info.replay or f"floodmark run --schedule {where}"
+    name = folder.info.system.name
+    system = "" if folder.info.system.simulated else f"--system {shlex.quote(name)} "
+    line = folder.info.replay or f"{folder.program} run {system}--schedule {where}"
     return ShownCommand("run the same storm again", line)
 
 
@@ -325,12 +327,12 @@ def properties(folder: RunFolder) -> list[PropertyResult]:
     return sorted(found, key=lambda p: SEVERITY.index(p.verdict))
 
 
-def summary(run_dir: Path) -> str:
+def summary(run_dir: Path, program: str = PROGRAM) -> str:
     """About ten lines: verdict, sentence, what ran, what was found, how to run it again.
 
     Raises ReportError when the folder holds nothing of a run.
     """
-    folder = read(Path(run_dir))
+    folder = read(Path(run_dir), program)
     fact = dict(facts(folder))
     by_name = {badge.name: badge for badge in badges(folder)}
     lines = [

@@ -37,6 +37,7 @@ GRID_COLUMNS: Final = 48
 GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
 MOST_CITED: Final = 5_000
+PROGRAM: Final = "floodmark"
 SEVERITY: Final = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
 _PARTS: Final = (
     "run.json",
@@ -112,6 +113,7 @@ class RunFolder:
     last_us: int = 0
     in_tables: bool = False
     """The history is there as tables alone, which the checker reads and this page does not."""
+    program: str = PROGRAM
     lean: bool = False
     """The page leaves out most of what it can, to stay small."""
 
@@ -119,6 +121,12 @@ class RunFolder:
     def verdict(self) -> Verdict:
         """The checker's verdict; unknown where there is none."""
         return self.result.verdict if self.result else Verdict.UNKNOWN
+
+    @property
+    def can_have_baseline(self) -> bool:
+        """Whether the same schedule can be run where it should hold: only in a simulated world of
+        the system itself. The failure of another system proves nothing about our brokers."""
+        return self.schedule is not None and self.info.system.simulated
 
     @property
     def anomalies(self) -> tuple[Anomaly, ...]:
@@ -168,8 +176,11 @@ def _ranked(result: RunResult | None) -> tuple[Anomaly, ...]:
     return tuple(sorted(found, key=lambda a: SEVERITY.index(a.verdict)))
 
 
-def read(run_dir: Path) -> RunFolder:
-    """Read a run folder. Raises ReportError when `run_dir` holds nothing of a run."""
+def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
+    """Read a run folder; its command lines begin with `program`, quoted for the shell.
+
+    Raises ReportError when `run_dir` holds nothing of a run.
+    """
     if not run_dir.is_dir():
         raise ReportError(f"{run_dir}: no such run folder")
     if not any((run_dir / part).exists() for part in _PARTS):
@@ -227,6 +238,7 @@ def read(run_dir: Path) -> RunFolder:
         zero_us=_zero(info, ops, lines, traced),
         last_us=traced.last_us,
         in_tables=in_tables,
+        program=program,
     )
 
 

@@ -15,22 +15,23 @@ from node.formats.errors import FloodmarkError
 from reports import theme
 from reports.charts import plots as run_plots
 from reports.run_page import faults, head, model, sections
-from reports.run_page.model import Plot, RunFolder
+from reports.run_page.model import PROGRAM, Plot, RunFolder
 from reports.theme import MOST_BYTES, ReportError
 
 PAGE: Final = "report.html"
 
 
-def build(run_dir: Path, *, plots: bool = False) -> Path:
+def build(run_dir: Path, *, plots: bool = False, program: str = PROGRAM) -> Path:
     """Build the page of a run folder and return its path.
 
-    With `plots`, plots as pictures too, beside the page and in it. Damaged or missing files become
+    With `plots`, plots as pictures too, beside the page and in it; its command lines begin with
+    `program`. Damaged or missing files become
     notes on the page. Raises ReportError when the folder holds no run or the page is too large,
     StorageError when it cannot be written; then no file is left or changed.
     """
     run_dir = Path(run_dir)
     try:
-        folder = model.read(run_dir)
+        folder = model.read(run_dir, program)
         text = render(replace(folder, plots=_plots(folder)) if plots else folder)
         if len(text.encode("utf-8", "replace")) > MOST_BYTES * 0.95:
             text = render(replace(folder, lean=True))

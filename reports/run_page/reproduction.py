@@ -39,8 +39,9 @@ class Plan:
 
 
 def reproduction(folder: RunFolder) -> list[Plan] | None:
-    """The section's data: the schedule as drawn and as shrunk; None where the run did not fail."""
-    if folder.verdict is not Verdict.INVALID:
+    """The section's data: the schedule as drawn and as shrunk; None where the run did not fail, or
+    where its system has neither a search nor a baseline run."""
+    if folder.verdict is not Verdict.INVALID or not folder.can_have_baseline:
         return None
     provenance = folder.provenance
     if provenance is None or provenance.minimal is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,6 +31,7 @@ class Floodmark(System):
     name = "floodmark"
     summary = "our own brokers, with any protocol of `floodmark protocols`"
     faults = KINDS.keys()
+    simulated = True
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: bool = True) -> FloodmarkCluster:
         """See `System.launch`; `links` puts the link hub between the nodes."""
@@ -78,9 +78,9 @@ class Floodmark(System):
         replaced = msgspec.structs.replace(cluster, protocol=nearest.name, bugs=())
         return msgspec.structs.replace(schedule, cluster=replaced)
 
-    def replay_command(self, folder: Path) -> str:
-        """Without `--system`, which is the default."""
-        return f"floodmark run --schedule {folder}"
+    def run_options(self) -> tuple[str, ...]:
+        """None: it is the default."""
+        return ()
 
 
 @cache

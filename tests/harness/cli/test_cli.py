@@ -43,6 +43,7 @@ WRONG = [
     ("bugs find --only M99", "unknown bug 'M99' (`floodmark bugs` lists them)"),
     ("run --system nats", "unknown system 'nats' (known: floodmark)"),
     ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
+    ("run --faults restart", "fault 'restart' is never drawn: what a drawn fault brings down"),
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
     ("run --brokers 3 --replication-factor 5", "replication_factor 5 needs as many brokers"),
     ("run --min-isr 4", "min_isr 4 must be 1..replication_factor"),

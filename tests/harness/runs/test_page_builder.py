@@ -120,7 +120,7 @@ class TestAfterTheVerdict:
             raise error
 
         monkeypatch.setattr(page_builder, "make_baseline", broken)
-        monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
+        monkeypatch.setattr(page_builder, "build", lambda run, **how: run / "report.html")
         told: list[str] = []
         assert page_builder.page_after(judged, told.append) is not None
         assert told[-1].startswith(("The baseline run of", "The baseline run is left out"))
@@ -133,7 +133,7 @@ class TestAfterTheVerdict:
                 pass
 
         monkeypatch.setattr(page_builder, "make_baseline", endless)
-        monkeypatch.setattr(page_builder, "build", lambda run, plots: run / "report.html")
+        monkeypatch.setattr(page_builder, "build", lambda run, **how: run / "report.html")
         monkeypatch.setattr(page_builder, "BASELINE_LIMIT_S", 0.01)
         told: list[str] = []
         assert page_builder.page_after(judged, told.append) is not None
@@ -160,7 +160,7 @@ class TestFinding:
 def test_a_page_that_fails_to_build_costs_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(folder: Path) -> Path:
+    def broken(folder: Path, program: str) -> Path:
         raise ZeroDivisionError("a bug of the page")
 
     monkeypatch.setattr(reports, "build", broken)

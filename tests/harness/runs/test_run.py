@@ -83,7 +83,8 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
     assert info["partitions"]["log-0"] == ["n1", "n2", "n3"]
     assert info["clients"]["c1"] == "producer"
     assert info["schedule_digest"] == PLAIN.digest()
-    assert info["system"] == {"name": "floodmark", "version": FakeSystem().version()}
+    version = FakeSystem().version()
+    assert info["system"] == {"name": "floodmark", "version": version, "simulated": True}
     assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
     assert info["recovery_limit_ms"] == 2061
 

@@ -1,0 +1,36 @@
+"""How this program was called, for the command lines that it suggests: they can be copied."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "floodmark"
+_MODULE: Final = "harness.cli"
+
+
+def called() -> tuple[str, ...]:
+    """The words before the subcommand: `floodmark` where a shell finds that, else as it was called:
+    `.venv/bin/floodmark`, or `python -m harness.cli`. Where another program uses this package it
+    is `floodmark`."""
+    if sys.orig_argv[1:3] == ["-m", _MODULE]:
+        return (sys.orig_argv[0], "-m", _MODULE)
+    path = sys.argv[0] if sys.argv else ""
+    if Path(path).name != NAME:
+        return (NAME,)
+    found = shutil.which(NAME)
+    same = found is not None and Path(found).absolute() == Path(path).absolute()
+    return (NAME,) if same else (path,)
+
+
+def program() -> str:
+    """The same, quoted for the shell."""
+    return shlex.join(called())
+
+
+def command_line(*words: object) -> str:
+    """A command line of this program to copy: its name and the words, quoted for the shell."""
+    return shlex.join((*called(), *map(str, words)))
