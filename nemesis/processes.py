@@ -14,7 +14,7 @@ from nemesis.world import World
 from node.formats.errors import FloodmarkError
 
 
-class Refused(FloodmarkError):
+class CannotAct(FloodmarkError):
     """This node cannot be acted on as it is."""
 
 
@@ -59,16 +59,16 @@ class Processes:
     def pause(self, fault: int, node: str) -> None:
         """Suspend its process."""
         if not self._world.is_up(node):
-            raise Refused(f"{node} is down")
+            raise CannotAct(f"{node} is down")
         if self._world.is_paused(node):
-            raise Refused(f"{node} is paused already")
+            raise CannotAct(f"{node} is paused already")
         self._world.pause(node)
         self._paused_by[node] = fault
 
     def resume(self, node: str) -> None:
         """Let its suspended process go on."""
         if not self._world.is_up(node) or not self._world.is_paused(node):
-            raise Refused(f"{node} is not paused")
+            raise CannotAct(f"{node} is not paused")
         self._world.resume(node)
         self._paused_by.pop(node, None)
 
@@ -76,20 +76,20 @@ class Processes:
         """Start it if it is down because of this fault."""
         by = self._downed_by.get(node)
         if by is not None and by != fault:
-            raise Refused(f"{node} is left to fault {by}, which brought it down again")
+            raise CannotAct(f"{node} is left to fault {by}, which brought it down again")
         if self._world.is_up(node):
-            raise Refused(f"{node} is up again already")
+            raise CannotAct(f"{node} is up again already")
         self._start(node)
 
     def resume_again(self, fault: int, node: str) -> None:
         """Resume it if it is paused because of this fault."""
         if not self._world.is_up(node):
-            raise Refused(f"{node} is down")
+            raise CannotAct(f"{node} is down")
         by = self._paused_by.get(node)
         if by is not None and by != fault:
-            raise Refused(f"{node} is left to fault {by}, which paused it again")
+            raise CannotAct(f"{node} is left to fault {by}, which paused it again")
         if not self._world.is_paused(node):
-            raise Refused(f"{node} runs again already")
+            raise CannotAct(f"{node} runs again already")
         self.resume(node)
 
     def needs_repair(self, node: str) -> bool:
@@ -106,7 +106,7 @@ class Processes:
 
     def _require_up(self, node: str) -> None:
         if not self._world.is_up(node):
-            raise Refused(f"{node} is down already")
+            raise CannotAct(f"{node} is down already")
 
     def _down(self, fault: int, node: str) -> None:
         self._view.lost(node)

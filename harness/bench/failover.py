@@ -22,8 +22,8 @@ from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.progress import Progress
 from harness.systems.floodmark.brokers import TOPIC
-from harness.systems.floodmark.clients import Clients
 from harness.systems.floodmark.system import SYSTEM
+from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.messages import SetMinIsr
@@ -279,7 +279,7 @@ def _kill_controller(watch: _Watch, min_isr: int) -> tuple[float, float]:
 class _Watch:
     """Reads the traces of a cluster as they grow, and keeps its view up to date."""
 
-    def __init__(self, cluster: FloodmarkCluster, clients: Clients | None = None) -> None:
+    def __init__(self, cluster: FloodmarkCluster, clients: RemoteClients | None = None) -> None:
         self.cluster = cluster
         self._clients = clients
 

@@ -72,6 +72,17 @@ def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:
     return _SIZE.pack(record_bytes) + filler.join(records) + filler
 
 
+def encode_record(partition: str, value: int, record_bytes: int) -> bytes:
+    """One record by itself, for systems whose unit is the record."""
+    assert record_bytes >= MIN_RECORD_BYTES
+    return _payload(partition_tag(partition), value, 1, record_bytes)[_SIZE.size :]
+
+
+def decode_record(data: bytes, record_bytes: int) -> int:
+    """The value of such a record, UNREADABLE unless it is whole and sound."""
+    return _values(_SIZE.pack(record_bytes) + data, 1)[0]
+
+
 def decode_batch(data: batch.BatchView) -> tuple[RecordRun, ...]:
     """The records of a batch as runs of consecutive values, offsets from its base offset.
 

@@ -18,7 +18,7 @@ from node.formats.errors import UsageError
 
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
-_NO_SYSTEMS: Final = ("interface", "ports", "registry")
+_NO_SYSTEMS: Final = ("interface", "ports", "registry", "remote_clients")
 
 
 def names() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from nemesis.faults.kind import FaultKind, Healed, Injected, Site
-from nemesis.processes import Refused
+from nemesis.processes import CannotAct
 from node.formats.errors import FloodmarkError
 
 
@@ -38,7 +38,7 @@ class ProcessFault(FaultKind, frozen=True, kw_only=True):
         """Act on each node. Raises FloodmarkError when that was possible with none."""
         done = _each(site.nodes, lambda node: self.act(site, node))
         if not done.nodes:
-            raise Refused("; ".join(done.refused))
+            raise CannotAct("; ".join(done.refused))
         return Injected(nodes=done.nodes, detail="; ".join((*done.notes, *done.refused)))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
@@ -53,7 +53,7 @@ def _each(nodes: Iterable[str], act: Callable[[str], str | None]) -> _Done:
     for node in nodes:
         try:
             if node[0] == "c":
-                raise Refused(f"{node} is a client: only its links can fail")
+                raise CannotAct(f"{node} is a client: only its links can fail")
             note = act(node)
         except FloodmarkError as error:
             refused.append(str(error))

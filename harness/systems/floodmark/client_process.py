@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import zmq
@@ -29,6 +29,7 @@ from harness.clients.types import Answer
 from harness.formats.history import encode
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mail import Mail
+from harness.systems.remote_clients import ClientCommand
 from node.core import wire
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.formats.files import AppendOnlyFile
@@ -47,15 +48,6 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
     history: str
     output: str
     parent_pid: int
-
-
-class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so, and
-    `operation` to `operate`."""
-
-    what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
-    t_us: int = 0
-    operation: int = -1
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from harness.clients.factory import ClientFactory
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
+from harness.systems.floodmark import client_process
 from harness.systems.floodmark.admin import ADMIN, Admin
 from harness.systems.floodmark.brokers import (
     CAPABILITIES,
@@ -25,13 +26,13 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
-from harness.systems.floodmark.clients import Clients
 from harness.systems.floodmark.mail import EVERYONE_ELSE, Mail
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
 from harness.systems.floodmark.trace_tail import TraceTail
 from harness.systems.floodmark.world import RealWorld
 from harness.systems.ports import PortLease
+from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
 from nemesis.links import hub
@@ -69,7 +70,7 @@ class FloodmarkCluster:
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
-        self._clients: Clients | None = None
+        self._clients: RemoteClients | None = None
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._upgraded: dict[str, str] = {}
@@ -122,16 +123,18 @@ class FloodmarkCluster:
         self.admin = Admin(self._mail, self.voters)
         self._make_topic(self.admin)
 
-    def clients(self) -> Clients:
+    def clients(self) -> RemoteClients:
         """Start the clients of the workload, silent until `go`."""
-        path = self._folder.path
-        self._clients = Clients(
-            self.factory,
+        output = self._folder.path / "output" / "clients.txt"
+        config = client_process.DriverConfig(
+            factory=self.factory,
             bind=self._addresses["clients"],
             peers=self._peers("clients"),
-            history=path / "history.jsonl",
-            output=path / "output" / "clients.txt",
+            history=str(self._folder.path / "history.jsonl"),
+            output=str(output),
+            parent_pid=os.getpid(),
         )
+        self._clients = RemoteClients(client_process.main, config, output)
         return self._clients
 
     def poll(self) -> list[TraceEvent]:

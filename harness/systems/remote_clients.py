@@ -1,43 +1,39 @@
-"""The harness's end of the driver process: commands go down, the latest status comes up."""
+"""The harness's end of a process of clients: commands go down, the latest status comes up.
+
+What runs in the process differs by system; commands, status and their pipe do not.
+"""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import multiprocess
 
-from harness.clients.factory import ClientFactory
 from harness.clients.types import Status
 from harness.runs.clock import now_us
-from harness.systems.floodmark import client_process
-from harness.systems.floodmark.client_process import ClientCommand, DriverConfig
 from node.runtime import children
 
 
-class Clients:
+class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """What the harness wants; `t_us` belongs to `healed`, which says as of when it is so, and
+    `operation` to `operate`."""
+
+    what: Literal["go", "operate", "healed", "stop-writing", "final-reads", "quit"]
+    t_us: int = 0
+    operation: int = -1
+
+
+class RemoteClients:
     """All clients of a run, in a process of their own."""
 
-    def __init__(
-        self,
-        factory: ClientFactory,
-        *,
-        bind: str,
-        peers: dict[str, str],
-        history: Path,
-        output: Path,
-    ) -> None:
-        """Start the process; no client says anything before `go`."""
-        config = DriverConfig(
-            factory=factory,
-            bind=bind,
-            peers=peers,
-            history=str(history),
-            output=str(output),
-            parent_pid=os.getpid(),
-        )
+    def __init__(self, main: Callable[..., None], config: Any, output: Path) -> None:
+        """Start `main(config, pipe)`, which writes to `output`; no client says anything before
+        `go`."""
         self._pipe, far_end = multiprocess.Pipe()
-        self._process = children.start("clients", client_process.main, config, far_end)
+        self._process = children.start("clients", main, config, far_end)
         far_end.close()
         self._status = Status()
         self._output = output
