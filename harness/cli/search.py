@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,8 +12,14 @@ from harness.cli.common import Bugs, Json, Quiet, print_json, worker_count
 
 if TYPE_CHECKING:
     from harness.search.campaign import CampaignResult, Finding
+    from harness.search.deadline import Stop
     from harness.search.findings import SavedFinding
     from harness.search.real_schedule import RealSchedule
+
+RESERVE: Final = 0.3
+"""The share of --seconds that is kept for shrinking and explaining what was found."""
+NO_TIME: Final = "the time was over before a real schedule was found"
+UNFINISHED: Final = " (the time was over before it was the smallest)"
 
 
 def search(
@@ -25,7 +31,10 @@ def search(
     ] = "random",
     seed: Annotated[int, typer.Option(help="The same seed tries the same schedules.")] = 0,
     seconds: Annotated[
-        float, typer.Option(help="Stop after this many seconds; 0: no limit.")
+        float,
+        typer.Option(
+            help="End after this many seconds, all that follows a find included; 0: no limit."
+        ),
     ] = 0.0,
     schedules: Annotated[
         int, typer.Option(help="Stop after this many schedules; 0: no limit.")
@@ -47,13 +56,14 @@ def search(
     """Search for a schedule that breaks a protocol.
 
     Runs drawn schedules in simulated worlds, and shrinks the first failure of each class to the
-    faults that it needs. Needs an end: --seconds, --schedules or --until-failure. Exit code: 1 when
-    a failure was found, else 0.
+    faults that it needs. A find is saved as soon as it is known. Needs an end: --seconds,
+    --schedules or --until-failure; Ctrl-C ends it early and keeps what was found. Exit code: 1 when
+    a failure was found, else 0, or 2 when it was ended early.
     """
+    from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
-    from harness.search import campaign
+    from harness.search import campaign, deadline
     from harness.search.engines import Subject
-    from harness.search.findings import save, save_real_schedule
     from node.core import bugs
     from node.core import protocol as protocols
 
@@ -65,31 +75,67 @@ def search(
         engine=engine,
         seed=seed,
         cores=worker_count(cores),
-        budget=campaign.Budget(seconds=seconds, schedules=schedules, until_failure=until_failure),
+        budget=campaign.Budget(
+            seconds=seconds, schedules=schedules, until_failure=until_failure, reserve=RESERVE
+        ),
     )
     wanted.check()
+    is_late = deadline.after(seconds)
     output = (lambda line: None) if json else print
-    with Progress(quiet=quiet) as progress:
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        finds = _Finds(store / "findings", output, lambda: is_late() or interrupts.asked)
         progress.phase(f"searching {wanted.subject.protocol}", seconds)
+
+        def report(result: CampaignResult) -> None:
+            progress.tell(_status(result))
+            finds.keep(result)
+
         if master is None:
-            result = campaign.run(wanted, lambda result: progress.tell(_status(result)))
+            result = campaign.run(wanted, report, lambda: interrupts.asked)
         else:
             from harness.search.spark_campaign import run_on_spark
 
             result = run_on_spark(wanted, master)
         output(_summary(result))
-        folders = []
+        finds.keep(result)
         for name, finding in campaign.buckets(result):
             progress.phase(f"explaining {name}")
-            saved = save(finding, store / "findings")
-            folders.append(str(saved.folder))
-            output("\n".join(_finding_lines(finding, saved)))
-            progress.phase("looking for a real schedule")
-            real = save_real_schedule(finding, saved.folder)
-            output(f"  on real processes: {_real(real, saved)}")
+            finds.explain(finding)
     if json:
-        print_json({"result": result, "findings": folders})
-    return 1 if result.findings else 0
+        print_json({"result": result, "findings": [str(f) for f in finds.folders.values()]})
+    return 1 if result.findings else 2 if interrupts.asked else 0
+
+
+class _Finds:
+    """The findings of a search on disk, from the moment when they are known; by bucket."""
+
+    def __init__(self, store: Path, output: Callable[[str], None], stop: Stop) -> None:
+        self.folders: dict[str, Path] = {}
+        self._store = store
+        self._output = output
+        self._stop = stop
+
+    def keep(self, result: CampaignResult) -> None:
+        """Write down what is new."""
+        from harness.search import findings
+
+        for finding in result.findings:
+            known = self.folders.get(finding.bucket)
+            self.folders[finding.bucket] = findings.keep(finding, self._store, known)
+            if known is None:
+                self._output(f"found: {finding.bucket} ({self.folders[finding.bucket]})")
+
+    def explain(self, finding: Finding) -> None:
+        """Say why it fails, and look for its form on real processes, while there is time."""
+        from harness.search import findings
+
+        before = self.folders[finding.bucket]
+        saved = findings.save(finding, self._store, before=before, stop=self._stop)
+        self.folders[finding.bucket] = saved.folder
+        self._output("\n".join(_finding_lines(finding, saved)))
+        real = findings.save_real_schedule(finding, saved.folder, stop=self._stop)
+        late = real is None and self._stop()
+        self._output(f"  on real processes: {NO_TIME if late else _real(real, saved)}")
 
 
 def _status(result: CampaignResult) -> str:
@@ -114,7 +160,7 @@ def _finding_lines(finding: Finding, saved: SavedFinding) -> Iterator[str]:
     yield (
         f"  found after {finding.schedules_before:,} schedules of one worker, "
         f"{finding.seconds_before:.1f} s; shrunk in {finding.shrink_tries} runs to "
-        f"{len(finding.smallest.faults)} faults"
+        f"{len(finding.smallest.faults)} faults{'' if finding.shrunk else UNFINISHED}"
     )
     yield from (f"  {line}" for line in as_lines(saved.explanation))
     yield f"  replay: {command_line('replay', saved.folder)}"

@@ -2,8 +2,9 @@
 
 Each worker derives its own seed from the campaign's, so the n-th schedule of a worker is the same
 in every campaign with that seed. Workers draw and judge; the parent counts, keeps the findings, and
-ends the campaign. The first failure of a bucket is shrunk where it was found, later ones are only
-counted.
+ends the campaign. The first failure of a bucket is sent as it was drawn, and again when it was
+shrunk where it was found; later ones are only counted. Shrinking can be stopped at any moment: then
+the smallest schedule so far is sent.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from multiprocess import get_context
 
+from harness.search import deadline
 from harness.search.attempt import Attempt, attempt
+from harness.search.deadline import Stop, never
 from harness.search.engines import ENGINES, Subject
 from harness.search.escalate import rerun_without
 from harness.search.shrink import Shrinking
@@ -28,6 +31,7 @@ from node.formats.errors import UsageError
 
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
+"""How long shrinking may go on after the last draw, and then the last runs of the workers."""
 SEEDS_APART: Final = 1024
 """Seeds of workers of neighbouring campaigns do not meet."""
 MAX_BUCKETS: Final = 100
@@ -40,15 +44,29 @@ _COUNTED: Final = ("buckets", "fault_coverage")
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """When a campaign ends: after so many seconds or schedules (0: no such limit), or at the first
-    finding."""
+    finding. With a finding the share `reserve` of its seconds is kept: one half to shrink it, the
+    other for what its caller does afterwards."""
 
     seconds: float = 0.0
     schedules: int = 0
     until_failure: bool = False
+    reserve: float = 0.0
+
+    def is_used_up(self, result: CampaignResult) -> bool:
+        """Whether to draw no further schedule."""
+        seconds = self.seconds * (1 - self.reserve if result.findings else 1)
+        return (
+            (self.seconds > 0 and result.seconds >= seconds)
+            or (self.schedules > 0 and result.schedules >= self.schedules)
+            or (self.until_failure and any(finding.shrunk for finding in result.findings))
+        )
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure, shrunk: how it was found and the smallest schedule that still shows it."""
+    """One failure: how it was found and the smallest schedule known that still shows it.
+
+    `shrunk` is false while it is being shrunk, and where that was stopped before its end.
+    """
 
     bucket: str
     property: str
@@ -58,6 +76,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     schedules_before: int
     seconds_before: float
     shrink_tries: int
+    shrunk: bool = True
 
 
 class CampaignResult(msgspec.Struct, kw_only=True):
@@ -125,28 +144,36 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(
-    campaign: Campaign, report: Callable[[CampaignResult], None] = lambda result: None
+    campaign: Campaign,
+    report: Callable[[CampaignResult], None] = lambda result: None,
+    stop: Stop = never,
 ) -> CampaignResult:
-    """Search until the budget is used up; `report` is called every half second.
+    """Search until the budget is used up, or `stop`; `report` is called every half second.
 
     Raises UsageError for an impossible campaign. Workers never outlive this call.
     """
     campaign.check()
     context = get_context("spawn")
-    stop, updates = context.Event(), context.Queue()
+    asked, updates = _Asked(context.Event(), context.Event()), context.Queue()
     workers = [
-        context.Process(target=_work, args=(campaign, number, stop, updates), daemon=True)
+        context.Process(target=_work, args=(campaign, number, asked, updates), daemon=True)
         for number in range(campaign.cores)
     ]
     for worker in workers:
         worker.start()
     result = CampaignResult()
     try:
-        _listen(campaign, result, workers, updates, report)
+        _listen(campaign, result, workers, updates, report, stop)
     finally:
-        stop.set()
-        _end(workers, updates, result)
+        _end(campaign.budget, workers, updates, result, asked, stop)
     return result
+
+
+class _Asked(NamedTuple):
+    """What the parent asks of all workers: to draw nothing more, and to end their shrinking."""
+
+    stop: Any
+    finish: Any
 
 
 def _listen(
@@ -155,10 +182,10 @@ def _listen(
     workers: list[Any],
     updates: Any,
     report: Callable[[CampaignResult], None],
+    stop: Stop,
 ) -> None:
     """Merge the updates of workers until the campaign is over."""
     began_s = reported_s = time.monotonic()
-    budget = campaign.budget
     covered: set[str] = set()
     while any(worker.is_alive() for worker in workers):
         with contextlib.suppress(queue.Empty):
@@ -168,24 +195,40 @@ def _listen(
         if now_s - reported_s >= REPORT_EVERY_S:
             reported_s = now_s
             report(result)
-        out_of_time = bool(budget.seconds) and result.seconds >= budget.seconds
-        enough = bool(budget.schedules) and result.schedules >= budget.schedules
-        if out_of_time or enough or (budget.until_failure and result.findings):
+        if campaign.budget.is_used_up(result) or stop():
             return
 
 
-def _end(workers: list[Any], updates: Any, result: CampaignResult) -> None:
-    """Wait for the workers and merge their last updates; one that hangs is killed."""
-    deadline_s = time.monotonic() + JOIN_S
-    while any(w.is_alive() for w in workers) and time.monotonic() < deadline_s:
-        try:
-            _merge(result, set(), updates.get(timeout=0.05))
-        except queue.Empty:
-            continue
+def _end(
+    budget: Budget,
+    workers: list[Any],
+    updates: Any,
+    result: CampaignResult,
+    asked: _Asked,
+    stop: Stop,
+) -> None:
+    """Let the workers finish their shrinking while there is time, and merge their last updates;
+    one that hangs is killed. Its finding is known, as it was drawn."""
+    asked.stop.set()
+    left_s = budget.seconds * (1 - budget.reserve / 2) - result.seconds
+    shrink_s = max(left_s, 1e-3) if budget.seconds else JOIN_S
+    _drain(workers, updates, result, deadline.after(shrink_s), stop)
+    asked.finish.set()
+    _drain(workers, updates, result, deadline.after(JOIN_S))
     for worker in workers:
         if worker.is_alive():
             worker.kill()
         worker.join()
+
+
+def _drain(workers: list[Any], updates: Any, result: CampaignResult, *ends: Stop) -> None:
+    """Merge updates until no worker is left, or one of `ends`."""
+    while any(worker.is_alive() for worker in workers) and not any(end() for end in ends):
+        with contextlib.suppress(queue.Empty):
+            _merge(result, set(), updates.get(timeout=0.05))
+    with contextlib.suppress(queue.Empty):
+        while True:
+            _merge(result, set(), updates.get_nowait())
 
 
 def _merge(result: CampaignResult, covered: set[str], update: dict[str, Any]) -> None:
@@ -196,22 +239,32 @@ def _merge(result: CampaignResult, covered: set[str], update: dict[str, Any]) ->
     covered |= set(update["coverage"])
     result.coverage = max(result.coverage, len(covered))
     result.states = max(result.states, update["states"])
-    known = {finding.bucket for finding in result.findings}
     for found in update["findings"]:
-        finding = msgspec.json.decode(found, type=Finding)
-        if finding.bucket not in known:
-            result.findings.append(finding)
+        _keep(result.findings, msgspec.json.decode(found, type=Finding))
     result.problems += [p for p in update["problems"] if p not in result.problems]
     for name in _COUNTED:
         _add(getattr(result, name), update[name])
 
 
-class _Worker:
-    """One worker of a campaign."""
+def _keep(findings: list[Finding], finding: Finding) -> None:
+    """Keep the first finding of a bucket; what became of its schedule takes its place."""
+    for place, known in enumerate(findings):
+        if known.bucket == finding.bucket:
+            if known.schedule == finding.schedule:
+                findings[place] = finding
+            return
+    findings.append(finding)
 
-    def __init__(self, campaign: Campaign, number: int | None, stop: Any, updates: Any) -> None:
+
+class _Worker:
+    """One worker of a campaign. It draws until `stop`, and shrinks until `finish`."""
+
+    def __init__(
+        self, campaign: Campaign, number: int | None, updates: Any, stop: Stop, finish: Stop
+    ) -> None:
         self._campaign = campaign
         self._stop = stop
+        self._finish = finish
         self._updates = updates
         mine = [campaign] if number is None else campaign.shares(campaign.cores)[number:][:1]
         self._idle = not mine
@@ -235,7 +288,7 @@ class _Worker:
     def _enough(self) -> bool:
         if time.monotonic() - self._sent_s >= REPORT_EVERY_S:
             self._send()
-        return self._done >= self._limit or self._stop.is_set()
+        return self._done >= self._limit or self._stop()
 
     def _judge(self, schedule: Schedule) -> Attempt:
         outcome = attempt(schedule)
@@ -255,7 +308,7 @@ class _Worker:
             pending["buckets"][bucket] += 1
             if bucket not in self._buckets and len(self._buckets) < MAX_BUCKETS:
                 self._buckets.add(bucket)
-                self._found(schedule, bucket)
+                self._found(schedule, bucket, outcome)
         return outcome
 
     def _bucket(self, outcome: Attempt) -> str:
@@ -264,27 +317,41 @@ class _Worker:
             return outcome.bucket
         return f"{INTERNAL}: {outcome.internal_violation}"
 
-    def _found(self, schedule: Schedule, bucket: str) -> None:
-        """Shrink a failure, and send the finding."""
-        seconds = time.monotonic() - self._began_s
+    def _found(self, schedule: Schedule, bucket: str, outcome: Attempt) -> None:
+        """Send a failure as it was drawn; shrink it, and send what became of it."""
+        finding = Finding(
+            bucket=bucket,
+            property=outcome.property or INTERNAL,
+            sentence=outcome.sentence,
+            schedule=schedule,
+            smallest=as_file(schedule, outcome),
+            schedules_before=self._done,
+            seconds_before=time.monotonic() - self._began_s,
+            shrink_tries=0,
+            shrunk=False,
+        )
+        self._send_finding(finding)
         shrinking = Shrinking(
             schedule,
             lambda candidate: self._bucket(attempt(candidate)) == bucket,
             max_tries=self._campaign.shrink_tries,
             rerun=rerun_without,
+            stop=self._finish,
         )
         smallest = shrinking.run()
         shrunk = attempt(smallest)
-        finding = Finding(
-            bucket=bucket,
-            property=shrunk.property or INTERNAL,
-            sentence=shrunk.sentence,
-            schedule=schedule,
-            smallest=as_file(smallest, shrunk),
-            schedules_before=self._done,
-            seconds_before=seconds,
-            shrink_tries=shrinking.tries,
+        self._send_finding(
+            msgspec.structs.replace(
+                finding,
+                property=shrunk.property or INTERNAL,
+                sentence=shrunk.sentence,
+                smallest=as_file(smallest, shrunk),
+                shrink_tries=shrinking.tries,
+                shrunk=not shrinking.stopped,
+            )
         )
+
+    def _send_finding(self, finding: Finding) -> None:
         self._pending["findings"].append(msgspec.json.encode(finding))
         self._send()
 
@@ -295,7 +362,7 @@ class _Worker:
 
 
 class _LocalChannel:
-    """Takes the updates of a worker without a parent, and says when it must stop."""
+    """Takes the updates of a worker without a parent, and says when it must stop and finish."""
 
     def __init__(self, budget: Budget) -> None:
         self.result = CampaignResult()
@@ -307,17 +374,21 @@ class _LocalChannel:
         """Merge an update, as `Queue.put`."""
         _merge(self.result, self._covered, update)
 
-    def is_set(self) -> bool:
-        """Whether the campaign is over, as `Event.is_set`."""
+    def stop(self) -> bool:
+        """Whether to draw nothing more."""
         self.result.seconds = time.monotonic() - self._began_s
-        late = bool(self._budget.seconds) and self.result.seconds >= self._budget.seconds
-        return late or (self._budget.until_failure and bool(self.result.findings))
+        return self._budget.is_used_up(self.result)
+
+    def finish(self) -> bool:
+        """Whether to end the shrinking."""
+        seconds = time.monotonic() - self._began_s
+        return bool(self._budget.seconds) and seconds >= self._budget.seconds + JOIN_S
 
 
 def search_alone(campaign: Campaign) -> CampaignResult:
     """A campaign of one core in this process; its seed is used as a worker's."""
     channel = _LocalChannel(campaign.budget)
-    _Worker(campaign, None, channel, channel).work()
+    _Worker(campaign, None, channel, channel.stop, channel.finish).work()
     return channel.result
 
 
@@ -332,8 +403,8 @@ def merge(results: Iterable[CampaignResult]) -> CampaignResult:
         total.coverage = max(total.coverage, result.coverage)
         total.states = max(total.states, result.states)
         total.seconds = max(total.seconds, result.seconds)
-        known = {finding.bucket for finding in total.findings}
-        total.findings += [f for f in result.findings if f.bucket not in known]
+        for finding in result.findings:
+            _keep(total.findings, finding)
         total.problems += [p for p in result.problems if p not in total.problems]
         for name in _COUNTED:
             _add(getattr(total, name), getattr(result, name))
@@ -369,12 +440,12 @@ def _empty_update() -> dict[str, Any]:
     }
 
 
-def _work(campaign: Campaign, number: int, stop: Any, updates: Any) -> None:
+def _work(campaign: Campaign, number: int, asked: _Asked, updates: Any) -> None:
     """The process of a worker. The parent handles Ctrl-C."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Worker(campaign, number, stop, updates).work()
+    _Worker(campaign, number, updates, asked.stop.is_set, asked.finish.is_set).work()
 
 
 def buckets(result: CampaignResult) -> Iterator[tuple[str, Finding]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from harness.search.attempt import (
     history_of_record,
     property_of,
 )
+from harness.search.deadline import Stop, never
 from harness.sim.network import AffectedMessage
 from harness.sim.run import simulate
 from nemesis.formats.schedule import Schedule
@@ -33,8 +35,11 @@ MOST_MESSAGES: Final = 30
 """The number of messages that are let through one by one; each takes a run."""
 
 
-def explain(schedule: Schedule) -> Explanation:
-    """Run a failing schedule, and once more for each thing that is left out. Deterministic."""
+def explain(schedule: Schedule, stop: Stop = never) -> Explanation:
+    """Run a failing schedule, and once more for each thing that is left out, until `stop`.
+
+    Deterministic where nothing stops it.
+    """
     affected: list[AffectedMessage] = []
 
     def listen(message: AffectedMessage) -> bool:
@@ -43,8 +48,16 @@ def explain(schedule: Schedule) -> Explanation:
 
     result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible", exempt=listen)
     named = bucket(result)
-    changes = [*_faults(schedule, named), *_groups(schedule, named, affected)]
-    changes += _messages(schedule, named, affected, result.info.phases.storm_us)
+    changes = []
+    for change in chain(
+        _faults(schedule, named),
+        _groups(schedule, named, affected),
+        _messages(schedule, named, affected, result.info.phases.storm_us),
+    ):
+        changes.append(change)
+        if stop():
+            break
+    one_by_one = sum(change.kind == "message" for change in changes)
     partition, offset = concerned(result)
     return Explanation(
         schedule=schedule.digest(),
@@ -56,7 +69,7 @@ def explain(schedule: Schedule) -> Explanation:
         offset=offset,
         sentences=tuple(history_of_record(result)),
         counterfactuals=tuple(changes),
-        untried=max(0, len(affected) - MOST_MESSAGES),
+        untried=len(affected) - one_by_one,
     )
 
 

@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.search import stability
+from harness.search.deadline import Stop, never
 from harness.search.shrink_passes import fewer_operations, possible
-from harness.search.stability import Evaluation, with_fault
+from harness.search.stability import Evaluation, OutOfTimeError, with_fault
 from harness.search.to_script import one_client_per_send, to_script
 from harness.search.trigger_candidates import (
     TriggerCandidate,
@@ -60,12 +61,20 @@ class RealSchedule(NamedTuple):
     failing_worlds: int
 
 
-def real_schedule(schedule: Schedule, broken: str, *, runs: int = MOST_RUNS) -> RealSchedule | None:
-    """The variant that violates `broken` in most worlds, None if none does.
+def real_schedule(
+    schedule: Schedule, broken: str, *, runs: int = MOST_RUNS, stop: Stop = never
+) -> RealSchedule | None:
+    """The variant that violates `broken` in most worlds, None if none does or `stop` came first.
 
     With fewer `runs` the result is found sooner and fails less reliably.
     """
-    evaluation = Evaluation(broken)
+    try:
+        return _real_schedule(schedule, Evaluation(broken, stop=stop), runs)
+    except OutOfTimeError:
+        return None
+
+
+def _real_schedule(schedule: Schedule, evaluation: Evaluation, runs: int) -> RealSchedule | None:
     best = schedule
     for variants in (slowed_variants(schedule), scripted_variants(schedule)):
         if variants and not evaluation.always_fails(best):

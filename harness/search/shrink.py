@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from harness.search.deadline import Stop, never
 from harness.search.shrink_passes import (
     fewer_by_chance,
     fewer_operations,
@@ -95,20 +96,23 @@ class Shrinking:
     """One shrink in progress: the smallest failing schedule so far, and its cost.
 
     `tries` counts runs of the judge. At `max_tries` the shrink stops with what it has
-    (`exhausted`), except that needless faults are still removed. No candidate is judged twice.
+    (`exhausted`), except that needless faults are still removed. When `stop` says so it ends at
+    once (`stopped`). No candidate is judged twice.
     """
 
     smallest: Schedule
     fails_alike: FailsAlike
     max_tries: int = DEFAULT_TRIES
     rerun: Rerun | None = None
+    stop: Stop = never
     tries: int = 0
+    stopped: bool = False
     _verdicts: dict[str, bool] = field(default_factory=dict)
 
     @property
     def exhausted(self) -> bool:
         """Whether the budget ended the shrink before it was done."""
-        return self.tries >= self.max_tries
+        return self.stopped or self.tries >= self.max_tries
 
     def run(self) -> Schedule:
         """Shrink until no pass makes it smaller. Returns the smallest found."""
@@ -164,7 +168,8 @@ class Shrinking:
             return False
         key = candidate.digest()
         if key not in self._verdicts:
-            if (self.exhausted and not beyond) or not possible(candidate):
+            self.stopped = self.stopped or self.stop()
+            if self.stopped or (self.exhausted and not beyond) or not possible(candidate):
                 return False
             self.tries += 1
             self._verdicts[key] = self.fails_alike(candidate)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from harness.search.attempt import attempt
+from harness.search.deadline import Stop, never
 from harness.search.trigger_candidates import before, trigger_candidates
 from harness.sim.latency_profile import BUSY_HOST, IDLE_HOST, OVERLOADED_HOST, LatencyProfile
 from harness.sim.run import SimResult, simulate
@@ -99,12 +100,17 @@ PROBES: Final = 3
 PROMISING: Final = 4
 
 
+class OutOfTimeError(Exception):
+    """No further run may be made: the budget of the command is used up."""
+
+
 class Evaluation:
     """Runs variants of one schedule, which are to violate the property `broken`, and remembers
-    the results."""
+    the results. Each method that runs a variant raises OutOfTimeError once `stop` says so."""
 
-    def __init__(self, broken: str, worlds: int = FIRST_WORLDS) -> None:
+    def __init__(self, broken: str, worlds: int = FIRST_WORLDS, *, stop: Stop = never) -> None:
         self._broken = broken
+        self._stop = stop
         self._worlds = WORLDS[:worlds]
         self._known: dict[tuple[str, int], bool] = {}
         self._most_runs = 0
@@ -131,6 +137,8 @@ class Evaluation:
         """Whether a variant violates the property in a world."""
         key = (schedule.digest(), world.seed)
         if key not in self._known:
+            if self._stop():
+                raise OutOfTimeError
             self._known[key] = self._run(jittered(schedule, world.delay_ms), world)
         return self._known[key]
 

@@ -272,12 +272,11 @@ class _SimRun:
         checked = folder.check(left, keep)
         violations = tuple(self.invariants.violations) if self.invariants is not None else ()
         verdict = Verdict.INVALID if violations else checked.verdict
-        sentence = f"invalid: {violations[0].sentence}." if violations else checked.sentence
         return SimResult(
             schedule=self.schedule,
             seed=self.seed,
             verdict=verdict,
-            sentence=sentence,
+            sentence=_sentence(violations, checked),
             violations=violations,
             checked=checked,
             only_seen_by=_only_seen_by(violations, checked),
@@ -326,6 +325,15 @@ class _SimRun:
 
 def _invalid(checked: RunResult) -> list[str]:
     return [p.property for p in checked.properties if p.verdict is Verdict.INVALID]
+
+
+def _sentence(violations: tuple[Violation, ...], checked: RunResult) -> str:
+    """What a reader is told first: what clients, traces or logs show, before what only the
+    inside of the cluster shows."""
+    visible = [violation for violation in violations if violation.visible]
+    if visible or (violations and checked.verdict is not Verdict.INVALID):
+        return f"invalid: {(visible or violations)[0].sentence}."
+    return checked.sentence
 
 
 def _only_seen_by(

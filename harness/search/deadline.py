@@ -1,0 +1,22 @@
+"""When a search must end: asked before each run, so that no search lasts much longer than a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Stop = Callable[[], bool]
+"""Whether to end now, with what was found so far."""
+
+
+def never() -> bool:
+    """No end but the one of the work itself."""
+    return False
+
+
+def after(seconds: float, clock_s: Callable[[], float] = time.monotonic) -> Stop:
+    """An end `seconds` from now by `clock_s`; with 0 there is none."""
+    if not seconds:
+        return never
+    end_s = clock_s() + seconds
+    return lambda: clock_s() >= end_s
