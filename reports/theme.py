@@ -6,6 +6,8 @@ tests read their colours out of it. A page is its `base.css` + its own style she
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -42,6 +44,11 @@ class ReportError(FloodmarkError):
 def asset(name: str) -> str:
     """A file of the templates' folder as text."""
     return (TEMPLATES / name).read_text("utf-8")
+
+
+def script_hash(name: str) -> str:
+    """A script of ours as a content policy names it: `sha256-` and its digest in base 64."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()
 
 
 def stylesheet(*names: str) -> Markup:

@@ -32,6 +32,7 @@ LIBRARY_HOMES = {
     "py4j": SPARK_FILES,
     "zmq": SOCKET_FILES,
     "lmdb": SOCKET_FILES,
+    **{name: ["harness/serve/*"] for name in ("anyio", "starlette", "uvicorn")},
 }
 # The core gets time, randomness and storage from its world.
 IMPURE = {

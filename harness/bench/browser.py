@@ -48,7 +48,7 @@ def find() -> str:
 
 
 class Browser:
-    """One browser process with a profile of its own and no network."""
+    """One browser process with a profile of its own and no network but this machine."""
 
     def __init__(self, profile: Path) -> None:
         program = find()
@@ -69,7 +69,7 @@ class Browser:
                 "--hide-scrollbars",
                 "--remote-debugging-pipe",
                 "--no-first-run",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
                 "--disable-background-networking",
                 f"--user-data-dir={profile}",
                 "about:blank",
@@ -97,14 +97,15 @@ class Browser:
 
     def open(
         self,
-        file: Path,
+        what: Path | str,
         *,
         width: int = 1280,
         height: int = 900,
         dark: bool = False,
         scripts: bool = True,
     ) -> Page:
-        """Open a file in a page of this size (CSS pixels), and wait until it is loaded."""
+        """Open a file or an address in a page of this size (CSS pixels), and wait until it is
+        loaded."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session)
@@ -115,8 +116,9 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.ask("Emulation.setEmulatedMedia", features=[scheme])
         page.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
-        page.ask("Page.navigate", url=file.resolve().as_uri())
-        self._wait(lambda: page.loaded, f"{file} to load")
+        address = what if isinstance(what, str) else what.resolve().as_uri()
+        page.ask("Page.navigate", url=address)
+        self._wait(lambda: page.loaded, f"{what} to load")
         return page
 
     def ask(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:

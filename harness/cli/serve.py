@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +28,5 @@ def serve(
         raise UsageError(f"--port is {port}, but must be 0..65535")
     with StoreServer(host, port, store) as server:
         print(f"{store} is at {server.address} (Ctrl-C ends it)", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
+        server.run()
     return 0

@@ -1,186 +1,179 @@
-"""A store in a browser: lists runs, opens their pages, packs a run for download.
-
-Reads and never writes. Only files inside the store are given out, whatever a request says.
-"""
+"""Serves a store over HTTP, with a bound on connections and on how long one may be idle."""
 
 from __future__ import annotations
 
-import mimetypes
-import shutil
-import tarfile
-import zipfile
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import asyncio
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from types import FrameType
+from typing import Any, Final, Self
 
-import msgspec
+import psutil
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from harness.serve.app import store_app
 from node.formats.errors import UsageError
-from reports.nightly_page.store_page import Store, Wanted, render_list
 
-ARCHIVES: Final = {".tar.gz": "application/gzip", ".zip": "application/zip"}
-_TEXT: Final = {".jsonl": "text/plain", ".txt": "text/plain", ".md": "text/plain"}
-_NO_DATE: Final = (1980, 1, 1, 0, 0, 0)
+BUSY_CONNECTIONS: Final = 64
+"""From this many open connections on, requests are answered with 503."""
+MOST_CONNECTIONS: Final = 128
+"""A connection beyond these is closed at once."""
+IDLE_S: Final = 20.0
+STOP_S: Final = 3
+_ALWAYS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
-class StoreServer(ThreadingHTTPServer):
+class StoreServer:
     """Serves one store."""
 
-    daemon_threads = True
-    allow_reuse_address = True
+    def __init__(self, host: str, port: int, store: Path, *, idle_s: float = IDLE_S) -> None:
+        """Begin to listen. Raises UsageError when that cannot be done there.
 
-    def __init__(self, host: str, port: int, store: Path) -> None:
-        """Begin to listen. Raises UsageError when that cannot be done there."""
-        self.store = Store(store)
-        self.root = store.resolve()
-        try:
-            super().__init__((host, port), _Handler)
-        except OSError as error:
-            what = error.strerror or error
-            raise UsageError(f"cannot listen on {host} port {port}: {what}") from None
+        A connection on which nothing has moved for `idle_s` to 2 `idle_s` seconds is closed.
+        """
+        self._socket = _listen(host, port)
+
+        class Connection(_Connection):
+            idle_after_s = idle_s
+
+        config = uvicorn.Config(
+            store_app(store, _hosts(host)),
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=BUSY_CONNECTIONS,
+            timeout_keep_alive=int(idle_s) or 1,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        self._server = _Server(config)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._socket.getsockname()[1])
 
     @property
     def address(self) -> str:
         """Where a browser finds it."""
-        host, port = self.server_address[:2]
-        name = host.decode() if isinstance(host, bytes) else str(host)
-        return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+        host = str(self._socket.getsockname()[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
-    def inside(self, name: str) -> Path | None:
-        """A path of the store, links followed; None for what lies outside or is not there."""
-        if "\0" in name:
-            return None
-        try:
-            path = (self.root / name.lstrip("/")).resolve(strict=True)
-        except (OSError, RuntimeError):
-            return None
-        return path if path.is_relative_to(self.root) else None
+    def run(self) -> None:
+        """Serve until `stop`, SIGINT or SIGTERM; answers that have begun get STOP_S seconds."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Ask it to end. Any thread."""
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+class _Server(uvicorn.Server):
+    """Ends in order on SIGINT and SIGTERM, and does not raise them again afterwards."""
 
-    protocol_version = "HTTP/1.1"
-    server_version = "floodmark"
-    sys_version = ""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first asks it to end, the second ends what is under way too."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
-    @property
-    def _server(self) -> StoreServer:
-        return cast(StoreServer, self.server)
 
-    def do_GET(self) -> None:
-        """Answer; a reader that goes away is no error."""
-        try:
-            self._answer()
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
+class _Connection(H11Protocol):
+    """A connection that is closed when it is one too many, or when nothing moves on it.
 
-    do_HEAD = do_GET
+    Uvicorn bounds the time between two requests of a connection, but not the time that a request,
+    or the reading of an answer, may take.
+    """
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: requests are not worth lines."""
+    idle_after_s: float = IDLE_S
 
-    def _answer(self) -> None:
-        asked = urlsplit(self.path)
-        path = unquote(asked.path)
-        if path in ("/", "/runs.json"):
-            query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
-            wanted = Wanted(
-                **{n: query.get(n, "") for n in ("verdict", "protocol", "bucket", "text")}
-            )
-            self._list(wanted, as_json=path.endswith(".json"))
-        elif path.startswith("/store/"):
-            self._file(path.removeprefix("/store/"))
-        elif path.startswith("/download/"):
-            self._download(path.removeprefix("/download/"))
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._received = 0
+        self._seen: tuple[object, ...] = ()
+        self._look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection, if there is room."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
         else:
-            self._refuse()
+            self._look_again()
 
-    def _list(self, wanted: Wanted, *, as_json: bool) -> None:
-        store = self._server.store
-        if as_json:
-            body, kind = msgspec.json.encode(store.listed(wanted)), "application/json"
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other end, or we, closed it."""
+        if self._look is not None:
+            self._look.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request."""
+        self._received += len(data)
+        super().data_received(data)
+
+    def _look_again(self) -> None:
+        self._look = self.loop.call_later(self.idle_after_s, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        to_send = self.transport.get_write_buffer_size()
+        at_work = self.cycle is not None and not self.cycle.response_complete
+        seen = (self._received, self.cycle, to_send)
+        if seen == self._seen and (to_send or not at_work):
+            # Without this the kernel would go on offering what it holds already.
+            own: socket.socket = self.transport.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
         else:
-            body, kind = render_list(store, wanted).encode(), "text/html; charset=utf-8"
-        self._head(kind, len(body))
-        self._body(body)
-
-    def _file(self, name: str) -> None:
-        file = self._server.inside(name)
-        if file is None or not file.is_file():
-            self._refuse()
-            return
-        kind = _TEXT.get(file.suffix) or mimetypes.guess_type(file.name)[0]
-        kind = kind or "application/octet-stream"
-        if kind.startswith("text/"):
-            kind += "; charset=utf-8"
-        with file.open("rb") as opened:
-            # A file that grows meanwhile is given out as long as it was.
-            size = file.stat().st_size
-            self._head(kind, size)
-            if self.command != "HEAD":
-                _copy(opened, self.wfile, size)
-
-    def _download(self, name: str) -> None:
-        """A run folder as an archive; it is packed while it is sent."""
-        suffix = next((s for s in ARCHIVES if name.endswith(s)), "")
-        folder = self._server.inside(name.removesuffix(suffix)) if suffix else None
-        if folder is None or not (folder / "run.json").is_file():
-            self._refuse()
-            return
-        inside = folder.relative_to(self._server.root)
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", ARCHIVES[suffix])
-        file_name = "-".join(inside.parts) + suffix
-        self.send_header("Content-Disposition", f'attachment; filename="{file_name}"')
-        # Its length is not known before its end.
-        self.send_header("Connection", "close")
-        self.close_connection = True
-        self.end_headers()
-        if self.command != "HEAD":
-            pack(folder, str(inside), suffix, self.wfile)
-
-    def _refuse(self) -> None:
-        body = b"There is no such thing in this store.\n"
-        self.send_response(HTTPStatus.NOT_FOUND)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self._body(body)
-
-    def _head(self, kind: str, size: int) -> None:
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(size))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cache-Control", "no-cache")
-        self.end_headers()
-
-    def _body(self, body: bytes) -> None:
-        if self.command != "HEAD":
-            self.wfile.write(body)
+            self._seen = seen
+            self._look_again()
 
 
-def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
-    """Write a folder as an archive whose files are under `name`. Links are left out: what they
-    point to may be elsewhere."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    if suffix == ".zip":
-        with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in files:
-                about = zipfile.ZipInfo(f"{name}/{file.relative_to(folder)}", _NO_DATE)
-                about.compress_type = zipfile.ZIP_DEFLATED
-                with file.open("rb") as opened, archive.open(about, "w") as part:
-                    shutil.copyfileobj(opened, part)
-        return
-    with tarfile.open(fileobj=into, mode="w|gz") as archive:
-        for file in files:
-            archive.add(file, f"{name}/{file.relative_to(folder)}", recursive=False)
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises UsageError."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(where)
+            listening.listen(MOST_CONNECTIONS)
+        except OSError:
+            listening.close()
+            raise
+        return listening
+    except (OSError, UnicodeError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen on {host} port {port}: {what}") from None
 
 
-def _copy(source: IO[bytes], into: Any, size: int) -> None:
-    while size > 0 and (part := source.read(min(size, 1 << 16))):
-        into.write(part)
-        size -= len(part)
+def _hosts(host: str) -> Iterator[str]:
+    """The names under which a request may ask for a server that listens on `host`."""
+    yield from _ALWAYS
+    yield f"[{host}]" if ":" in host else host
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    if everywhere:
+        yield socket.gethostname()
+        for addresses in psutil.net_if_addrs().values():
+            for one in addresses:
+                if one.family == socket.AF_INET:
+                    yield one.address
+                elif one.family == socket.AF_INET6:
+                    yield f"[{one.address.partition('%')[0]}]"

@@ -95,7 +95,9 @@ class Store:
         stamp = _modified(folder / "run.json"), _modified(folder / "results.json")
         known = self._known.get(path)
         if known is None or known[0] != stamp:
-            known = stamp, _read(folder, path, max(stamp))
+            # A name that is no text is shown, but no link can name it.
+            shown = path.encode("utf-8", "replace").decode()
+            known = stamp, _read(folder, shown, max(stamp))
             self._known[path] = known
         return known[1]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -57,8 +55,6 @@ def _plots(folder: RunFolder) -> tuple[Plot, ...]:
 
 def render(folder: RunFolder) -> str:
     """The page of a run folder as text."""
-    script = theme.asset("run_page/page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     found = [(section, section.data(folder)) for section in sections.SECTIONS]
     return theme.template("run_page/page.html.j2").render(
         folder=folder,
@@ -69,6 +65,6 @@ def render(folder: RunFolder) -> str:
         badges=head.badges(folder),
         commands=head.commands(folder),
         css=theme.stylesheet("run_page/page.css") + faults.styles(),
-        script=Markup(script),
-        script_hash=digest,
+        script=Markup(theme.asset("run_page/page.js")),
+        script_hash=theme.script_hash("run_page/page.js"),
     )

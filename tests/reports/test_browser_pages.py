@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 import reports
 from harness.bench.browser import Browser, Page
+from harness.serve.server import StoreServer
 from tests.support import report_fixtures as made
 from tests.support import report_kinds as kinds
 
@@ -158,3 +160,39 @@ def test_only_its_own_script_may_run(
     shown = browser.open(page)
     assert shown.run("document.title") != "owned"
     assert any("Content Security Policy" in line for line in shown.console)
+
+
+def test_a_served_page_works_and_a_script_of_somebody_else_does_not(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    store = pages["invalid"].parents[2]
+    other = store / "other" / "t"
+    other.mkdir(parents=True)
+    (other / "run.json").write_text("{}")
+    (other / "report.html").write_text(
+        "<!doctype html><title>as it was</title><p>x</p><script>document.title='owned'</script>"
+    )
+    with StoreServer("127.0.0.1", 0, store) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            listed = browser.open(server.address)
+            assert listed.console == []
+            assert listed.run("getComputedStyle(document.querySelector('table')).display")
+            listed.run("document.querySelector('button').click()")
+            path = pages["invalid"].relative_to(store)
+            page = browser.open(f"{server.address}store/{path}")
+            assert page.console == []
+            assert page.requests == [f"{server.address}store/{path}"]
+            assert page.run("document.querySelector('button.copy').hidden") is False
+            picture = "(async () => { const i = document.images[0]; i.loading = 'eager';"
+            picture += "await i.decode(); return i.naturalWidth; })()"
+            assert page.run(picture) > 0
+            page.click(".replay [data-step=previous]")
+            assert page.text(".replay .step")
+            shown = browser.open(f"{server.address}store/other/t/report.html")
+            assert shown.run("document.title") == "as it was"
+            assert any("Content Security Policy" in line for line in shown.console)
+        finally:
+            server.stop()
+            thread.join()

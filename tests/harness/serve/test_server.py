@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
+import os
+import select
+import signal
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -19,7 +27,11 @@ from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.cli import main
 from harness.formats.nightly_run import Bucket, NightlyRun
 from harness.runs.judge import run_folders
-from harness.serve.server import StoreServer
+from harness.serve.app import content_policy
+from harness.serve.archive import packed
+from harness.serve.server import MOST_CONNECTIONS, StoreServer, _hosts
+from reports import build
+from tests.support import report_fixtures as made
 
 LOST = "no-lost-acknowledged-write"
 KEY = "0123456789ab"
@@ -47,9 +59,10 @@ def make_run(store: Path, name: str, verdict: Verdict, protocol: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs, a nightly run with a bucket, and a secret next door."""
+    tmp_path = tmp_path_factory.mktemp("served")
     (tmp_path / "secret.txt").write_text("nobody's business")
     store = tmp_path / "store"
     make_run(store, "bad", Verdict.INVALID, "kafka")
@@ -80,22 +93,38 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
-@pytest.fixture
-def get(store: Path) -> Iterator[Get]:
-    """Ask a server of that store."""
-    with StoreServer("127.0.0.1", 0, store) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+@contextmanager
+def serving(store: Path, idle_s: float = 20.0) -> Iterator[int]:
+    """Serve a store; gives the port."""
+    with StoreServer("127.0.0.1", 0, store, idle_s=idle_s) as server:
+        thread = threading.Thread(target=server.run)
         thread.start()
-        host, port = server.server_address[:2]
+        try:
+            yield server.port
+        finally:
+            server.stop()
+            thread.join()
 
-        def ask(path: str, method: str = "GET") -> http.client.HTTPResponse:
-            connection = http.client.HTTPConnection(str(host), port, timeout=20)
-            connection.request(method, path)
-            return connection.getresponse()
 
-        yield ask
-        server.shutdown()
-        thread.join()
+def asking(port: int) -> Get:
+    def ask(path: str, method: str = "GET", host: str = "localhost") -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request(method, path, headers={"Host": host})
+        return connection.getresponse()
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def port(store: Path) -> Iterator[int]:
+    with serving(store) as port:
+        yield port
+
+
+@pytest.fixture
+def get(port: int) -> Get:
+    """Ask a server of that store."""
+    return asking(port)
 
 
 def paths(get: Get, query: str) -> list[str]:
@@ -129,7 +158,8 @@ def test_the_list_is_a_page_that_links_to_pages(get: Get) -> None:
     assert get("/store/bad/latest/run.json").status == 200, "a link within the store is followed"
 
 
-def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(store: Path, get: Get) -> None:
+def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(tmp_path: Path) -> None:
+    store = tmp_path / "store"
     made = make_run(store, "made", Verdict.INVALID, "kafka")
     finding = store / "findings" / "kafka-1"
     finding.mkdir(parents=True)
@@ -156,10 +186,13 @@ def test_the_run_of_a_finding_is_listed_and_belongs_to_its_bucket(store: Path, g
         cores=1,
         buckets=[bucket],
     )
+    (store / "nightly").mkdir()
     (store / "nightly" / "0002.json").write_bytes(msgspec.json.encode(nightly_run))
-    assert paths(get, f"?bucket={key}") == ["findings"]
-    page = get("/store/findings/kafka-1/simulated/report.html")
-    assert page.status == 200
+    with serving(store) as port:
+        get = asking(port)
+        assert paths(get, f"?bucket={key}") == ["findings"]
+        page = get("/store/findings/kafka-1/simulated/report.html")
+        assert page.status == 200
     assert finding / "simulated" in run_folders([store])
     assert run_folders([finding]) == [finding / "simulated"]
 
@@ -221,7 +254,7 @@ def test_an_absolute_path_is_one_within_the_store(get: Get, store: Path) -> None
 def test_head_has_no_body_and_nothing_can_be_written(get: Get) -> None:
     answer = get("/store/bad/20260101T000000/report.html", "HEAD")
     assert (answer.status, answer.read()) == (200, b"")
-    assert get("/", "POST").status == 501
+    assert get("/", "POST").status == 405
 
 
 def test_a_port_in_use_is_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,14 +278,147 @@ def test_a_store_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "floodmark: nowhere-at-all: there is no such store\n"
 
 
-def test_ctrl_c_ends_it_cleanly(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(server: StoreServer) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "[::1]", "localhost:8420", "LOCALHOST:1"]
+)
+def test_a_request_to_this_machine_is_answered(get: Get, host: str) -> None:
+    assert get("/", host=host).status == 200
 
-    monkeypatch.setattr(StoreServer, "serve_forever", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        main.main(["serve", "--store", str(store), "--port", "0"])
-    assert ended.value.code == 0
-    assert "is at http://127.0.0.1:" in capsys.readouterr().out
+
+@pytest.mark.parametrize("host", ["rebound.example", "localhost.rebound.example:80", "", "[::2]"])
+def test_a_request_to_another_host_is_refused(get: Get, host: str) -> None:
+    assert get("/runs.json", host=host).status == 400
+
+
+def test_the_host_that_it_was_told_to_listen_on_is_one_of_its_names() -> None:
+    own = {"localhost", "127.0.0.1", "[::1]"}
+    assert {*_hosts("127.0.0.1")} == own
+    assert {*_hosts("machine")} == {*own, "machine"}
+    assert {*_hosts("fd00::1")} == {*own, "[fd00::1]"}
+    assert {*_hosts("0.0.0.0")} >= {*own, "0.0.0.0", socket.gethostname()}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runs.json", "/store/bad/latest/report.html", "/nowhere", "/download/bad.zip"]
+)
+def test_every_answer_has_a_content_policy(get: Get, path: str) -> None:
+    answer = get(path)
+    assert answer.getheader("Content-Security-Policy") == content_policy()
+    assert answer.getheader("X-Content-Type-Options") == "nosniff"
+
+
+def test_the_script_of_our_page_is_in_the_policy(tmp_path: Path) -> None:
+    page = build(made.empty(tmp_path / "empty" / "t")).read_text("utf-8")
+    own = page.partition("script-src '")[2].partition("'")[0]
+    assert f"script-src '{own}';" in content_policy()
+
+
+def test_the_name_of_a_folder_never_breaks_a_header(tmp_path: Path) -> None:
+    name = 'a"\r\nSet-Cookie: x=1\r\n\r\n é'
+    make_run(tmp_path / "store", name, Verdict.VALID, "kafka")
+    with serving(tmp_path / "store") as port:
+        answer = asking(port)(f"/download/{quote(name)}/20260101T000000.zip")
+        assert answer.getheader("Set-Cookie") is None
+        assert answer.getheader("Content-Disposition") == (
+            'attachment; filename="a___Set-Cookie__x_1______-20260101T000000.zip"'
+        )
+        with zipfile.ZipFile(io.BytesIO(answer.read())) as packed:
+            assert len(packed.namelist()) == 3
+
+
+def test_a_folder_whose_name_is_no_text_is_listed(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "store", "a", Verdict.VALID, "kafka").parent
+    made.rename(made.with_name(os.fsdecode(b"a\xff")))
+    with serving(tmp_path / "store") as port:
+        assert "a?/" in asking(port)("/").read().decode()
+        assert paths(asking(port), "") == ["a?"]
+
+
+def test_a_file_that_cannot_be_read_cuts_the_archive(tmp_path: Path) -> None:
+    async def blocks() -> bytes:
+        return b"".join([block async for block in packed(tmp_path / "run", "run", ".7z")])
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "a").write_bytes(b"a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "add", refuse)
+        with pytest.raises(OSError, match="could not be packed: Input/output error"):
+            asyncio.run(blocks())
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError("Input/output error")
+
+
+def test_a_reader_that_goes_away_ends_the_packing(store: Path) -> None:
+    async def first_block() -> None:
+        blocks = packed(store / "bad" / "20260101T000000", "bad", ".zip")
+        async for _ in blocks:
+            break
+        await blocks.aclose()
+
+    asyncio.run(first_block())
+    for thread in threading.enumerate():
+        if thread.name == "pack":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: local"])
+def test_a_connection_on_which_nothing_moves_is_closed(store: Path, said: bytes) -> None:
+    with serving(store, idle_s=0.05) as port, socket.create_connection(("127.0.0.1", port)) as one:
+        one.settimeout(20)
+        one.sendall(said)
+        with suppress(ConnectionResetError):
+            assert one.recv(100) == b""
+
+
+def test_a_reader_that_stops_reading_is_left(tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(32 << 20))
+    with serving(tmp_path, idle_s=0.05) as port, socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.settimeout(20)
+        one.connect(("127.0.0.1", port))
+        one.sendall(b"GET /store/large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        ended = select.poll()
+        # A reset by the server is seen without reading.
+        ended.register(one, 0)
+        assert ended.poll(20_000)
+
+
+def test_connections_beyond_the_bound_are_closed(store: Path) -> None:
+    with ExitStack() as opened:
+        port = opened.enter_context(serving(store))
+        for _ in range(MOST_CONNECTIONS):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        one_more = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        with suppress(ConnectionResetError):
+            assert one_more.recv(100) == b""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(store: Path, stop: signal.Signals) -> None:
+    command = [sys.executable, "-m", "harness.cli", "serve", "--store", str(store), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True
+    ) as served:
+        assert served.stdout is not None
+        said = served.stdout.readline()
+        assert "is at http://127.0.0.1:" in said
+        port = int(said.rpartition(":")[2].partition("/")[0])
+        assert asking(port)("/").status == 200
+        served.send_signal(stop)
+        assert served.communicate(timeout=30) == ("", "")
+    assert served.returncode == 0
+
+
+def test_help_loads_no_server() -> None:
+    code = (
+        "import sys, harness.cli.main as m\n"
+        "try: m.main(['--help'])\n"
+        "finally: print({'uvicorn', 'starlette', 'anyio'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stderr == "set()\n"

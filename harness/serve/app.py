@@ -1,0 +1,173 @@
+"""The pages of a store as a web application: lists runs, opens their files, packs a run.
+
+Reads and never writes. Only files inside the store are given out, whatever a request says.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from harness.serve.archive import ARCHIVES, file_name, packed
+from reports import theme
+from reports.nightly_page.store_page import Store, Wanted, render_list
+
+_TEXT: Final = {".jsonl": "text/plain", ".txt": "text/plain", ".md": "text/plain"}
+_BLOCK_BYTES: Final = 1 << 16
+_FILTERS: Final = ("verdict", "protocol", "bucket", "text")
+
+
+class _AnyName(Convertor[str]):
+    """The rest of a path, line breaks included, which Starlette's own `path` leaves out."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        """The name as the request has it."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The same, for links."""
+        return value
+
+
+register_url_convertor("any", _AnyName())
+
+
+def content_policy() -> str:
+    """What a page of a store may do: show itself and run the script of our run page, by its hash.
+
+    It loads nothing but pictures of the store, and asks nobody for anything. A page that brings a
+    script of its own, as somebody else's run folder may, is shown without it.
+    """
+    return (
+        f"default-src 'none'; script-src '{theme.script_hash('run_page/page.js')}'; "
+        "style-src 'unsafe-inline'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+def store_app(store: Path, hosts: Iterable[str]) -> Starlette:
+    """The application that shows `store`, to requests that name one of `hosts` as theirs.
+
+    A web site elsewhere may have its own name lead to this machine; then a browser names that
+    site, and the request is refused.
+    """
+    pages = _Pages(store)
+    return Starlette(
+        routes=[
+            Route("/", pages.list),
+            Route("/runs.json", pages.list),
+            Route("/store/{name:any}", pages.file),
+            Route("/download/{name:any}", pages.download),
+        ],
+        middleware=[
+            Middleware(_SafeHeaders),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False),
+        ],
+        exception_handlers={404: _nothing_there},
+    )
+
+
+class _SafeHeaders:
+    """Puts the headers that every answer has into every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._headers = {
+            "Content-Security-Policy": content_policy(),
+            "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class _Pages:
+    """The answers. Each runs in a thread of a small pool."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = Store(store)
+        self._root = store.resolve()
+
+    def list(self, request: Request) -> Response:
+        """The runs that the query wants, as a page or as JSON."""
+        query = request.query_params
+        wanted = Wanted(**{name: query.get(name, "") for name in _FILTERS})
+        if request.url.path.endswith(".json"):
+            body = msgspec.json.encode(self._store.listed(wanted))
+            return Response(body, media_type="application/json")
+        # The name of a folder need not be UTF-8.
+        page = render_list(self._store, wanted).encode("utf-8", "replace")
+        return Response(page, media_type="text/html")
+
+    def file(self, request: Request) -> Response:
+        """One file of the store, as long as it is now, even if it goes on growing."""
+        file = self._inside(request.path_params["name"])
+        if file is None or not file.is_file():
+            raise HTTPException(404)
+        size = file.stat().st_size
+        kind = _TEXT.get(file.suffix) or mimetypes.guess_type(file.name)[0]
+        return StreamingResponse(
+            [] if request.method == "HEAD" else _blocks(file, size),
+            headers={"Content-Length": str(size)},
+            media_type=kind or "application/octet-stream",
+        )
+
+    def download(self, request: Request) -> Response:
+        """A run folder as an archive; its length is not known before its end."""
+        name: str = request.path_params["name"]
+        suffix = next((s for s in ARCHIVES if name.endswith(s)), "")
+        folder = self._inside(name.removesuffix(suffix)) if suffix else None
+        if folder is None or not (folder / "run.json").is_file():
+            raise HTTPException(404)
+        inside = folder.relative_to(self._root)
+        saved_as = f'attachment; filename="{file_name(inside, suffix)}"'
+        return StreamingResponse(
+            [] if request.method == "HEAD" else packed(folder, str(inside), suffix),
+            headers={"Content-Disposition": saved_as},
+            media_type=ARCHIVES[suffix],
+        )
+
+    def _inside(self, name: str) -> Path | None:
+        """A path of the store, links followed; None for what lies outside or is not there."""
+        if "\0" in name:
+            return None
+        try:
+            path = (self._root / name.lstrip("/")).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):
+            return None
+        return path if path.is_relative_to(self._root) else None
+
+
+def _blocks(file: Path, size: int) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while size > 0 and (block := opened.read(min(size, _BLOCK_BYTES))):
+            yield block
+            size -= len(block)
+
+
+def _nothing_there(request: Request, error: Exception) -> Response:
+    return PlainTextResponse("There is no such thing in this store.\n", 404)

@@ -1,0 +1,75 @@
+"""A run folder as an archive that is packed while it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from anyio import to_thread
+
+ARCHIVES: Final = {".tar.gz": "application/gzip", ".zip": "application/zip"}
+_NO_DATE: Final = (1980, 1, 1, 0, 0, 0)
+_BLOCK_BYTES: Final = 1 << 16
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def file_name(inside: Path, suffix: str) -> str:
+    """The name under which a browser saves the archive of the folder `inside` a store.
+
+    Letters, digits, `.`, `_` and `-` only: it stands in a header of the answer.
+    """
+    return _NOT_IN_A_NAME.sub("_", "-".join(inside.parts)) + suffix
+
+
+def pack(folder: Path, name: str, suffix: str, into: Any) -> None:
+    """Write a folder as an archive whose files are under `name`. Links are left out: what they
+    point to may be elsewhere. Raises OSError when a file cannot be read to its end."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+    if suffix == ".zip":
+        with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in files:
+                about = zipfile.ZipInfo(f"{name}/{file.relative_to(folder)}", _NO_DATE)
+                about.compress_type = zipfile.ZIP_DEFLATED
+                with file.open("rb") as opened, archive.open(about, "w") as part:
+                    shutil.copyfileobj(opened, part)
+        return
+    with tarfile.open(fileobj=into, mode="w|gz") as archive:
+        for file in files:
+            archive.add(file, f"{name}/{file.relative_to(folder)}", recursive=False)
+
+
+async def packed(folder: Path, name: str, suffix: str) -> AsyncIterator[bytes]:
+    """The same in blocks, made by a thread that waits for whoever reads them.
+
+    Raises OSError where the archive cannot be finished, so that nobody takes it for a whole one.
+    When the reader goes away the thread ends at its next block.
+    """
+    outlet, inlet = os.pipe()
+    failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            with os.fdopen(inlet, "wb") as into:
+                pack(folder, name, suffix, into)
+        except (OSError, ValueError, tarfile.TarError, zipfile.LargeZipFile) as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write, name="pack", daemon=True)
+    writer.start()
+    try:
+        while block := await to_thread.run_sync(os.read, outlet, _BLOCK_BYTES):
+            yield block
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(outlet)
+    await to_thread.run_sync(writer.join)
+    if failed:
+        raise OSError(f"{folder} could not be packed: {failed[0]}")
