@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.problem import Problem
 from harness.formats.run_info import Phases, Promise
 
 RECOVERY_LIMIT_MS: Final = 7500
@@ -24,7 +25,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     voters: tuple[str, ...] = ()
     phases: Phases = msgspec.field(default_factory=Phases)
     recovery_limit_ms: int = RECOVERY_LIMIT_MS
-    problems: list[str] = []
+    problems: list[Problem] = []
     # "" for our own runs; else the form of the history of another tool, "edn", "jepsen" or "own".
     source: str = ""
     # Clients read until they had everything or gave up: what is unread at the end counts as unseen.
@@ -40,6 +41,12 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     def is_jepsen(self) -> bool:
         """Whether the history is Jepsen's, in which values are unique in their key only."""
         return self.source in ("edn", "jepsen")
+
+    @property
+    def impaired(self) -> bool:
+        """Whether the cluster or its clients may not have been able to go on, by no fault of the
+        system: then nothing can be concluded from what did not happen."""
+        return any(problem.impairs for problem in self.problems)
 
     def nodes(self) -> tuple[str, ...]:
         """Every process of the cluster that leaves a trace."""

@@ -7,7 +7,7 @@ Definitions and examples are in docs/checks.md.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 LOST_WRITES: Final = "no-lost-acknowledged-write"
 AGREEMENT: Final = "committed-prefix-agreement"
@@ -39,6 +39,8 @@ class AnomalyKind(NamedTuple):
     `jepsen` is the class of Jepsen's Kafka checker that sees it, "" where none does.
     `from_absence`: it rests on something not being in the history, so a history with holes cannot
     show it. (Lost writes look after that themselves: the logs of replicas can prove them.)
+    `from_silence`: it rests on something that did not happen, which clients or a cluster that
+    could not go on explain as well ("without-logs": unless the logs of replicas can prove it).
     """
 
     name: str
@@ -46,12 +48,15 @@ class AnomalyKind(NamedTuple):
     needs: Needs
     jepsen: str = ""
     from_absence: bool = False
+    from_silence: Literal["", "always", "without-logs"] = ""
 
 
 CATALOGUE: Final = (
-    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS, "lost-write"),
-    AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS),
-    AnomalyKind("tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
+    AnomalyKind("lost", LOST_WRITES, Needs.DURABLE_ACKS, "lost-write", from_silence="without-logs"),
+    AnomalyKind("vanished", LOST_WRITES, Needs.COMMITTED_STAYS, from_silence="without-logs"),
+    AnomalyKind(
+        "tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="without-logs"
+    ),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
@@ -80,8 +85,8 @@ CATALOGUE: Final = (
     AnomalyKind("realtime-order", OFFSETS, Needs.DURABLE_ACKS, "G0-realtime"),
     AnomalyKind("nonmonotonic-send", OFFSETS, Needs.DURABLE_ACKS, "nonmonotonic-send"),
     AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send"),
-    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen"),
-    AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS),
+    AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="always"),
+    AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS, from_silence="always"),
     AnomalyKind("corrupt-batch", LOG, Needs.NOTHING),
     AnomalyKind("log-hole", LOG, Needs.NOTHING),
     AnomalyKind("epoch-regression", LOG, Needs.NOTHING),
@@ -93,9 +98,11 @@ CATALOGUE: Final = (
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
     AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
     AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
-    AnomalyKind("no-progress", LIVENESS, Needs.NOTHING, from_absence=True),
-    AnomalyKind("final-reads-stuck", LIVENESS, Needs.NOTHING, from_absence=True),
-    AnomalyKind("not-converged", LIVENESS, Needs.NOTHING),
+    AnomalyKind("no-progress", LIVENESS, Needs.NOTHING, from_absence=True, from_silence="always"),
+    AnomalyKind(
+        "final-reads-stuck", LIVENESS, Needs.NOTHING, from_absence=True, from_silence="always"
+    ),
+    AnomalyKind("not-converged", LIVENESS, Needs.NOTHING, from_silence="always"),
     AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE, from_absence=True),

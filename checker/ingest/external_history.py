@@ -21,6 +21,7 @@ from checker.ingest.lines import UNREADABLE, Line, Problems, read_lines
 from checker.ingest.read_history import read_history
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
+from harness.formats.problem import Problem
 
 SUFFIX: Final = ".floodmark"
 HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
@@ -141,7 +142,7 @@ def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
             out.write(encode(op))
     return {
         "partitions": {partition: [] for partition in sorted(translator.partitions)},
-        "problems": problems.sentences(),
+        "problems": [Problem(kind="history-line", sentence=each) for each in problems.sentences()],
         "history_whole": not problems,
     }
 

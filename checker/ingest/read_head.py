@@ -7,7 +7,7 @@ Also says which files a run should have left behind and did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import UNREADABLE, Files, Problems
 from checker.ingest.source import Ingested, Source, why
+from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood
 from nemesis.formats.fault_log import FaultLine
@@ -92,17 +93,18 @@ def read_head(source: Source, into: Ingested) -> None:
     partitions = sorted({*meta.partitions, METADATA_PARTITION, ""})
     text = msgspec.json.encode(meta).decode()
     into.facts.append(into.make(run, Kind.META, partitions, text=text))
-    for problem in meta.problems:
-        # Of an external history they are about its lines, and speak for themselves.
-        if meta.source:
-            into.problems.add(problem, problem)
-        else:
-            into.problems.add("harness", f"The harness had trouble: {problem}")
+    for problem in sorted(meta.problems, key=rank):
+        kind = problem.sentence if problem.kind == "history-line" else "harness"
+        into.problems.add(kind, problem.in_a_verdict)
     if meta.state == "running":
-        into.problems.add("state", "The run never finished: its harness was killed.")
+        into.problems.add(
+            "state",
+            "The run never finished: its harness was killed, or could not write its last run.json.",
+        )
     _missing_files(source, into)
     faults = list(_lines(source, "faults.jsonl", FaultLine, into))
     exits = list(_lines(source, "exits.jsonl", Exit, into))
+    _untold_exits((each for _, each in exits), into)
     if into.counts:
         lines = (
             msgspec.structs.replace(f, **{n: getattr(f, n) or 0 for n in ("dropped", "delayed")})
@@ -111,6 +113,16 @@ def read_head(source: Source, into: Ingested) -> None:
         into.tables["faults"] = tables.from_objects("faults", meta.run, lines)
         into.tables["exits"] = tables.from_objects("exits", meta.run, (e for _, e in exits))
     into.facts.extend(_facts(run, faults, exits, into.make))
+
+
+def _untold_exits(exits: Iterable[Exit], into: Ingested) -> None:
+    """A sentence for a process that was ended from outside, where run.json has none: a killed
+    harness could not write it."""
+    if any(problem.kind == "node-ended" for problem in into.meta.problems):
+        return
+    for each in exits:
+        if each.by == "outside":
+            into.problems.add("harness", node_ended(each.node, each.code).sentence)
 
 
 def _missing_files(source: Source, into: Ingested) -> None:

@@ -67,9 +67,7 @@ def assemble(
     known = Findings(run.meta, run.findings, origins)
     findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [
-        policy.apply(anomaly, run.meta.promise)
-        for _, found in findings
-        for anomaly in found.anomalies
+        policy.apply(anomaly, run.meta) for _, found in findings for anomaly in found.anomalies
     ]
     anomalies.sort(key=_importance)
     properties = [_property(name, findings, anomalies) for name in PROPERTIES]
@@ -163,7 +161,10 @@ def _sentence(
     against = [a for a in anomalies if a.verdict is verdict]
     others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
     more = f" (also: {', '.join(others)})" if others else ""
-    return f"{verdict}: {_inside(against[0].message)}{more}."
+    words = f"{verdict}: {_inside(against[0].message)}{more}."
+    if verdict is Verdict.INVALID and meta.impaired:
+        words += f" Besides: {_inside(problems[0])}."
+    return words
 
 
 def _inside(message: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from checker.evidence.run_meta import RunMeta
 from checker.formats.anomalies import KINDS, Needs
 from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.run_info import Promise
@@ -34,13 +35,23 @@ def excuse(needs: Needs, promise: Promise) -> str:
     return ""
 
 
-def apply(anomaly: Anomaly, promise: Promise) -> Anomaly:
+def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
+    """Whether a cluster or clients that could not go on, by no fault of the system, explain an
+    anomaly of this name as well."""
+    rests = KINDS[name].from_silence
+    without_logs = "logs" not in meta.capabilities
+    return meta.impaired and (rests == "always" or (rests == "without-logs" and without_logs))
+
+
+def apply(anomaly: Anomaly, meta: RunMeta) -> Anomaly:
     """The anomaly with the verdict of the run's promise."""
     needs = KINDS[anomaly.name].needs
     if needs is Needs.EXERCISE:
         return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)
     if anomaly.allowed:
         return anomaly
-    allowed = _INFORMATION.get(anomaly.name) or excuse(needs, promise)
+    allowed = _INFORMATION.get(anomaly.name) or excuse(needs, meta.promise)
     verdict = Verdict.VALID if allowed else Verdict.INVALID
+    if verdict is Verdict.INVALID and is_explained_by_silence(anomaly.name, meta):
+        verdict = Verdict.UNKNOWN
     return msgspec.structs.replace(anomaly, verdict=verdict, allowed=allowed)

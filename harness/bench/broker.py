@@ -218,6 +218,8 @@ def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], st
         cluster.poll()
         if ended := cluster.ended():
             raise FloodmarkError(f"{ended[0]} ended by itself")
+        if cluster.problems:
+            raise FloodmarkError(cluster.problems[0].sentence)
         if sentence := problem():
             raise FloodmarkError(sentence)
         time.sleep(_LOOK_S)

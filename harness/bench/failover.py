@@ -306,6 +306,8 @@ class _Watch:
                 return found
             if ended := self.cluster.ended():
                 raise Stuck(f"{ended[0]} ended by itself")
+            if self.cluster.problems:
+                raise FloodmarkError(self.cluster.problems[0].sentence)
             # Clients whose status nobody reads would have to wait for somebody who does.
             if self._clients is not None and (problem := self._clients.status.problem):
                 raise FloodmarkError(problem)

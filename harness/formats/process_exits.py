@@ -12,13 +12,14 @@ from node.formats.bounds import Number, Time
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a process of `node`.
 
-    `code` is as in `subprocess` (below 0: a signal). `by` says who ended it; an end that nobody
-    asked for is not `expected`, and is found by the checker.
+    `code` is as in `subprocess` (below 0: a signal). `by` says who ended it: a fault ("kill"), the
+    harness ("stop"), a signal that the harness did not send ("outside"), or nobody ("itself"). An
+    end that nobody asked for is not `expected`, and is found by the checker.
     """
 
     node: str
     incarnation: Number = -1
     t_us: Time
     code: Number | None = None
-    by: Literal["kill", "stop", "itself", ""] = ""
+    by: Literal["kill", "stop", "itself", "outside", ""] = ""
     expected: bool = False

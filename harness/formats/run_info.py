@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.formats.problem import Problem
 from node.formats.bounds import Milliseconds, Number, OptionalTime, Time
 
 FORMAT_VERSION: Final = 1
@@ -96,7 +97,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     recovery_limit_ms: Milliseconds = 0
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
-    problems: list[str] = []
+    problems: list[Problem] = []
     source: str = ""
     complete_reads: bool = False
     history_whole: bool = True

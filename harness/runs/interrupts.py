@@ -15,10 +15,12 @@ class Interrupts:
     """Counts requests to stop while it is entered. Main thread only.
 
     `at_once` makes the first one count like a second: set it when nothing is left to be ended well.
+    `terminated`: one of them was a SIGTERM, which comes from no person: a time-out of a CI, say.
     """
 
     def __init__(self) -> None:
         self.asked = False
+        self.terminated = False
         self.at_once = False
         self._before: dict[int, Any] = {}
 
@@ -32,6 +34,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.terminated |= number == signal.SIGTERM
         if self.asked or self.at_once:
             raise StopNow
         self.asked = True

@@ -10,13 +10,14 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from harness.clients.factory import ClientFactory
+from harness.formats.problem import Problem, ProblemKind, rank
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
@@ -87,15 +88,15 @@ class Run:
             self.info.state = "interrupted" if self._interrupts.asked else "finished"
         except StopNow:
             self.info.state = "interrupted"
+            self._problem("interrupted", "The run was stopped at once, before all was collected.")
             raise
         except FloodmarkError as error:
-            self._problem(str(error))
+            self._problem("not-started", str(error))
             raise
         finally:
             if cluster is not None:
                 cluster.close()
-                for sentence in cluster.problems:
-                    self._problem(sentence)
+                self._problems(cluster.problems)
             self._faults.close()
             self._save()
 
@@ -144,12 +145,22 @@ class Run:
             status = clients.status
             self.last_op_us = status.last_op_us
             if status.problem:
-                self._problem(status.problem)
+                self._problem("clients-ended", status.problem)
         finally:
             clients.close()
         self._try(lambda: self._collect(cluster))
         for sentence in injector.problems:
-            self._problem(sentence)
+            self._problem("not-healed", sentence)
+        self._note_interruption(storm)
+
+    def _note_interruption(self, storm: Storm) -> None:
+        """A storm that ended early proves nothing about the rest of its plan."""
+        if self._interrupts.terminated:
+            self._problem("interrupted", "The run was ended by SIGTERM before it was over.")
+        elif self._interrupts.asked and not storm.is_complete:
+            self._problem(
+                "interrupted", "The run was interrupted before its plan of faults was complete."
+            )
 
     def _collect(self, cluster: ClusterUnderTest) -> None:
         """Stop the nodes and read out their logs."""
@@ -158,24 +169,27 @@ class Run:
         self.info.phases.end_us = now_us()
         self._progress.phase("reading the replicas' logs")
         for sentence in cluster.dump_logs(self.folder.path / "logs"):
-            self._problem(sentence)
+            self._problem("log-not-read", sentence)
 
-    def _try(self, part: Callable[[], None]) -> None:
+    def _try(self, part: Callable[[], None], kind: ProblemKind = "phase-failed") -> None:
         try:
             part()
         except FloodmarkError as error:
-            self._problem(str(error))
+            self._problem(kind, str(error))
 
-    def _problem(self, sentence: str) -> None:
-        if sentence not in self.info.problems:
-            self.info.problems.append(sentence)
+    def _problem(self, kind: ProblemKind, sentence: str) -> None:
+        self._problems([Problem(kind=kind, sentence=sentence)])
+
+    def _problems(self, found: Iterable[Problem]) -> None:
+        """Add problems; the gravest comes first."""
+        self.info.problems = sorted(dict.fromkeys([*self.info.problems, *found]), key=rank)
 
     def _record(self, line: FaultLine) -> None:
         self._faults.write(msgspec.json.encode(line) + b"\n")
 
     def _save(self) -> None:
         """Write run.json again; on a full disk the older one stays, which is good enough."""
-        self._try(lambda: self.folder.write_info(self.info))
+        self._try(lambda: self.folder.write_info(self.info), "not-saved")
 
 
 def first_info(

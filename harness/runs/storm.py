@@ -69,6 +69,7 @@ class Storm:
         self._pace = RealPace() if pace is None else pace
         self._next_step_ms: int | None = 0
         self._shown_us = 0
+        self.is_complete = False
 
     def phases(self) -> tuple[Callable[[], None], ...]:
         """All phases in their order."""
@@ -85,6 +86,7 @@ class Storm:
         # From the first step on the injector counts events.
         self._next_step_ms = self._injector.step(0)
         self._until(lambda: self._interrupts.asked or self._played(), duration_s, faults=True)
+        self.is_complete = self._injector.exhausted or not self._interrupts.asked
 
     def _played(self) -> bool:
         """Whether a scripted storm is over: nothing waits for its time, no client is at work."""
@@ -180,8 +182,7 @@ class Storm:
         """Let time pass until `is_over`; False when `limit_s` passed, or the clients gave up."""
         deadline_us = self._pace.now_us() + round(limit_s * 1e6)
         while not is_over():
-            status = self._clients.status
-            if status.problem or self._cluster.problems:
+            if self._is_broken(in_storm=faults):
                 return False
             if self._pace.now_us() >= deadline_us:
                 return False
@@ -192,6 +193,13 @@ class Storm:
                 wake_us = min(wake_us, self._info.phases.storm_us + self._next_step_ms * 1000)
             self._pace.wait(wake_us)
         return True
+
+    def _is_broken(self, *, in_storm: bool) -> bool:
+        """Whether there is no point in waiting any longer, for the cluster or the clients are not
+        what they should be. Of a process that was ended from outside the heal starts another."""
+        problems = self._cluster.problems
+        fatal = any(in_storm or problem.kind != "node-ended" for problem in problems)
+        return fatal or bool(self._clients.status.problem)
 
     def _watch(self, faults: bool) -> None:
         """Feed the injector with what happens; during the storm, let it act."""

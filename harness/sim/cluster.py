@@ -10,6 +10,7 @@ from typing import Final
 
 from harness.clients.factory import ClientFactory
 from harness.formats.history import LogRun, Op
+from harness.formats.problem import Problem
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import Promise
 from harness.sim.clients import SimAdmin, SimClients
@@ -158,7 +159,7 @@ class SimCluster:
         self._on_history = on_history
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.view = ClusterView()
         self.trace: list[TraceEvent] = []
         self.exits: list[Exit] = []
@@ -276,10 +277,13 @@ class SimCluster:
 
     def logs(self) -> dict[str, list[LogRun]]:
         """The lines of each broker's `logs/<node>.jsonl`, from its disk."""
-        return {
-            name: list(log_lines(name, self.nodes[name].disk.dump(), self.problems))
+        unread: list[str] = []
+        found = {
+            name: list(log_lines(name, self.nodes[name].disk.dump(), unread))
             for name in self.brokers
         }
+        self.problems += [Problem(kind="log-not-read", sentence=each) for each in unread]
+        return found
 
     def dump_logs(self, folder: Path) -> list[str]:
         """Writes nothing: see `logs`."""

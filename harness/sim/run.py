@@ -17,6 +17,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.history import LogRun, Op
+from harness.formats.problem import Problem, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
 from harness.runs.interrupts import Interrupts
@@ -252,12 +253,13 @@ class _SimRun:
         except _Ended:
             info.state = "interrupted"
         info.phases.end_us = cluster.now_us()
-        info.problems += [*cluster.problems, *injector.problems]
+        info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
 
     def result(self, keep: Path | None) -> SimResult:
         """Read the logs, judge everything, and sum up."""
         cluster = self.cluster
         logs = cluster.logs()
+        self.info.problems = sorted([*self.info.problems, *cluster.problems], key=rank)
         left = folder.RunFiles(
             info=self.info,
             schedule=self.schedule,

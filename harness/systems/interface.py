@@ -12,13 +12,14 @@ during the storm `poll` many times a second and `world` for each fault; after th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from harness.clients.types import Status
+from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from nemesis.formats.schedule import Cluster, Schedule
@@ -67,12 +68,13 @@ class RunClients(Protocol):
 
 
 class ClusterUnderTest(Protocol):
-    """A replicated log of several processes that can be started, faulted, healed and read out.
+    """A replicated log of several processes that can be started, faulted, healed and read out."""
 
-    `problems` are sentences about the host or the harness that make its verdict unknown.
-    """
-
-    problems: list[str]
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What the system did not do itself: a part of the harness that ended, a process ended by a
+        signal that nobody here sent (`harness.formats.problem`). They make a run unknown."""
+        ...
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import multiprocess
 
 from harness.clients.types import Status
+from harness.formats.problem import how_ended
 from harness.runs.clock import now_us
 from node.runtime import children
+
+REAP_S: Final = 1.0
 
 
 class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,12 @@ class RemoteClients:
                 self._status = self._pipe.recv()
         except (EOFError, OSError):
             if not self._status.problem:
-                self._status.problem = f"the client process ended by itself (see {self._output})"
+                self._process.join(REAP_S)
+                code = self._process.exitcode
+                how = "its pipe broke" if code is None else how_ended(code)
+                self._status.problem = (
+                    f"the process of the clients ended during the run ({how}; see {self._output})"
+                )
         return self._status
 
     def go(self) -> None:

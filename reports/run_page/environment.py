@@ -26,9 +26,8 @@ class Environment:
 
 def environment(folder: RunFolder) -> Environment:
     """The environment of a run."""
-    problems = [*folder.info.problems, *(folder.result.problems if folder.result else ())]
     return Environment(
-        problems=tuple(wording.clip(p) for p in problems[:MOST_PROBLEMS]),
+        problems=tuple(wording.clip(p) for p in folder.problems[:MOST_PROBLEMS]),
         facts=tuple(_facts(folder)),
         files=folder.files[:MOST_FILES],
         more_files=max(0, len(folder.files) - MOST_FILES),

@@ -98,7 +98,7 @@ def badges(folder: RunFolder) -> list[Badge]:
 
 
 def _harness(folder: RunFolder) -> Badge:
-    problems = [*folder.info.problems, *(folder.result.problems if folder.result else ())]
+    problems = folder.problems
     if problems:
         return Badge("Harness", wording.count(len(problems), "problem"), problems[0], "bad")
     if folder.info.state != "finished":

@@ -129,6 +129,13 @@ class RunFolder:
         return self.schedule is not None and self.info.system.simulated
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """What makes the run unknown, in sentences: the harness's own, then the checker's."""
+        own = [problem.in_a_verdict for problem in self.info.problems]
+        found = self.result.problems if self.result else ()
+        return tuple(dict.fromkeys([*own, *found]))
+
+    @property
     def anomalies(self) -> tuple[Anomaly, ...]:
         """All anomalies: those that broke the run first, otherwise in the checker's order."""
         return _ranked(self.result)

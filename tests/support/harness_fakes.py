@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.clients.types import Status
+from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
@@ -130,7 +131,7 @@ class FakeCluster:
     capabilities = ("trace",)
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.promise = Promise()
         self.partitions = dict.fromkeys(
             schedule.cluster.partition_names(), schedule.cluster.broker_names()

@@ -576,7 +576,8 @@ def empty(folder: Path) -> Path:
     (folder / "schedule.json").write_bytes(plan.to_json())
     info = run_json(folder, plan, {})
     info["phases"] = {"start_us": BASE_US}
-    info["problems"] = ["n2 could not be started: its port was taken"]
+    sentence = "n2 could not be started: its port was taken"
+    info["problems"] = [{"kind": "not-healed", "sentence": sentence}]
     write_json(folder / "run.json", info)
     (folder / "history.jsonl").write_bytes(b"")
     return folder

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.clients.factory import ClientFactory
+from harness.formats.problem import Problem, how_ended
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.systems.floodmark import client_process
@@ -65,7 +66,7 @@ class FloodmarkCluster:
         self._lease = PortLease(len(self.brokers) + len(self.voters) + 4)
         self._give_addresses(with_hub)
         self._exits = folder.append_only("exits.jsonl")
-        self.problems: list[str] = []
+        self._problems: list[Problem] = []
         self.nodes = Nodes(self._config, self._exits, self._excuse)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
@@ -82,6 +83,11 @@ class FloodmarkCluster:
     def capabilities(self) -> tuple[str, ...]:
         """Everything that a check can ask for."""
         return CAPABILITIES
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What the brokers did not do themselves: the hub ended, a process was ended by others."""
+        return [*self._problems, *self.nodes.problems]
 
     @property
     def world(self) -> RealWorld:
@@ -142,10 +148,7 @@ class FloodmarkCluster:
         events = self._tail.read()
         for ended in self.nodes.reap():
             self.view.lost(ended.node)
-        if self._hub is not None and self._hub.exitcode is not None:
-            raise FloodmarkError(
-                f"the link hub ended by itself (see {self._folder.path / 'output' / 'hub.txt'})"
-            )
+        self._watch_hub()
         return events
 
     def ended(self) -> tuple[str, ...]:
@@ -177,6 +180,7 @@ class FloodmarkCluster:
         self._closed = True
         with contextlib.suppress(FloodmarkError):
             self.nodes.kill_all()
+        self._watch_hub()
         if self._hub is not None:
             self._hub.kill()
             self._hub.join()
@@ -189,6 +193,14 @@ class FloodmarkCluster:
         self._lease.release()
 
     # -- inside
+
+    def _watch_hub(self) -> None:
+        """Put the end of the hub on record: without it no message passes."""
+        code = None if self._hub is None else self._hub.exitcode
+        if code is not None and not any(each.kind == "hub-ended" for each in self._problems):
+            output = self._folder.path / "output" / "hub.txt"
+            sentence = f"the link hub ended during the run ({how_ended(code)}; see {output})"
+            self._problems.append(Problem(kind="hub-ended", sentence=sentence))
 
     def _operate(self, operation: int) -> None:
         if self._clients is None:
@@ -277,6 +289,8 @@ class FloodmarkCluster:
                 self.view.observe(event)
             if self.nodes.unexpected:
                 raise FloodmarkError(self._why_ended())
+            if self.problems:
+                raise FloodmarkError(self.problems[0].sentence)
             if time.monotonic() > deadline:
                 raise FloodmarkError(
                     f"waited {READY_TIMEOUT_S:g} s for {what}, in vain "
@@ -303,5 +317,6 @@ class FloodmarkCluster:
         said = self._last_words(node)
         excused = code == EXIT_STORAGE and _FULL.search(said) is not None
         if excused:
-            self.problems.append(f"a broker had to stop: {said}")
+            sentence = f"{node} had to stop: {said}"
+            self._problems.append(Problem(kind="disk-full", sentence=sentence))
         return excused

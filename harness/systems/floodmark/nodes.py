@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 import multiprocess
 
+from harness.formats.problem import Problem, ended_from_outside, node_ended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
 from node.formats.errors import FloodmarkError
@@ -112,6 +113,7 @@ class Nodes:
         self._armed: dict[str, list[Breakpoint]] = {}
         self._last_point = 0
         self.unexpected: list[Exit] = []
+        self.problems: list[Problem] = []
 
     def start(self, node: str) -> None:
         """Start the node's next process, unless one runs."""
@@ -141,8 +143,8 @@ class Nodes:
     def kill(self, node: str) -> None:
         """SIGKILL, and wait until it is gone."""
         if node in self._running:
-            self._signal(node, signal.SIGKILL)
-            self._bury(node, "kill")
+            sent = self._signal(node, signal.SIGKILL)
+            self._bury(node, "kill" if sent else "itself")
 
     def pause(self, node: str) -> None:
         """SIGSTOP."""
@@ -191,7 +193,7 @@ class Nodes:
             self._signal(node, signal.SIGUSR1)
             running.process.join(0.2)
             self._signal(node, signal.SIGKILL)
-            self._bury(node, "itself")
+            self._bury(node, "hung")
         else:
             self._bury(node, "stop")
 
@@ -202,18 +204,20 @@ class Nodes:
 
     def kill_all(self) -> None:
         """End everything at once, on record as asked for."""
+        sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
         for node in list(self._running):
-            self._signal(node, signal.SIGKILL)
-        for node in list(self._running):
-            self._bury(node, "kill")
+            self._bury(node, "kill" if sent[node] else "itself")
 
-    def _signal(self, node: str, number: signal.Signals) -> None:
+    def _signal(self, node: str, number: signal.Signals) -> bool:
+        """Send a signal to a process that runs; whether one does."""
         # `exitcode` reaps an ended process, and its number may then be somebody else's.
-        if self._running[node].process.exitcode is None:
-            os.kill(self._running[node].process.pid, number)
+        if self._running[node].process.exitcode is not None:
+            return False
+        os.kill(self._running[node].process.pid, number)
+        return True
 
-    def _bury(self, node: str, by: Literal["kill", "stop", "itself"]) -> Exit:
-        """Reap an ended process and put its end on record."""
+    def _bury(self, node: str, why: Literal["kill", "stop", "itself", "hung"]) -> Exit:
+        """Reap an ended process and put its end on record. `why`: what the harness did to it."""
         running = self._running.pop(node)
         running.process.join(REAP_TIMEOUT_S)
         reached = running.breakpoints.reached()
@@ -221,9 +225,9 @@ class Nodes:
         running.breakpoints.close()
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
-        if by == "kill" and code != -signal.SIGKILL:
-            by = "itself"
-        expected = by == "kill" or (by == "stop" and code == 0) or self._excuse(node, code)
+        by = _ended_by(why, code)
+        expected = by in ("kill", "outside") or (by == "stop" and code == 0)
+        expected = expected or self._excuse(node, code)
         done = Exit(
             node=node,
             incarnation=running.incarnation,
@@ -233,6 +237,24 @@ class Nodes:
             expected=expected,
         )
         self._exits.write(msgspec.json.encode(done) + b"\n")
-        if not expected:
+        if by == "outside":
+            self.problems.append(node_ended(node, code))
+        elif not expected:
             self.unexpected.append(done)
         return done
+
+
+def _ended_by(
+    why: Literal["kill", "stop", "itself", "hung"], code: int
+) -> Literal["kill", "stop", "itself", "outside"]:
+    """Who ended a process, by what the harness did to it and its exit code.
+
+    A broker ends with code 0 only when it was asked to.
+    """
+    if why == "hung":
+        return "itself"
+    if why == "kill" and code == -signal.SIGKILL:
+        return "kill"
+    if why == "stop" and not ended_from_outside(code):
+        return "stop"
+    return "outside" if ended_from_outside(code) or code == 0 else "itself"

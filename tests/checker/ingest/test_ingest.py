@@ -211,11 +211,11 @@ def test_half_a_line_in_the_middle_of_an_incarnation(tmp_path: Path) -> None:
 def test_a_run_whose_harness_was_killed(tmp_path: Path) -> None:
     s = sound()
     s.run["state"] = "running"
-    s.run["problems"] = ["n2 could not be started."]
+    s.run["problems"] = [{"kind": "not-healed", "sentence": "n2 could not be started."}]
     result = s.check(tmp_path)
     assert result.problems == (
         "The harness had trouble: n2 could not be started.",
-        "The run never finished: its harness was killed.",
+        "The run never finished: its harness was killed, or could not write its last run.json.",
     )
     assert result.verdict is Verdict.UNKNOWN
 

@@ -12,10 +12,12 @@ import pytest
 from checker.checks.registry import Check, Scope, checks
 from checker.engine import judge
 from checker.evidence.group import group_of
-from checker.formats.anomalies import CATALOGUE, LIVENESS, PROPERTIES, Needs
-from checker.formats.verdict import Verdict
-from checker.output import assemble
+from checker.evidence.run_meta import RunMeta
+from checker.formats.anomalies import CATALOGUE, LIVENESS, PROPERTIES, AnomalyKind, Needs
+from checker.formats.verdict import Anomaly, Verdict
+from checker.output import assemble, policy
 from checker.output.policy import excuse
+from harness.formats.problem import KINDS, Problem
 from harness.formats.run_info import Promise
 from tests.support.checker.story import Story, against
 from tests.support.paths import ROOT
@@ -72,6 +74,42 @@ def test_an_anomaly_outweighs_a_check_that_failed(
     result = s.check(tmp_path)
     assert result.verdict is Verdict.INVALID
     assert against(result) == {"lost": 1}
+
+
+@pytest.mark.parametrize("kind", CATALOGUE, ids=lambda kind: kind.name)
+def test_what_a_broken_harness_explains_as_well_is_not_held_against_the_system(
+    kind: AnomalyKind,
+) -> None:
+    """Every anomaly is held against it, or not, as its row says, after every kind of problem."""
+    strict = Promise()
+    found = Anomaly(property=kind.property, name=kind.name)
+    alone = policy.apply(found, RunMeta(promise=strict)).verdict
+    for problem in KINDS:
+        problems = [Problem(kind=problem, sentence="s")]
+        for capabilities in ((), ("logs",)):
+            meta = RunMeta(promise=strict, problems=problems, capabilities=capabilities)
+            excused = problems[0].impairs and (
+                kind.from_silence == "always"
+                or (kind.from_silence == "without-logs" and not capabilities)
+            )
+            expected = Verdict.UNKNOWN if excused and alone is Verdict.INVALID else alone
+            assert policy.apply(found, meta).verdict is expected
+
+
+def test_what_never_came_proves_nothing_once_the_hub_was_gone(tmp_path: Path) -> None:
+    ended = {"kind": "hub-ended", "sentence": "the link hub ended during the run"}
+    said = {}
+    for problems in ([], [ended]):
+        s = Story(problems=problems)
+        s.send(10, at=0)
+        s.run["phases"]["final_us"] = 1_500_000
+        s.run["phases"]["end_us"] = 9_000_000
+        said[bool(problems)] = s.check(tmp_path / str(bool(problems)))
+    assert said[False].verdict is Verdict.INVALID
+    assert said[True].verdict is Verdict.UNKNOWN
+    assert said[True].sentence == (
+        "unknown: The harness had trouble: the link hub ended during the run."
+    )
 
 
 @pytest.mark.parametrize("check", checks(Scope.PARTITION), ids=lambda check: check.judge.__module__)

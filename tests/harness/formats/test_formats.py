@@ -11,6 +11,7 @@ from harness.formats import nightly_run
 from harness.formats.baseline import Baseline, Side
 from harness.formats.finding import Counterfactual, Explanation
 from harness.formats.history import LogRun, Op, Read, RecordRun, Send
+from harness.formats.problem import Problem
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, Phases, Promise, RunInfo, understood
 from tests.support.format_table import Format, check
@@ -29,7 +30,7 @@ INFO = RunInfo(
     phases=Phases(storm_us=1, end_us=9),
     state="finished",
     recovery_limit_ms=7500,
-    problems=["p"],
+    problems=[Problem(kind="hub-ended", sentence="p")],
 )
 SIDE = Side(protocol="kafka", bugs=("x",), verdict="valid", sentence="s", broken=("liveness",))
 

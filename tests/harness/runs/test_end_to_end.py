@@ -7,79 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.formats.history import Op, decode, pairs
 from nemesis.faults import Delay, Kill, Pause
-from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
+from nemesis.formats.schedule import Schedule, Workload
 from tests.support.paths import ROOT
+from tests.support.running_harness import (
+    CALM,
+    SMALL,
+    acknowledged,
+    descendants,
+    lives,
+    run_folder,
+    start,
+    wait_until,
+)
 from tests.support.waiting import PATIENCE_S, until
-
-FAST = Timings(heartbeat_ms=100, session_ms=700, lag_ms=500)
-SMALL = Cluster(partitions=2, timings=FAST)
-CALM = Workload(seed=3, clients=4, consumers=2, rate=20, timeout_ms=1500, duration_ms=5_000)
-
-
-def start(folder: Path, schedule: Schedule, *more: str) -> subprocess.Popen[str]:
-    """Start `floodmark run` on a schedule, with its store in `folder`."""
-    file = folder / "schedule.json"
-    file.write_bytes(schedule.to_json())
-    words = ["run", "--schedule", str(file), "--name", "test", "--no-spark", *more]
-    return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *words],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-
-
-def run_folder(folder: Path) -> Path:
-    return (folder / "store" / "test" / "latest").resolve()
 
 
 def history(folder: Path) -> list[Op]:
     return [decode(line) for line in (folder / "history.jsonl").read_bytes().splitlines()]
-
-
-def wait_until(is_so: Callable[[], bool], harness: subprocess.Popen[str]) -> None:
-    """Wait for something to be seen; `harness` must go on running until then."""
-
-    def seen() -> bool:
-        assert harness.poll() is None, harness.communicate()
-        return is_so()
-
-    until(seen)
-
-
-def acknowledged(folder: Path) -> int:
-    """How many sends the running harness has on record as acknowledged."""
-    try:
-        lines = (run_folder(folder) / "history.jsonl").read_bytes()
-    except OSError:
-        return 0
-    return lines.count(b'"type":"ok","f":"send"')
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes that `pid` started, and theirs."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has buried yet does not."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.formats.problem import Problem, node_ended
 from harness.runs import storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
@@ -53,7 +54,7 @@ def execute(
     try:
         run.execute()
     except (FloodmarkError, StopNow) as error:
-        made[0].problems.append(f"raised {error!r}")
+        made[0].problems.append(Problem(kind="phase-failed", sentence=f"raised {error!r}"))
     info = json.loads((run.folder.path / "run.json").read_text())
     faults = [json.loads(line) for line in (run.folder.path / "faults.jsonl").open()]
     assert made[0].closed
@@ -142,8 +143,8 @@ def test_a_cluster_that_does_not_start_is_an_error_and_on_record(tmp_path: Path)
         cluster.fail_start = "port 1 is taken"
 
     cluster, info, _ = execute(tmp_path, PLAIN, prepare)
-    assert cluster.problems == ["raised FloodmarkError('port 1 is taken')"]
-    assert info["problems"] == ["port 1 is taken"]
+    assert cluster.problems[0].sentence == "raised FloodmarkError('port 1 is taken')"
+    assert info["problems"] == [{"kind": "not-started", "sentence": "port 1 is taken"}]
     assert cluster.made.calls == []
 
 
@@ -157,16 +158,17 @@ def test_a_full_disk_under_the_clients_ends_the_storm_and_all_is_collected(tmp_p
     cluster, info, _ = execute(tmp_path, schedule, prepare)
     assert cluster.made.calls == ALL_PHASES
     assert cluster.stopped
-    assert info["problems"] == ["history.jsonl: the disk is full"]
+    sentence = "history.jsonl: the disk is full"
+    assert info["problems"] == [{"kind": "clients-ended", "sentence": sentence}]
 
 
 def test_what_breaks_during_the_storm_is_a_problem_and_the_rest_is_tried(tmp_path: Path) -> None:
     def prepare(cluster: FakeCluster) -> None:
-        cluster.fail_poll = "the link hub ended by itself"
+        cluster.fail_poll = "the traces cannot be read"
 
     cluster, info, _ = execute(tmp_path, PLAIN, prepare)
     assert cluster.made.calls == ALL_PHASES
-    assert info["problems"] == ["the link hub ended by itself"]
+    assert info["problems"] == [{"kind": "phase-failed", "sentence": "the traces cannot be read"}]
     assert info["state"] == "finished"
 
 
@@ -187,6 +189,54 @@ def test_the_first_ctrl_c_ends_the_storm_and_skips_the_recovery(tmp_path: Path) 
     assert cluster.stopped
 
 
+@pytest.mark.parametrize(
+    ("number", "due_ms", "kinds"),
+    [
+        (signal.SIGINT, 5, []),
+        (signal.SIGINT, 500_000, ["interrupted"]),
+        (signal.SIGTERM, 5, ["interrupted"]),
+    ],
+)
+def test_an_interrupted_run_proves_something_only_if_its_plan_was_complete(
+    tmp_path: Path, number: int, due_ms: int, kinds: list[str]
+) -> None:
+    workload = Workload(clients=1, consumers=1, duration_ms=600_000)
+    faults = (Kill(on="n1", at_ms=5), Kill(on="n2", at_ms=due_ms))
+    schedule = Schedule(cluster=PLAIN.cluster, workload=workload, faults=faults)
+    with Interrupts() as interrupts:
+
+        def prepare(cluster: FakeCluster) -> None:
+            polled = 0
+
+            def poll() -> list[dict[str, Any]]:
+                # The faults that are due are carried out before the next look.
+                nonlocal polled
+                done = [each for each in cluster.world.done if each.startswith("kill")]
+                wanted = 2 if due_ms == 5 else 1
+                polled += len(done) == wanted
+                if polled == 2:
+                    os.kill(os.getpid(), number)
+                return []
+
+            cluster.poll = poll  # type: ignore[method-assign]
+
+        _, info, _ = execute(tmp_path, schedule, prepare, interrupts)
+    assert info["state"] == "interrupted"
+    assert [problem["kind"] for problem in info["problems"]] == kinds
+
+
+def test_a_process_ended_from_outside_ends_the_storm_and_the_rest_goes_on(tmp_path: Path) -> None:
+    workload = Workload(clients=1, consumers=1, duration_ms=600_000)
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.problems.append(node_ended("n1", -9))
+
+    schedule = Schedule(cluster=PLAIN.cluster, workload=workload)
+    _, info, _ = execute(tmp_path, schedule, prepare)
+    assert [problem["kind"] for problem in info["problems"]] == ["node-ended"]
+    assert 0 not in info["phases"].values(), "it recovered and all was read"
+
+
 def test_the_second_ctrl_c_ends_everything(tmp_path: Path) -> None:
     with Interrupts() as interrupts:
 
@@ -198,7 +248,8 @@ def test_the_second_ctrl_c_ends_everything(tmp_path: Path) -> None:
             cluster.made.go = twice  # type: ignore[method-assign]
 
         cluster, info, _ = execute(tmp_path, PLAIN, prepare, interrupts)
-    assert cluster.problems == ["raised StopNow()"]
+    assert cluster.problems[-1].sentence == "raised StopNow()"
+    assert [problem["kind"] for problem in info["problems"]] == ["interrupted"]
     assert cluster.made.calls == ["close"]
     assert not cluster.stopped
     assert info["state"] == "interrupted"

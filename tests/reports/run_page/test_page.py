@@ -291,7 +291,7 @@ class TestDamage:
         edit(
             folder / "run.json",
             protocol=evil,
-            problems=[evil],
+            problems=[{"kind": "not-healed", "sentence": evil}],
             replay=evil,
             state=evil,
             clients={evil: "producer"},

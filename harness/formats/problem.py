@@ -1,0 +1,109 @@
+"""What went wrong with a run that the system under test did not do: `problems` of `run.json`.
+
+A run with a problem is at best unknown. Most kinds also say that the clients or the cluster may not
+have been able to go on. Then nothing may be concluded from what did not happen.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Final, Literal, get_args
+
+import msgspec
+
+ProblemKind = Literal[
+    "hub-ended",
+    "clients-ended",
+    "node-ended",
+    "interrupted",
+    "disk-full",
+    "not-started",
+    "phase-failed",
+    "not-healed",
+    "not-saved",
+    "log-not-read",
+    "history-line",
+]
+KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
+"""The kinds, the gravest first: the sentence of a verdict names the first problem."""
+_ONLY_FILES: Final = ("log-not-read", "history-line", "not-saved")
+_SELF_EXPLANATORY: Final = ("node-ended", "interrupted", "history-line")
+_OWN_SIGNALS: Final = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGPIPE,
+        signal.SIGALRM,
+    }
+)
+_ASKED_CODES: Final = frozenset(
+    128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+)
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem. `kind` is one of these:
+
+    * `hub-ended`, `clients-ended`: a part of the harness ended, or can do no more;
+    * `node-ended`: a process of the system was ended by a signal that the harness did not send;
+    * `interrupted`: Ctrl-C or SIGTERM before the plan of faults was complete;
+    * `disk-full`: a node had to stop because the disk of the host was full;
+    * `not-started`, `phase-failed`, `not-healed`: the harness could not do its part;
+    * `not-saved`: a file of the run could not be written to its end;
+    * `log-not-read`: the log of a replica could not be read after the run;
+    * `history-line`: a line of the history of another tool is not understood.
+
+    `sentence` says it to a person.
+    """
+
+    kind: ProblemKind
+    sentence: str
+
+    @property
+    def impairs(self) -> bool:
+        """Whether the cluster or the clients may not have been able to go on because of it."""
+        return self.kind not in _ONLY_FILES
+
+    @property
+    def in_a_verdict(self) -> str:
+        """The sentence as a verdict says it."""
+        if self.kind in _SELF_EXPLANATORY:
+            return self.sentence
+        return f"The harness had trouble: {self.sentence}"
+
+
+def rank(problem: Problem) -> int:
+    """Orders problems, the gravest first."""
+    return KINDS.index(problem.kind)
+
+
+def node_ended(node: str, code: int | None) -> Problem:
+    """A process of the system was ended from outside."""
+    return Problem(
+        kind="node-ended",
+        sentence=f"{node} was ended from outside ({how_ended(0 if code is None else code)}), "
+        "which neither the schedule nor the harness did.",
+    )
+
+
+def how_ended(code: int) -> str:
+    """How a process with this exit code ended, in words: "SIGKILL", or "exit code 3"."""
+    number = -code if code < 0 else code - 128 if code in _ASKED_CODES else 0
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}" if code < 0 else f"exit code {code}"
+
+
+def ended_from_outside(code: int) -> bool:
+    """Whether a process with this exit code, to which the harness sent no signal, was ended by
+    somebody else: by a signal that no process raises by its own fault. A shell or a JVM that was
+    asked to end by a signal has 128 + its number as its code."""
+    if code < 0:
+        return -code not in _OWN_SIGNALS
+    return code in _ASKED_CODES

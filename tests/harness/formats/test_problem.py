@@ -1,0 +1,46 @@
+"""Who ended a process, and what a problem of a run says."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from harness.formats.problem import KINDS, Problem, ended_from_outside, how_ended, node_ended, rank
+
+
+@pytest.mark.parametrize(
+    ("code", "outside", "words"),
+    [
+        (-signal.SIGKILL, True, "SIGKILL"),
+        (-signal.SIGTERM, True, "SIGTERM"),
+        (-signal.SIGHUP, True, "SIGHUP"),
+        (137, True, "SIGKILL"),
+        (143, True, "SIGTERM"),
+        (-signal.SIGSEGV, False, "SIGSEGV"),
+        (-signal.SIGABRT, False, "SIGABRT"),
+        (-signal.SIGBUS, False, "SIGBUS"),
+        (0, False, "exit code 0"),
+        (1, False, "exit code 1"),
+        (70, False, "exit code 70"),
+        (-62, True, "signal 62"),
+    ],
+)
+def test_a_signal_that_no_process_sends_itself_came_from_outside(
+    code: int, outside: bool, words: str
+) -> None:
+    assert ended_from_outside(code) is outside
+    assert how_ended(code) == words
+
+
+def test_the_gravest_problem_comes_first_and_says_it_by_itself() -> None:
+    ended = node_ended("n2", -9)
+    others = [Problem(kind=kind, sentence="s") for kind in reversed(KINDS)]
+    assert [problem.kind for problem in sorted(others, key=rank)] == list(KINDS)
+    assert ended.in_a_verdict == (
+        "n2 was ended from outside (SIGKILL), which neither the schedule nor the harness did."
+    )
+    hub = Problem(kind="hub-ended", sentence="the hub ended")
+    assert hub.in_a_verdict == "The harness had trouble: the hub ended"
+    assert hub.impairs
+    assert not Problem(kind="log-not-read", sentence="s").impairs

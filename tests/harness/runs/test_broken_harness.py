@@ -1,0 +1,122 @@
+"""What the harness did not do itself is never blamed on the system: parts of a run are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from harness.systems.floodmark.nodes import _ended_by
+from nemesis.faults import Kill
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+from tests.support.running_harness import FAST, acknowledged, part, run_folder, start, wait_until
+from tests.support.waiting import PATIENCE_S, until
+
+ONE = Cluster(brokers=1, replication_factor=1, min_isr=1, partitions=1, timings=FAST)
+LONG = Workload(seed=3, clients=2, consumers=1, rate=50, timeout_ms=500, duration_ms=600_000)
+
+
+@pytest.mark.parametrize(
+    ("why", "code", "by"),
+    [
+        ("kill", -9, "kill"),
+        ("kill", -11, "itself"),
+        ("kill", 0, "outside"),
+        ("stop", 0, "stop"),
+        ("stop", 70, "stop"),
+        ("stop", -9, "outside"),
+        ("itself", -9, "outside"),
+        ("itself", -15, "outside"),
+        ("itself", 0, "outside"),
+        ("itself", -6, "itself"),
+        ("itself", 74, "itself"),
+        ("hung", -9, "itself"),
+    ],
+)
+def test_who_ended_a_broker(
+    why: Literal["kill", "stop", "itself", "hung"], code: int, by: str
+) -> None:
+    assert _ended_by(why, code) == by
+
+
+def broken(
+    folder: Path, cluster: Cluster, breakage: Callable[[subprocess.Popen[str]], None], at: int = 20
+) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """A run in which `breakage` happens after `at` acknowledgements; its exit code, run.json and
+    result."""
+    # A fault that is never due: the plan is not complete before the end.
+    faults = (Kill(on="n1", at_ms=599_000),)
+    harness = start(folder, Schedule(cluster=cluster, workload=LONG, faults=faults), "--no-report")
+    wait_until(lambda: acknowledged(folder) > at, harness)
+    breakage(harness)
+    out, err = harness.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in out + err
+    here = run_folder(folder)
+    info = json.loads((here / "run.json").read_text())
+    return harness.returncode, info, json.loads((here / "results.json").read_text())
+
+
+def kill(name: str, number: int = signal.SIGKILL) -> Callable[[subprocess.Popen[str]], None]:
+    def breakage(harness: subprocess.Popen[str]) -> None:
+        os.kill(part(harness.pid, name), number)
+
+    return breakage
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        (
+            "hub",
+            "hub-ended",
+            "unknown: The harness had trouble: the link hub ended during the run ",
+        ),
+        (
+            "clients",
+            "clients-ended",
+            "unknown: The harness had trouble: the process of the clients",
+        ),
+    ],
+)
+def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
+    tmp_path: Path, name: str, kind: str, words: str
+) -> None:
+    code, info, result = broken(tmp_path, ONE, kill(name))
+    assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
+    assert info["problems"][0]["kind"] == kind
+    assert result["sentence"].startswith(words), result["sentence"]
+    assert "SIGKILL" in result["sentence"]
+
+
+def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None:
+    def breakage(harness: subprocess.Popen[str]) -> None:
+        exits = run_folder(tmp_path) / "exits.jsonl"
+        os.kill(part(harness.pid, "v1"), signal.SIGKILL)
+        os.kill(part(harness.pid, "n1"), signal.SIGTERM)
+        until(lambda: exits.read_bytes().count(b'"outside"') == 2)
+
+    code, info, result = broken(tmp_path, ONE, breakage)
+    assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
+    assert [problem["kind"] for problem in info["problems"]] == ["node-ended"] * 2
+    first = "was ended from outside (" in result["sentence"]
+    assert first, result["sentence"]
+    exits = [json.loads(line) for line in (run_folder(tmp_path) / "exits.jsonl").open()]
+    assert {each["node"] for each in exits if each["by"] == "outside"} == {"n1", "v1"}
+
+
+def test_a_sigterm_in_a_storm_never_ends_well(tmp_path: Path) -> None:
+    """A CI whose time is up: the run collects what there is, and is not green."""
+
+    def breakage(harness: subprocess.Popen[str]) -> None:
+        harness.send_signal(signal.SIGTERM)
+
+    code, info, result = broken(tmp_path, ONE, breakage)
+    assert (code, result["verdict"]) == (2, "unknown")
+    assert info["state"] == "interrupted"
+    assert result["sentence"] == "unknown: The run was ended by SIGTERM before it was over."
