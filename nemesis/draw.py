@@ -18,6 +18,7 @@ from typing import Final
 from nemesis.faults.dice import Dice
 from nemesis.faults.kind import KINDS, FaultKind, aliases, storm_kinds
 from nemesis.formats.schedule import MAX_FAULTS, Cluster, Fault, Workload
+from nemesis.links.abilities import HUB, LinkAbilities
 from node.formats.errors import UsageError
 
 _ATTEMPTS: Final = 12
@@ -59,29 +60,33 @@ def _not_drawn(name: str, known: Sequence[str]) -> str:
 
 
 def draw(
-    cluster: Cluster, workload: Workload, kinds: Sequence[str], seed: int
+    cluster: Cluster,
+    workload: Workload,
+    kinds: Sequence[str],
+    seed: int,
+    links: LinkAbilities = HUB,
 ) -> tuple[Fault, ...]:
     """The faults of a storm of `workload.duration_ms`, in the order of their times.
 
-    `kinds` are names of kinds and of their groups; none gives no faults. Raises UsageError for
-    names that are unknown or impossible here.
+    `kinds` are names of kinds and of their groups; none gives no faults. `links` are those between
+    the nodes: without single messages no fault chooses among them. Raises UsageError for names
+    that are unknown or impossible here.
     """
     chosen = expand(kinds, cluster)
     if not chosen:
         return ()
-    storm = _Storm(cluster, workload, chosen, random.Random(f"storm/{seed}"))
+    dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links)
+    storm = _Storm(dice, workload.duration_ms, chosen)
     return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
 
 
 class _Storm:
     """The drawing of one storm: where in time it is, and which kinds are still to come."""
 
-    def __init__(
-        self, cluster: Cluster, workload: Workload, kinds: tuple[str, ...], rng: random.Random
-    ) -> None:
-        self._rng = rng
-        self._dice = Dice(cluster, workload, rng)
-        self._timings = cluster.timings
+    def __init__(self, dice: Dice, duration: int, kinds: tuple[str, ...]) -> None:
+        self._dice = dice
+        self._rng = rng = dice.rng
+        self._timings = dice.timings
         self._kinds = kinds
         drawings = {name: d for name, d in storm_kinds().items() if name in kinds}
         self._delaying = _row({name: d.delays_follower for name, d in drawings.items()})
@@ -89,7 +94,6 @@ class _Storm:
         self._restarting = _row({name: d.restarts for name, d in drawings.items()})
         self._unseen = list(kinds)
         rng.shuffle(self._unseen)
-        duration = workload.duration_ms
         # Some acknowledged writes before the first fault, some healing before the storm's end.
         self._start = min(1500, duration // 8)
         self._end = duration - max(1, min(1000, duration // 10))

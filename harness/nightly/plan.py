@@ -33,6 +33,7 @@ FAULT_SETS: Final = (
     "loss",
     "kill,pause,partition",
     "power-cut",
+    "stall",
 )
 """What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
 only, so protocols whose word is about flush=sync are spared them."""

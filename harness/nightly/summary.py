@@ -32,8 +32,9 @@ from harness.formats.nightly_run import (
 )
 from harness.nightly import corpus, plan
 from harness.runs.replay import has_failed
-from nemesis.faults import storm_kinds
+from nemesis.faults import kinds_on, storm_kinds
 from nemesis.formats.schedule import Expectation
+from nemesis.links.abilities import HUB
 from reports import wording
 
 CANARY: Final = "canary"
@@ -67,7 +68,7 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
         shares=dict(plan.SHARES),
         expected=plan.expected(),
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
-        kinds=tuple(storm_kinds()),
+        kinds=tuple(kind for kind in storm_kinds() if kind in kinds_on(HUB)),
     )
     _Adding(nightly, lines, past).all()
     nightly.red = red(nightly)

@@ -6,8 +6,10 @@ docs/faults.md describes the faults for their users.
 
 from nemesis.faults.admin import ElectPreferred, ElectUnclean, Reassign, SetMinIsr
 from nemesis.faults.breakpoint import Break, Release
+from nemesis.faults.connections import HalfOpen, Reset, Slow, Stall
 from nemesis.faults.kill import Kill
 from nemesis.faults.kind import KINDS, FaultKind, aliases, kind_of, register, storm_kinds
+from nemesis.faults.link_fault import kinds_on
 from nemesis.faults.messages import Delay, Link, Loss
 from nemesis.faults.partitions import Bridge, Cut, Isolate, Ring
 from nemesis.faults.pause import Pause, Resume
@@ -23,6 +25,7 @@ __all__ = [
     "ElectPreferred",
     "ElectUnclean",
     "FaultKind",
+    "HalfOpen",
     "Isolate",
     "Kill",
     "Link",
@@ -31,14 +34,18 @@ __all__ = [
     "PowerCut",
     "Reassign",
     "Release",
+    "Reset",
     "Restart",
     "Resume",
     "Ring",
     "SetMinIsr",
+    "Slow",
+    "Stall",
     "Stop",
     "Upgrade",
     "aliases",
     "kind_of",
+    "kinds_on",
     "register",
     "storm_kinds",
 ]
@@ -48,5 +55,6 @@ for _kind in (
     *(Kill, PowerCut, Stop, Restart, Upgrade, Pause, Resume),
     *(Cut, Isolate, Bridge, Ring, Delay, Loss, Link, Break, Release),
     *(ElectPreferred, ElectUnclean, Reassign, SetMinIsr),
+    *(Stall, Slow, Reset, HalfOpen),
 ):
     register(_kind)

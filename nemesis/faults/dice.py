@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from nemesis.formats.cluster_spec import Cluster, Workload
+from nemesis.links.abilities import HUB, LinkAbilities
 from nemesis.targets import FEWEST_VOTERS_HIT
 
 ON_VOTERS: Final = ("controller", "voters")
@@ -23,8 +24,11 @@ T = TypeVar("T")
 class Dice:
     """Draws for one cluster and workload from one generator."""
 
-    def __init__(self, cluster: Cluster, workload: Workload, rng: random.Random) -> None:
+    def __init__(
+        self, cluster: Cluster, workload: Workload, rng: random.Random, links: LinkAbilities = HUB
+    ) -> None:
         self._cluster = cluster
+        self.links = links
         self.timings = cluster.timings
         self.with_clients = workload.clients + workload.consumers > 0
         self.rng = rng

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from nemesis.faults.dice import ON_VOTERS, Dice
-from nemesis.faults.kind import Effect, FaultKind, Healed, Injected, Site
+from nemesis.faults.kind import KINDS, Effect, FaultKind, Healed, Injected, Site
+from nemesis.links.abilities import LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 
@@ -42,11 +43,35 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
     """A fault on links."""
 
     on_links = True
+    chooses_messages: ClassVar[bool] = False
+    """Whether every such fault acts on some messages of a link and not on others."""
+
+    @classmethod
+    def is_possible_on(cls, links: LinkAbilities) -> bool:
+        """Whether such links can carry out faults of this kind, whose `action` is a class
+        attribute, or a field of kinds that choose messages."""
+        if cls.chooses_messages:
+            return links.messages
+        return getattr(cls, "action", "") in links.actions
+
+    def why_impossible(self, links: LinkAbilities) -> str:
+        """Why such links cannot carry out this very fault, "" when they can."""
+        if not self.is_possible_on(links):
+            return f"{links.name} cannot do it"
+        if not links.messages and getattr(self, "kinds", None):
+            return f"{links.name} sees no single messages, so there are no kinds to choose"
+        return ""
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """The rules that carry it out on the nodes of the site and the nodes `to`; none when it
         would change no link."""
         raise NotImplementedError
+
+    def like(self) -> LinkRule:
+        """A rule between nobody that has all that the fault has."""
+        names = [name for name in LinkRule.__struct_fields__ if hasattr(self, name)]
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return LinkRule(senders=(), receivers=(), **fields)
 
     def inject(self, site: Site) -> Injected:
         """Put all rules in force, or none. Raises FloodmarkError then."""
@@ -76,15 +101,14 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
                 counts.add(site.world.remove_rule(number))
             except FloodmarkError as error:
                 failed.append(str(error))
-        done = {"dropped": counts.dropped, "delayed": counts.delayed + counts.held}
-        if counts.duplicated:
-            done["duplicated"] = counts.duplicated
         return Healed(
             nodes=injected.nodes,
             detail="; ".join(failed),
             failed=tuple(failed),
             effect=Effect(
-                nodes=injected.nodes, counts=done, detail=f"{counts.matched} messages matched"
+                nodes=injected.nodes,
+                counts=_effect_counts(counts),
+                detail=f"{counts.matched} {counts.of} matched",
             ),
         )
 
@@ -99,6 +123,16 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
             yield from (replace(self, kinds=(kind,)) for kind in kinds)
 
 
+def _effect_counts(counts: Counts) -> dict[str, int]:
+    """What the rules of a fault did, by the names of `faults.jsonl`."""
+    if counts.of == "connections":
+        return {"connections": counts.acted}
+    done = {"dropped": counts.dropped, "delayed": counts.delayed + counts.held}
+    if counts.duplicated:
+        done["duplicated"] = counts.duplicated
+    return done
+
+
 def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
     """The links that rules between named nodes touch, each once."""
     pairs = {
@@ -109,6 +143,17 @@ def links_of(rules: Iterable[LinkRule]) -> tuple[tuple[str, str], ...]:
         if sender != receiver
     }
     return tuple(pairs)
+
+
+def kinds_on(links: LinkAbilities | None) -> tuple[str, ...]:
+    """The kinds of faults that are possible with such links, in the order of the registry; without
+    links those that need none."""
+    return tuple(
+        name
+        for name, kind in KINDS.items()
+        if not kind.on_links
+        or (links is not None and issubclass(kind, LinkFault) and kind.is_possible_on(links))
+    )
 
 
 def between(on: Sequence[str], to: Sequence[str], two_way: bool, like: LinkRule) -> list[LinkRule]:
@@ -139,5 +184,8 @@ def draw_other_end(dice: Dice, on: str) -> str:
 
 
 def draw_kinds(dice: Dice, to: str, probability: float) -> tuple[str, ...]:
-    """Now and then only some kinds of messages: such as really pass on the way to `to`."""
-    return dice.rng.choice(KIND_GROUPS[to]) if dice.chance(probability) else ()
+    """Now and then only some kinds of messages: such as really pass on the way to `to`.
+
+    Links without messages get none, of the same draws."""
+    drawn = dice.rng.choice(KIND_GROUPS[to]) if dice.chance(probability) else ()
+    return drawn if dice.links.messages else ()

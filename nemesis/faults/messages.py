@@ -32,10 +32,7 @@ class _Messages(LinkFault, frozen=True, kw_only=True):
 
     def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
         """One that has all that the fault has."""
-        names = [name for name in LinkRule.__struct_fields__ if hasattr(self, name)]
-        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
-        rule = LinkRule(senders=(), receivers=(), **fields)
-        return between(site.nodes, to, self.two_way, rule)
+        return between(site.nodes, to, self.two_way, self.like())
 
     def link(self) -> str:
         """`between n1 and n2`, `from n1 to n2`."""
@@ -89,6 +86,7 @@ class Loss(_Messages, frozen=True, kw_only=True, tag="loss"):
     percent: Percent
 
     action = "drop"
+    chooses_messages = True
     letter = "L"
     drawing = Drawing(targets=_TARGETS, delays_follower=(4, 5))
 
@@ -140,6 +138,7 @@ class Link(_Messages, frozen=True, kw_only=True, tag="link"):
     jitter_ms: Milliseconds = 0
     limit: AtLeastOne | None = None
 
+    chooses_messages = True
     letter = "M"
     drawing = "it says exactly what happens to which message, which takes a scenario"
 

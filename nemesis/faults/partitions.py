@@ -20,6 +20,7 @@ EXACT_RING: Final = 5
 class _Partition(LinkFault, frozen=True, kw_only=True):
     """What partitions look like on a page."""
 
+    action = "drop"
     colour = "#5468d4"
     pattern = "stripes"
 

@@ -24,7 +24,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     breakpoint: what it did). It took from `t_us` to `done_us`, monotonic microseconds. `on` is the
     target as the schedule names it, or the partition of a command to the controller; `nodes` and
     `links` are what that came to. The counts are in lines of effects: messages dropped, delayed
-    and duplicated, and processes stopped at a breakpoint.
+    and duplicated, connections affected (by links that see no messages), and processes stopped at
+    a breakpoint.
     """
 
     fault: Number
@@ -40,9 +41,10 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     delayed: Tally | UnsetType = UNSET
     duplicated: Tally | UnsetType = UNSET
     stopped: Tally | UnsetType = UNSET
+    connections: Tally | UnsetType = UNSET
 
     @property
     def affected(self) -> int:
-        """How many messages or processes the fault did something to."""
-        counts = (self.dropped, self.delayed, self.duplicated, self.stopped)
+        """How many messages, connections or processes the fault did something to."""
+        counts = (self.dropped, self.delayed, self.duplicated, self.stopped, self.connections)
         return sum(count for count in counts if count is not UNSET)

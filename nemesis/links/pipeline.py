@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from nemesis.formats.message_log import Fate
+from nemesis.links.abilities import HUB
 from nemesis.links.delay_queue import DelayQueue, QueuedMessage
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.table import LinkTable
@@ -72,7 +73,8 @@ class LinkPipeline(Generic[Load]):
         return self.delay_queue.due(now_us)
 
     def add(self, rule: LinkRule) -> int:
-        """Put a rule in force; returns its number."""
+        """Put a rule in force; returns its number. Raises UsageError for an impossible one."""
+        HUB.check(rule)
         return self.table.add(rule)
 
     def remove(self, number: int) -> tuple[Counts | None, list[QueuedMessage[Load]]]:

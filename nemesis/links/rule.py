@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -12,7 +12,9 @@ from node.formats.trace import matches
 
 ANYONE: Final = "*"
 """Instead of a node in `senders` or `receivers`: every node."""
-RANK: Final = {"drop": 0, "hold": 1, "delay": 2, "duplicate": 3}
+Action = Literal["drop", "hold", "delay", "duplicate", "slow", "reset", "half-open"]
+"""What a rule does to what it fits; `nemesis.links.abilities` says which links can do what."""
+RANK: Final = {action: rank for rank, action in enumerate(get_args(Action))}
 """Actions in the order in which the rules of one link are asked."""
 
 
@@ -23,13 +25,14 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     the rule to kinds of messages (empty: all), `match` to header fields (see
     `node.formats.trace.matches`).
     Of the messages that fit, `percent` are acted on, at most `limit` in all. `delay_ms` and
-    `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a `duplicate` makes.
-    Raises UsageError for what cannot be carried out.
+    `jitter_ms` (+-, uniform) are the delay of a `delay`, or of the copy a `duplicate` makes;
+    `bytes_per_s` is the rate of a `slow`. In a `half-open` the senders go on believing in their
+    connections, and the receivers have lost them. Raises UsageError for what cannot be carried out.
     """
 
     senders: tuple[str, ...]
     receivers: tuple[str, ...]
-    action: Literal["drop", "delay", "duplicate", "hold"]
+    action: Action
     kinds: tuple[str, ...] = ()
     match: dict[str, Any] = {}
     percent: float = 100
@@ -37,6 +40,7 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     jitter_ms: float = 0
     limit: int | None = None
     reorder: bool = False
+    bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
         if self.action not in RANK:
@@ -47,6 +51,15 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError("link rule: delay_ms and jitter_ms must not be negative")
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"link rule: limit {self.limit} must be at least 1")
+        if self.bytes_per_s < 0 or (self.bytes_per_s > 0) != (self.action == "slow"):
+            raise UsageError("link rule: a slow needs bytes_per_s above 0, nothing else takes it")
+
+    @property
+    def chooses_messages(self) -> bool:
+        """Whether the rule acts on some messages of its links and not on others."""
+        return bool(
+            self.kinds or self.match or self.percent < 100 or self.limit is not None or self.reorder
+        )
 
     def covers(self, sender: str, receiver: str) -> bool:
         """Whether the rule speaks about this link."""
@@ -62,8 +75,13 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What one rule has done: messages that fitted it, and what became of them."""
+    """What one rule has done: messages that fitted it, and what became of them.
 
+    Links that see no messages count connections instead (`of`): those that the rule concerned, and
+    of these the ones whose bytes it held back or delayed, or that it ended (`dropped`).
+    """
+
+    of: Literal["messages", "connections"] = "messages"
     matched: int = 0
     dropped: int = 0
     held: int = 0
@@ -72,10 +90,11 @@ class Counts(msgspec.Struct, kw_only=True):
 
     def add(self, other: Counts) -> None:
         """Sum up: a fault may consist of several rules."""
-        for name in self.__struct_fields__:
+        self.of = other.of
+        for name in ("matched", "dropped", "held", "delayed", "duplicated"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def acted(self) -> int:
-        """How many messages the rule affected."""
+        """How many messages (or connections) the rule affected."""
         return self.dropped + self.held + self.delayed + self.duplicated

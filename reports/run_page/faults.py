@@ -51,6 +51,7 @@ class Executed:
     delayed: int = 0
     duplicated: int = 0
     stopped: int = 0
+    connections: int | None = None
     touched: bool | None = None
     healed: bool = False
     asked: Fault | None = field(default=None, repr=False)
@@ -116,6 +117,8 @@ class Executed:
             return f"Links changed{f': {self.detail}' if self.detail else ''}."
         if self.stopped:
             return f"{wording.count(self.stopped, 'process', 'processes')} stopped there."
+        if self.connections is not None:
+            return f"{wording.count(self.connections, 'connection')} affected."
         if not self.touched:
             return "No message was affected." if self.links else "No process came to it."
         parts = []
@@ -235,6 +238,7 @@ def _join_one(
     dropped, delayed = sum(x.dropped or 0 for x in effects), sum(x.delayed or 0 for x in effects)
     duplicated = sum(x.duplicated or 0 for x in effects)
     stopped = sum(x.stopped or 0 for x in effects)
+    counted = [x.connections for x in effects if isinstance(x.connections, int)]
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
@@ -258,9 +262,10 @@ def _join_one(
         delayed=delayed,
         duplicated=duplicated,
         stopped=stopped,
+        connections=sum(counted) if counted else None,
         healed=bool(ends),
         asked=asked,
-        touched=(dropped + delayed + duplicated + stopped > 0) if effects else None,
+        touched=any(x.affected for x in effects) if effects else None,
     )
 
 

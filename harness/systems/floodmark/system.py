@@ -11,8 +11,9 @@ import msgspec
 
 from harness.systems.floodmark.brokers import check_upgrades
 from harness.systems.interface import Limits, System
-from nemesis.faults import KINDS, ElectUnclean
+from nemesis.faults import ElectUnclean, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule
+from nemesis.links.abilities import HUB
 from node.core import bugs, idle
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
@@ -30,7 +31,7 @@ class Floodmark(System):
 
     name = "floodmark"
     summary = "our own brokers, with any protocol of `floodmark protocols`"
-    faults = KINDS.keys()
+    faults = kinds_on(HUB)
     simulated = True
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: bool = True) -> FloodmarkCluster:

@@ -144,6 +144,7 @@ class TestEveryFault:
             "partition": "log-0",
             "replicas": "n2,n1",
             "min_isr": 1,
+            "bytes_per_s": 1000,
         }
         kind = KINDS[name]
         own = {key: value for key, value in fields.items() if key in kind.__struct_fields__}

@@ -1,0 +1,110 @@
+"""Stall, slow, reset and half-open: what happens to connections rather than to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.link_fault import LinkFault, between, draw_other_end
+from nemesis.faults.words import target
+from nemesis.formats.cluster_spec import AtLeastOne
+from nemesis.links.rule import LinkRule
+
+_TARGETS: Final = (*ONE_NODE, ("minority", 1))
+_RATES: Final = (1_000, 5_000, 20_000, 100_000)
+"""Bytes per second of drawn faults: from what carries heartbeats only to what carries a workload
+with delay."""
+
+
+class _Connections(LinkFault, frozen=True, kw_only=True):
+    """Connections between `on` and `to`."""
+
+    on: str
+    to: str
+
+    colour = "#b3632a"
+    pattern = "dots"
+
+    def rules(self, site: Site, to: Sequence[str]) -> list[LinkRule]:
+        """One for each direction of the fault."""
+        return between(site.nodes, to, getattr(self, "two_way", False), self.like())
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """To a drawn other end."""
+        return cls(on=on, to=draw_other_end(dice, on), at_ms=at_ms, for_ms=for_ms)
+
+
+class Stall(_Connections, frozen=True, kw_only=True, tag="stall"):
+    """What is sent from `on` to `to` is kept back until the heal, and back too when `two_way`; the
+    connections stay, and new ones come about."""
+
+    two_way: bool = True
+
+    action = "hold"
+    letter = "W"
+    drawing = Drawing(targets=_TARGETS, aliases=(), delays_follower=(7,))
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Stall:
+        """One way, or both."""
+        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
+        return Stall(on=on, to=to, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+
+    @classmethod
+    def draw_on_follower(cls, dice: Dice, partition: str, at_ms: int, for_ms: int) -> Stall:
+        """Between it and its leader only."""
+        on, to = f"follower:{partition}", f"leader:{partition}"
+        return Stall(on=on, to=to, at_ms=at_ms, for_ms=for_ms)
+
+    def words(self) -> str:
+        """As a sentence."""
+        if self.two_way:
+            return f"Hold what passes between {target(self.on)} and {target(self.to)}"
+        return f"Hold what {target(self.on)} sends to {target(self.to)}"
+
+
+class Slow(_Connections, frozen=True, kw_only=True, tag="slow"):
+    """From `on` to `to` pass `bytes_per_s` on each connection, and back too when `two_way`."""
+
+    bytes_per_s: AtLeastOne
+    two_way: bool = True
+
+    action = "slow"
+    letter = "Y"
+    drawing = Drawing(targets=_TARGETS, aliases=())
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Slow:
+        """At a drawn rate."""
+        to, two_way = draw_other_end(dice, on), dice.chance(0.5)
+        rate = dice.rng.choice(_RATES)
+        return Slow(on=on, to=to, bytes_per_s=rate, two_way=two_way, at_ms=at_ms, for_ms=for_ms)
+
+    def words(self) -> str:
+        """As a sentence."""
+        joint = "between {} and {}" if self.two_way else "from {} to {}"
+        links = joint.format(target(self.on), target(self.to))
+        return f"Slow connections {links} down to {self.bytes_per_s:,} bytes/s"
+
+
+class Reset(_Connections, frozen=True, kw_only=True, tag="reset"):
+    """Every connection between `on` and `to` is reset (RST to both ends), and so is every new one
+    until the heal."""
+
+    action = "reset"
+    letter = "Z"
+    sentence = "Reset connections between {on} and {to}"
+    drawing = Drawing(targets=_TARGETS, aliases=())
+
+
+class HalfOpen(_Connections, frozen=True, kw_only=True, tag="half-open"):
+    """Each connection between `on` and `to` ends for `to`, and `on` is not told until the heal: its
+    end stays up, and takes what is sent until its buffers are full. New connections pass."""
+
+    action = "half-open"
+    letter = "O"
+    sentence = "End connections of {to} with {on}, which is not told"
+    drawing = Drawing(targets=_TARGETS, aliases=())
