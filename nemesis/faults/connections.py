@@ -106,5 +106,5 @@ class HalfOpen(_Connections, frozen=True, kw_only=True, tag="half-open"):
 
     action = "half-open"
     letter = "O"
-    sentence = "End connections of {to} with {on}, which is not told"
+    sentence = "Let {to} lose its connections with {on} unnoticed"
     drawing = Drawing(targets=_TARGETS, aliases=())

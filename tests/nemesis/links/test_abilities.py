@@ -74,7 +74,7 @@ def test_the_hub_refuses_what_only_connections_have(action: Action) -> None:
     ids=str,
 )
 def test_bytes_cannot_be_chosen_as_messages(fields: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match="carries bytes .* sees no single messages"):
+    with pytest.raises(UsageError, match=r"carries bytes .* sees no single messages"):
         TCP_PROXY.check(rule("delay", **fields))
     HUB.check(rule("delay", **fields))
 

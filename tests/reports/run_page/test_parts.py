@@ -114,6 +114,11 @@ class TestWords:
             kinds.ElectUnclean(partition="log-0", at_ms=1),
             kinds.Reassign(partition="log-0", replicas="n2,n1", at_ms=1),
             kinds.SetMinIsr(min_isr=1, at_ms=1),
+            kinds.Stall(on="leader", to="rest", at_ms=1),
+            kinds.Stall(on="n1", to="n2", two_way=False, at_ms=1),
+            kinds.Slow(on="n1", to="all", bytes_per_s=5000, at_ms=1),
+            kinds.Reset(on="n1", to="clients", at_ms=1),
+            kinds.HalfOpen(on="n1", to="n2", at_ms=1),
         ]
         texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
         assert texts[0] == (
@@ -140,6 +145,12 @@ class TestWords:
             "Let any active replica of log-0 lead if nobody does at 0.001 s",
             "Move log-0 to n2 and n1 at 0.001 s",
             "Set min_isr to 1 at 0.001 s",
+            "Hold what passes between the leader and the rest at 0.001 s, until the final heal",
+            "Hold what n1 sends to n2 at 0.001 s, until the final heal",
+            "Slow connections between n1 and all brokers down to 5,000 bytes/s at 0.001 s, until "
+            "the final heal",
+            "Reset connections between n1 and the clients at 0.001 s, until the final heal",
+            "Let n2 lose its connections with n1 unnoticed at 0.001 s, until the final heal",
         ]
         assert {fault.what for fault in every} == set(kinds.KINDS)
 
