@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import batch_dump, log_dump
+from node.core.log_dump import batch_dump, end_of, log_dump
 from node.core.storage import StoredBatch
 from node.formats.errors import StorageError
 from node.formats.log_dump import BatchDump, LogDump
@@ -175,7 +175,7 @@ class SimDisk:
         for name in sorted(image.logs):
             log = dict(sorted(image.logs[name].items()))
             last = next(reversed(log), -1)
-            leo = last + HEADER.unpack_from(log[last][1])[5] if log else 0
+            leo = end_of(last, log[last][1], len(log[last][1])) if log else 0
             start = next(iter(log), 0)
             yield log_dump(name, start, leo, image.values.get, _batches(log))
 
@@ -194,7 +194,9 @@ class SimDisk:
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         """Headers of a log in offset order."""
         for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
-            _, epoch, _, _, _, count = HEADER.unpack_from(data)
+            epoch, count = -1, 0
+            if len(data) >= HEADER.size:
+                _, epoch, _, _, _, count = HEADER.unpack_from(data)
             yield StoredBatch(base, count, epoch, len(data), chain)
 
     def append(

@@ -214,7 +214,9 @@ class InvariantChecker:
         if broker is None or broker.ctx.broker_epoch != self._registered.get(name):
             return
         r = broker.replicas.get(partition)
-        if r is not None and r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
+        if r is None or r.log.damage is not None:
+            return  # one that knows its log to be damaged declines to lead
+        if r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
             self._violated(
                 "candidate-completeness",
                 partition,

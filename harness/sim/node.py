@@ -20,8 +20,8 @@ from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Envelope, Network
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.broker import Broker
-from node.formats.errors import FloodmarkError, StorageError
-from node.formats.trace import TraceEvent
+from node.formats.errors import DamagedStore, FloodmarkError, StorageError
+from node.formats.trace import TraceEvent, damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, break_event
 
 HAND_OVER_US: Final = 2_000_000
@@ -171,7 +171,7 @@ class SimNode:
         try:
             self.core = Broker(config, self.disk, jitter, self._queue.now_us)
         except FloodmarkError as error:
-            self._end(error.exit_code, "itself", str(error))
+            self._broken(error)
             return
         self._turn([], first=True)
 
@@ -335,6 +335,8 @@ class SimNode:
 
     def _broken(self, error: Exception) -> None:
         """The core raised: its process ends, and nothing of the turn is kept."""
+        if isinstance(error, DamagedStore):
+            self._seen(self, [self._stamped(damaged_event(error))])
         sentence = str(error) if isinstance(error, FloodmarkError) else ""
         code = _EXIT_STORAGE if isinstance(error, StorageError) else _EXIT_BROKEN
         self._end(code, "itself", sentence or "".join(traceback.format_exception(error)))

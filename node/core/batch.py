@@ -3,7 +3,8 @@
 Layout (big endian): base offset (8), leader epoch (4), version (1), payload length (4), CRC-32 (4)
 over count and payload, record count (4), payload. A producer leaves base offset and epoch 0; the
 leader stamps both, which is why the checksum does not cover them. The top bit of the version marks
-a control batch: a leader's own, for the protocol's use, which clients skip.
+a control batch: a leader's own, for the protocol's use, which clients skip. Its checksum covers the
+version too.
 
 The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, payload). Two
 logs agree up to a batch end iff their hashes there are equal. It is never sent.
@@ -55,9 +56,13 @@ class BatchView:
 
 def build(count: int, payload: bytes, *, control: bool = False) -> bytes:
     """A producer's batch of `count` records (or a leader's `control` batch), not yet stamped."""
-    crc = zlib.crc32(payload, zlib.crc32(_COUNT.pack(count)))
     version = BATCH_VERSION | CONTROL_BIT if control else BATCH_VERSION
-    return HEADER.pack(0, 0, version, len(payload), crc, count) + payload
+    return HEADER.pack(0, 0, version, len(payload), _crc(version, count, payload), count) + payload
+
+
+def _crc(version: int, count: int, payload: bytes) -> int:
+    head = _COUNT.pack(count) if version == BATCH_VERSION else _COUNT.pack(count) + bytes([version])
+    return zlib.crc32(payload, zlib.crc32(head))
 
 
 def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
@@ -87,11 +92,28 @@ def split(data: bytes, *, check_crc: bool = True) -> list[BatchView]:
         if length > MAX_PAYLOAD or end > size or count < 1:
             raise WireError(f"batch of {count} records and {length} bytes does not fit")
         whole = data if position == 0 and end == size else data[position:end]
-        if check_crc and crc != zlib.crc32(whole[_HEADER_BYTES:], zlib.crc32(_COUNT.pack(count))):
+        if check_crc and crc != _crc(version, count, whole[_HEADER_BYTES:]):
             raise WireError("batch checksum does not match")
         found.append(BatchView(base, epoch, count, whole, control=version != BATCH_VERSION))
         position = end
     return found
+
+
+def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: bytes) -> str:
+    """Why these stored bytes are not the batch that was written at `base_offset`, "" if they are.
+
+    `previous` is the prefix hash before it (None: not known, the log begins later), `stored_chain`
+    the one that was stored beside it.
+    """
+    try:
+        found = view(data)
+    except WireError as error:
+        return str(error)
+    if found.base_offset != base_offset:
+        return f"it is stamped with offset {found.base_offset}"
+    if previous is not None and chain(previous, found) != stored_chain:
+        return "the prefix hash does not match"
+    return ""
 
 
 def chain(previous: bytes, batch: BatchView) -> bytes:

@@ -11,6 +11,7 @@ paused reads its mail before it draws conclusions from silence.
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from node.core import (
     bugs,
@@ -55,8 +56,18 @@ from node.core.quorum import Quorum
 from node.core.replica import NEVER, Replica, load
 from node.core.serve import refuse_fetch
 from node.core.storage import Storage
-from node.formats.errors import WireError
-from node.formats.trace import CONTROLLER, METADATA_PARTITION, REFUSED, STARTED, STOPPED
+from node.formats.errors import DamagedStore, WireError
+from node.formats.trace import (
+    CONTROLLER,
+    DAMAGED,
+    METADATA_PARTITION,
+    REFUSED,
+    STARTED,
+    STOPPED,
+    TraceEvent,
+)
+
+_FIRST_KEY: Final = "first_process"
 
 
 class Broker:
@@ -71,6 +82,7 @@ class Broker:
         timings = config.timings
         idle.check(self.protocol, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
         self.replicas: dict[str, Replica] = {}
+        ctx.disk_emptied = _disk_emptied(ctx)
         metadata = load(ctx, METADATA_PARTITION, protocol.METADATA_PROTOCOL, durable=True)
         self.quorum = Quorum(ctx, metadata, config.voters)
         self.quorums = {METADATA_PARTITION: self.quorum}
@@ -97,9 +109,19 @@ class Broker:
         ctx = self.ctx
         assert now_us >= ctx.now_us, (now_us, ctx.now_us)
         ctx.now_us = now_us
+        found = ctx.effects.trace if not self._begun else []
         ctx.effects = effects = Effects()
         if not self._begun:
-            self._begin()
+            self._begin(found)
+        try:
+            self._handle(event)
+        except DamagedStore as error:
+            self._set_aside(error)
+        effects.deadline_us = self._deadline()
+        return effects
+
+    def _handle(self, event: Event) -> None:
+        ctx = self.ctx
         if isinstance(event, Deliver):
             self._deliver(event)
         elif isinstance(event, Tick):
@@ -112,10 +134,34 @@ class Broker:
         self._follow_metadata()
         if self._stopping and self._may_stop():
             self._shut_down()
-        effects.deadline_us = self._deadline()
-        return effects
 
-    def _begin(self) -> None:
+    def _set_aside(self, error: DamagedStore) -> None:
+        """The disk gave back what was not written. A data replica is out from now on, whatever the
+        turn was about. Raises the error where the node cannot go on without it."""
+        r = self.replicas.get(error.partition)
+        if r is None or r.log.damage is None:
+            raise error
+        self._touched[r.partition] = None
+        quorum = self.quorums.get(r.partition)
+        if quorum is None:
+            partitions.set_aside(self.ctx, r, r.log.damage)
+        else:
+            quorum.set_aside(self.ctx, r.log.damage)
+        self._tell_damage()
+        self._follow_metadata()
+
+    def _tell_damage(self) -> None:
+        """Tell the controller which logs are damaged here."""
+        if self.membership is not None:
+            damaged = [
+                name
+                for name, r in self.replicas.items()
+                if r.log.damage is not None and name not in self.quorums
+            ]
+            self.membership.tell_damage(self.ctx, damaged)
+
+    def _begin(self, found: list[TraceEvent]) -> None:
+        """Trace the start, then what was `found` on the disk."""
         ctx, self._begun = self.ctx, True
         ctx.trace(
             STARTED,
@@ -123,6 +169,7 @@ class Broker:
             bugs=list(ctx.config.bugs),
             clean=ctx.storage.clean,
         )
+        ctx.effects.trace.extend(found)
         self.quorum.start(ctx)
 
     # -- messages -------------------------------------------------------------------------------
@@ -311,6 +358,7 @@ class Broker:
             ctx, self.replicas, self.quorums, changed.values(), self.protocol
         ):
             self._touched[r.partition] = None
+        self._tell_damage()
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -397,3 +445,18 @@ class Broker:
         self.ctx.effects.flush = True
         self.ctx.effects.stopped = True
         self.ctx.trace(STOPPED)
+
+
+def _disk_emptied(ctx: Context) -> bool:
+    """Whether a later process than the node's first began with an empty disk. The first process of
+    a disk leaves its number there."""
+    incarnation = ctx.config.incarnation
+    try:
+        saved = ctx.storage.get(_FIRST_KEY)
+    except DamagedStore as error:
+        ctx.trace(DAMAGED, offset=-1, key=error.key, what=error.what)
+        return True
+    if saved is None:
+        ctx.storage.put(_FIRST_KEY, incarnation.to_bytes(8, "big"), durable=True)
+    first = incarnation if saved is None else int.from_bytes(saved[:8], "big")
+    return first > 1

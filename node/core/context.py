@@ -24,7 +24,8 @@ class Jitter(Interface):
 class Context:
     """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`.
 
-    `hw_moved`: some high watermark differs from its checkpoint.
+    `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk is not the
+    one that this node began with.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Context:
         "bugs",
         "config",
         "controller",
+        "disk_emptied",
         "effects",
         "hw_moved",
         "image",
@@ -57,6 +59,7 @@ class Context:
         self.broker_epoch = -1
         self.controller = ""
         self.hw_moved = False
+        self.disk_emptied = False
         self.lag_us = config.timings.lag_ms * 1000
         self.retry_us = config.timings.retry_ms * 1000
 

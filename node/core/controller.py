@@ -170,6 +170,8 @@ class Controller:
         if known is None or known.broker_epoch != beat.broker_epoch:
             self._reply(source, HeartbeatResponse(corr=beat.corr, error=Error.STALE_BROKER_EPOCH))
             return
+        if beat.damaged:
+            self._on_damage(ctx, beat)
         self._applied[beat.broker] = beat.metadata_offset
         learns = beat.metadata_offset >= self._must_apply[beat.broker]
         if learns:
@@ -191,6 +193,24 @@ class Controller:
                 should_shutdown=known.stopping and known.fenced,
             ),
         )
+
+    def _on_damage(self, ctx: Context, beat: Heartbeat) -> None:
+        """A broker's logs of some partitions are damaged: it is out of ISR, ELR and leadership of
+        these, until it has caught up again."""
+        if self._protocol.leader_by is not LeaderBy.CONTROLLER:
+            return
+        changes = []
+        for name in beat.damaged:
+            state = self.image.partitions.get(name)
+            if state is not None and beat.broker in (*state.isr, *state.elr, state.leader):
+                changes.append(
+                    election.broker_left(
+                        state, beat.broker, self.image.is_active, self._rules, lost_data=True
+                    )
+                )
+        records: list[Record] = [change for change in changes if change is not None]
+        if records:
+            self._append(ctx, records)
 
     def _on_shutdown(self, ctx: Context, broker: BrokerRecord) -> None:
         """A broker wants to stop. First it leaves leadership and ISRs; when every other active

@@ -43,6 +43,8 @@ def begin(ctx: Context, r: Replica) -> None:
 def prepare(ctx: Context, r: Replica) -> None:
     """Do what the protocol wants before the first fetch from a leader: cut, or ask for an epoch."""
     r.fetching.cuts = 0
+    if r.log.damage is not None:
+        _repair(ctx, r)
     r.fetching.asking = truncation.epoch_to_ask(r)
     if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
         _truncate(ctx, r, r.hw, "own-high-watermark")
@@ -99,6 +101,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
         offset=r.leo,
         last_epoch=_last_fetched_epoch(r),
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
+        observer=r.observer,
     )
     ctx.send(to, request)
     r.fetching.outstanding = True
@@ -202,6 +205,23 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
         leader_epoch=fetched[-1].epoch,
         hash=r.log.chain.hex(),
         role="follower",
+    )
+
+
+def _repair(ctx: Context, r: Replica) -> None:
+    """A leader has what is damaged here: remove it, and fetch it again."""
+    assert r.log.damage is not None
+    damaged_at = r.log.damage.offset
+    r.log.repair()
+    r.save_hw(ctx)
+    ctx.trace(
+        TRUNCATED,
+        r.partition,
+        from_leo=damaged_at,
+        leo=r.leo,
+        hw=r.hw,
+        reason="damaged",
+        hash=r.log.chain.hex() if r.leo > r.log.start else "",
     )
 
 

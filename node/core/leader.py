@@ -186,6 +186,8 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
 
 def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
     """Record what a fetch proves: the follower's log end, and when the follower was caught up."""
+    if request.observer:
+        return
     now, leo = ctx.now_us, r.leo
     peer = r.peers.get(request.replica)
     if peer is None:

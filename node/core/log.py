@@ -11,28 +11,47 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from node.core import batch as batches
 from node.core.batch import EMPTY_CHAIN, BatchView
 from node.core.epochs import EpochCache
-from node.core.storage import Storage
-from node.formats.errors import InvariantBroken, WireError
+from node.core.storage import Storage, StoredBatch
+from node.formats.errors import DamagedStore, WireError
 
 TAIL_CACHE_BYTES: Final = 1 << 20
 """Bytes of newest batches kept in memory: followers and tailing consumers read just these."""
 
 
+class Damage(NamedTuple):
+    """Where a stored log stops to be what was written, and how that is known."""
+
+    offset: int
+    what: str
+
+
 class Log:
-    """An append-only sequence of batches that can lose its tail."""
+    """An append-only sequence of batches that can lose its tail.
+
+    Every batch that comes from the disk is checked: its checksum, its place, its prefix hash. From
+    the first one on that fails nothing of the log is used, and `damage` says why; the bytes stay
+    on the disk until `repair`.
+    """
 
     def __init__(
-        self, partition: str, storage: Storage, *, durable: bool, holes: bool = False
+        self,
+        partition: str,
+        storage: Storage,
+        *,
+        durable: bool,
+        holes: bool = False,
+        checked: bool = True,
     ) -> None:
         """A log on its disk. `holes`: a cut inside a batch leaves the log end where the cut was,
-        and a stored log may have such a hole; else raises InvariantBroken at one."""
+        and a stored log may have such a hole; else a hole is damage. Without `checked` what the
+        disk gives back is believed."""
         self.partition = partition
         self.start = 0
         # Log end offset: the next offset to be written. Read at every turn, so it is kept.
@@ -41,7 +60,9 @@ class Log:
         self._storage = storage
         self._durable = durable
         self._holes = holes
+        self._checked = checked
         self._hole_end = 0
+        self.damage: Damage | None = None
         self._bases: list[int] = []
         self._ends: list[int] = []
         self._epochs: list[int] = []
@@ -50,12 +71,11 @@ class Log:
         self._tail: dict[int, bytes] = {}
         self._tail_bytes = 0
         for stored in storage.batches(partition):
-            if self._ends and stored.base_offset != self._ends[-1] and not holes:
-                raise InvariantBroken(
-                    f"{partition}: stored log has a hole at offset {self._ends[-1]}"
-                )
             if not self._ends:
                 self.start = self.leo = stored.base_offset
+            if what := self._wrong(stored):
+                self.damage = Damage(min(self.leo, stored.base_offset), what)
+                break
             end = stored.base_offset + stored.count
             self._index(stored.base_offset, end, stored.epoch, stored.size, stored.chain)
 
@@ -116,10 +136,7 @@ class Log:
         if keep < len(self._ends):
             cut_from = self._bases[keep]
             self._storage.truncate(self.partition, cut_from, durable=self._durable)
-            for base in self._bases[keep:]:
-                self._tail_bytes -= len(self._tail.pop(base, b""))
-            for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
-                del column[keep:]
+            self._forget(keep)
         self.leo = max(self._ends[-1] if self._ends else self.start, self._hole_end)
         if self.cache.truncate(self.leo):
             self._save_cache()
@@ -129,7 +146,8 @@ class Log:
         """Whole batches from the one that contains `offset`, all ending at or below `below`.
 
         At least one if there is any, then no more than `max_bytes` in all. Returns them and the
-        offset after the last one (`offset` itself when there are none).
+        offset after the last one (`offset` itself when there are none). Raises DamagedStore at a
+        batch that is not what was written; from there on the log is not used any more.
         """
         found: list[bytes] = []
         if offset >= below:
@@ -140,16 +158,66 @@ class Log:
         for i in range(first, last):
             if found and size + self._sizes[i] > max_bytes:
                 break
-            base = self._bases[i]
-            data = self._tail.get(base)
-            found.append(self._storage.read(self.partition, base) if data is None else data)
+            data = self._tail.get(self._bases[i])
+            found.append(self._read(i) if data is None else data)
             size += self._sizes[i]
             end = self._ends[i]
         return found, end
 
+    def repair(self) -> None:
+        """Remove from the disk what is damaged and all behind it, and go on from there."""
+        assert self.damage is not None, self.partition
+        self._storage.truncate(self.partition, self.damage.offset, durable=self._durable)
+        self.damage = None
+        self._save_cache()
+
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record at `offset` (start <= offset < leo)."""
         return self._epochs[bisect_right(self._ends, offset)]
+
+    def _wrong(self, stored: StoredBatch) -> str:
+        """Why a stored batch does not continue this log, "" if it does."""
+        if not self._checked:
+            return ""
+        if stored.base_offset != self.leo and not self._holes:
+            return f"the next batch begins at {stored.base_offset}"
+        if stored.epoch < self.last_epoch or stored.epoch < 0:
+            return f"leader epoch {stored.epoch} after {self.last_epoch}"
+        data = self._storage.read(self.partition, stored.base_offset)
+        before = self._chain_before(len(self._ends))
+        return batches.damage(data, stored.base_offset, before, stored.chain)
+
+    def _chain_before(self, i: int) -> bytes | None:
+        """The prefix hash before the i-th batch; None where the log begins above offset 0."""
+        if i:
+            return self._chains[i - 1]
+        return EMPTY_CHAIN if self.start == 0 else None
+
+    def _read(self, i: int) -> bytes:
+        """The bytes of the i-th batch from the disk."""
+        base = self._bases[i]
+        data = self._storage.read(self.partition, base)
+        what = ""
+        if self._checked:
+            what = batches.damage(data, base, self._chain_before(i), self._chains[i])
+        if what:
+            self._lose(i, Damage(base, what))
+            raise DamagedStore(what, partition=self.partition, offset=base)
+        return data
+
+    def _lose(self, keep: int, damage: Damage) -> None:
+        """Use only the first `keep` batches from now on; the disk stays as it is."""
+        self.damage = damage
+        self._forget(keep)
+        self.leo = self._ends[-1] if self._ends else self.start
+        self.cache.truncate(self.leo)
+
+    def _forget(self, keep: int) -> None:
+        """Take all batches but the first `keep` out of the index."""
+        for base in self._bases[keep:]:
+            self._tail_bytes -= len(self._tail.pop(base, b""))
+        for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
+            del column[keep:]
 
     def _append(self, one: BatchView) -> None:
         assert one.base_offset == self.leo, (one.base_offset, self.leo)

@@ -6,13 +6,14 @@ Damage is reported and passed over, never an exception: after a run this is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from node.core import batch as batches
-from node.core.batch import BatchView
-from node.formats.errors import WireError
+from node.core.batch import HEADER, BatchView
+from node.formats.bounds import Number, Offset
+from node.formats.errors import StorageError, WireError
 from node.formats.log_dump import BatchDump, LogDump
 
 HW_KEY: Final = "hw/"
@@ -21,7 +22,23 @@ EPOCHS_KEY: Final = "epochs/"
 """Before a partition's name: its epoch cache, a msgpack list of [epoch, start offset]."""
 
 CHAIN_BYTES: Final = 8
-_epochs = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
+MAX_EPOCHS: Final = 1 << 16
+_Epochs = Annotated[tuple[tuple[Number, Offset], ...], msgspec.Meta(max_length=MAX_EPOCHS)]
+_NO_EPOCHS: Final[tuple[tuple[int, int], ...]] = ()
+_epochs = msgspec.msgpack.Decoder(_Epochs)
+
+
+def end_of(base: int, header: bytes, size: int) -> int:
+    """Where a stored batch of `size` bytes ends that begins at `base`, by its header; `base` itself
+    if it cannot be so."""
+    if len(header) < HEADER.size:
+        return base
+    count = int(HEADER.unpack_from(header)[5])
+    return base + count if count <= max(1, size - HEADER.size) else base
+
+
+def _decode_hw(saved: bytes | None) -> int:
+    return -1 if saved is None else msgspec.convert(int.from_bytes(saved, "big"), Offset)
 
 
 def log_dump(
@@ -33,18 +50,22 @@ def log_dump(
     problem: str = "",
 ) -> LogDump:
     """A log from its ends and batches; `value` gives the small values kept beside it."""
-    hw, epochs = value(HW_KEY + name), value(EPOCHS_KEY + name)
     problems = [problem] if problem else []
-    cache: tuple[tuple[int, int], ...] = ()
+    hw, cache = -1, _NO_EPOCHS
     try:
-        cache = _epochs.decode(epochs) if epochs else ()
-    except msgspec.DecodeError as error:
+        hw = _decode_hw(value(HW_KEY + name))
+    except (StorageError, msgspec.MsgspecError) as error:
+        problems.append(f"high watermark not understood: {error}")
+    try:
+        epochs = value(EPOCHS_KEY + name)
+        cache = _epochs.decode(epochs) if epochs else _NO_EPOCHS
+    except (StorageError, msgspec.MsgspecError) as error:
         problems.append(f"epoch cache not understood: {error}")
     return LogDump(
         partition=name,
         start=max(start, 0),
         leo=leo,
-        hw=int.from_bytes(hw, "big") if hw else -1,
+        hw=hw,
         epochs=cache,
         batches=found,
         problem="; ".join(problems),
@@ -62,7 +83,8 @@ def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> 
             break
         except WireError as error:
             problems.append(str(error))
-    if found is None:
+    # What is damaged may say any count, and whoever reads on reserves memory for it.
+    if found is None or (problems and found.count > max(1, len(found.payload))):
         chain = stored_chain if len(stored_chain) == CHAIN_BYTES else previous
         return BatchDump(
             base_offset=base,

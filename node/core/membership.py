@@ -8,6 +8,7 @@ See docs/protocols.md; KIP-841, KIP-903.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from node.core.context import Context
@@ -19,7 +20,8 @@ from node.core.messages import (
     RegisterBrokerResponse,
 )
 from node.core.replica import NEVER
-from node.formats.trace import REGISTERED
+from node.formats.errors import DamagedStore
+from node.formats.trace import DAMAGED, REGISTERED
 
 _INTACT_KEY = "intact_since"
 LONGEST_HANDOVER_US: Final = 1_500_000
@@ -29,14 +31,16 @@ session."""
 
 class Membership:
     """This broker's registration. `next_us` is when to speak to the controller again; `may_stop`
-    says that a broker that was asked to stop need not wait any longer."""
+    says that a broker that was asked to stop need not wait any longer; `damaged` are the partitions
+    whose logs here are damaged."""
 
     def __init__(self, ctx: Context) -> None:
         self.next_us = 0
         self.fenced = True
         self.may_stop = False
+        self.damaged: tuple[str, ...] = ()
         self._stop_by_us = NEVER
-        saved = ctx.storage.get(_INTACT_KEY)
+        saved = _intact_since(ctx)
         # Under flush=sync no acknowledged write was only deferred. Otherwise a process that lost
         # writes must not claim to be intact since an earlier one, nor may the process after it.
         clean = ctx.storage.clean or ctx.config.flush_interval_ms == 0
@@ -45,6 +49,13 @@ class Membership:
         ctx.storage.put(_INTACT_KEY, since.to_bytes(8, "big"), durable=True)
         self._controller = ""
         self._asked = 0
+
+    def tell_damage(self, ctx: Context, partitions: Iterable[str]) -> None:
+        """From now on the controller is told that the logs of `partitions` are damaged."""
+        damaged = tuple(sorted(partitions))
+        if damaged != self.damaged:
+            self.damaged = damaged
+            self.next_us = ctx.now_us
 
     def _to_controller(self, ctx: Context) -> str:
         """The controller as last heard of, else the voters in turn."""
@@ -81,6 +92,7 @@ class Membership:
                     broker_epoch=ctx.broker_epoch,
                     metadata_offset=metadata_offset,
                     want_shutdown=leaving,
+                    damaged=self.damaged,
                 ),
             )
             # A broker that waits to be unfenced, or to be allowed to stop, asks more often.
@@ -122,3 +134,13 @@ class Membership:
     def _redirect(self, error: Error, leader: str) -> None:
         if error is Error.NOT_CONTROLLER:
             self._controller = leader
+
+
+def _intact_since(ctx: Context) -> bytes | None:
+    """The process since which nothing is missing, as kept; None where that is not known."""
+    try:
+        saved = ctx.storage.get(_INTACT_KEY)
+    except DamagedStore as error:
+        ctx.trace(DAMAGED, offset=-1, key=error.key, what=error.what)
+        return None
+    return saved if saved is not None and len(saved) == 8 else None

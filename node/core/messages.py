@@ -51,7 +51,8 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     """Requests records from `offset` on. Everything below `offset` is in the sender's log.
 
     `leader_epoch` is the epoch the sender believes current (-1: a consumer that does not know),
-    `last_epoch` that of the sender's last record (-1: empty log). See docs/protocols.md.
+    `last_epoch` that of the sender's last record (-1: empty log). What an `observer` has counts for
+    nothing, even if it is a voter. See docs/protocols.md.
     """
 
     partition: str
@@ -62,6 +63,7 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     last_epoch: int = -1
     max_wait_ms: int = 0
     max_bytes: int = 1 << 20
+    observer: bool = False
 
 
 class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
@@ -182,13 +184,15 @@ class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-r
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     """Sent every heartbeat interval; `metadata_offset` is how far the sender has applied.
-    `want_shutdown`: the sender asks to be rid of its leaderships, and to be allowed to stop."""
+    `want_shutdown`: the sender asks to be rid of its leaderships, and to be allowed to stop. Its
+    logs of the partitions `damaged` are not what it wrote: nobody may count on them."""
 
     broker: str
     broker_epoch: int
     metadata_offset: int = 0
     want_fence: bool = False
     want_shutdown: bool = False
+    damaged: tuple[str, ...] = ()
 
 
 class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-response"):

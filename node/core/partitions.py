@@ -13,9 +13,10 @@ from node.core import follower, isr_change, leader
 from node.core.context import Context
 from node.core.election import effective_min_isr
 from node.core.image import NO_LEADER, PartitionRecord
+from node.core.log import Damage
 from node.core.protocol import LeaderBy, Protocol
 from node.core.quorum import Quorum
-from node.core.replica import Replica, forget_hw, load
+from node.core.replica import Replica, forget_hw, load, trace_damage
 
 
 def apply(
@@ -69,12 +70,32 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
     follows_already = r.role == "follower" and not new_epoch
     r.leader_epoch = record.leader_epoch
     r.leader = record.leader
-    if record.leader == ctx.node:
+    if r.log.damage is not None and not _others_have_all(ctx.node, record):
+        follower.stop(ctx, r)
+    elif record.leader == ctx.node:
         leader.begin(ctx, r)
     elif record.leader == NO_LEADER:
         follower.stop(ctx, r)
     elif not follows_already:
         follower.begin(ctx, r)
+
+
+def _others_have_all(node: str, record: PartitionRecord) -> bool:
+    """Whether another node leads, and the partition does not count on the copy of `node`: whatever
+    was committed, the leader has."""
+    return record.leader not in (NO_LEADER, node) and node not in (*record.isr, *record.elr)
+
+
+def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
+    """A replica that leads or follows finds its log damaged: it does neither from now on. It tells
+    the controller, which counts on it no longer; it comes back as a follower, if there is a leader.
+    """
+    if r.role == "leader":
+        leader.resign(ctx, r)
+    r.role = "none"
+    trace_damage(ctx, r.partition, damage)
+    r.set_hw(ctx, min(r.hw, r.leo))
+    follower.stop(ctx, r)
 
 
 def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:

@@ -10,7 +10,7 @@ See docs/protocols.md; KIP-595, KIP-996.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from node.core.context import Context
 from node.core.high_watermark import advance_hw
 from node.core.image import NO_LEADER, LeaderRecord, encode_records
 from node.core.leader import append
+from node.core.log import Damage
 from node.core.messages import (
     BeginQuorumEpoch,
     Error,
@@ -28,10 +29,19 @@ from node.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.core.replica import NEVER, Replica
+from node.core.replica import NEVER, Replica, trace_damage
 from node.core.serve import refuse_fetch
-from node.formats.trace import REFUSED, VOTE
+from node.formats.errors import DamagedStore
+from node.formats.trace import DAMAGED, METADATA_PARTITION, REFUSED, VOTE
 from node.formats.wire import split_fetch_body
+
+MAX_TERM: Final = (1 << 31) - 1
+"""A leader stamps its term on batches as a signed number of 32 bits."""
+_Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)]
+_VOTE: Final = msgspec.msgpack.Decoder(tuple[_Term, str])
+_OUT: Final = msgspec.msgpack.Decoder(_Term)
+_FOR_EVER: Final = MAX_TERM
+_T = TypeVar("_T")
 
 
 class Quorum:
@@ -39,12 +49,16 @@ class Quorum:
 
     `r.leader_epoch` is the term, `r.replicas` the voters. Invariant: a voter grants at most one
     vote in a term, and its term never falls, across restarts.
+
+    A voter whose log is damaged has acknowledged what it has no longer. It neither votes nor stands
+    until it has a record of a later term than it knew then: the leader of that term was elected
+    without it, and has everything. A voter with an empty disk knows neither its votes nor what
+    it acknowledged, so it only ever reads along, and its fetches do not count.
     """
 
     def __init__(self, ctx: Context, r: Replica, voters: tuple[str, ...]) -> None:
         self.r = r
         self.voters = voters
-        self.is_voter = ctx.node in self.voters
         self.voted_for = ""
         self._phase: Literal["idle", "pre-vote", "vote"] = "idle"
         self._granted: list[str] = []
@@ -54,16 +68,71 @@ class Quorum:
         self._watch_us = NEVER
         self._asked = 0
         r.replicas = self.voters
-        r.leader_epoch = 0
-        saved = ctx.storage.get(self._vote_key)
-        if saved is not None:
-            r.leader_epoch, self.voted_for = msgspec.msgpack.decode(saved, type=tuple[int, str])
+        r.leader_epoch, self.voted_for = _kept(ctx, self._vote_key, _VOTE, (0, ""))
         r.leader_epoch = max(r.leader_epoch, r.log.last_epoch)
         r.role = "follower"
+        # A voter that is out is back with a record of a term above this one; 0: it is not out.
+        self._out_until = _kept(ctx, self._out_key, _OUT, 0)
+        self.is_voter = ctx.node in self.voters and not self._out_until
+        if ctx.node in self.voters:
+            self._find_losses(ctx)
 
     @property
     def _vote_key(self) -> str:
         return f"vote/{self.r.partition}"
+
+    @property
+    def _out_key(self) -> str:
+        return f"out/{self.r.partition}"
+
+    # -- a voter that lost something
+
+    def _find_losses(self, ctx: Context) -> None:
+        """See whether this voter is out, by what is on its disk."""
+        r = self.r
+        if ctx.disk_emptied and self._out_until < _FOR_EVER:
+            what = "the disk was emptied, so that the votes of this voter are not known"
+            ctx.trace(DAMAGED, r.partition, offset=-1, key=self._vote_key, what=what)
+            self._stay_out(ctx, _FOR_EVER, -1, what)
+        elif r.log.damage is not None:
+            self._lost(ctx, r.log.damage)
+        r.observer = self._out_until == _FOR_EVER
+
+    def _lost(self, ctx: Context, damage: Damage) -> None:
+        """The log is damaged: this voter is out."""
+        self._stay_out(ctx, max(self.r.leader_epoch, self._out_until), *damage)
+
+    def _stay_out(self, ctx: Context, term: int, offset: int, what: str) -> None:
+        """Be no voter until there is a record of a term above `term`. Raises DamagedStore where
+        nobody else has the metadata."""
+        if len(self.voters) == 1 and self.r.partition == METADATA_PARTITION:
+            what = f"{what}; {ctx.node} is the only voter, so nobody else has it"
+            raise DamagedStore(what, partition=self.r.partition, offset=offset)
+        self._write_out(ctx, term)
+        self.is_voter = False
+
+    def _come_back(self, ctx: Context) -> None:
+        """Vote again if the log has all that this voter ever acknowledged."""
+        if self.r.log.damage is None and self.r.log.last_epoch > self._out_until:
+            self._write_out(ctx, 0)
+            self.is_voter = True
+            self._reset_election(ctx)
+
+    def _write_out(self, ctx: Context, term: int) -> None:
+        self._out_until = term
+        ctx.storage.put(self._out_key, msgspec.msgpack.encode(term), durable=True)
+
+    def set_aside(self, ctx: Context, damage: Damage) -> None:
+        """The log turns out to be damaged while it is in use."""
+        r = self.r
+        if r.role == "leader":
+            leader.resign(ctx, r)
+        r.role = "follower"
+        trace_damage(ctx, r.partition, damage)
+        r.set_hw(ctx, min(r.hw, r.leo))
+        self._lost(ctx, damage)
+        self._election_us = NEVER
+        self._follow(ctx, r.leader_epoch, NO_LEADER)
 
     def start(self, ctx: Context) -> None:
         """Begin as a follower that knows no leader; a sole voter elects itself at once."""
@@ -182,7 +251,7 @@ class Quorum:
     def _save_vote(self, ctx: Context, candidate: str) -> None:
         """Term and vote are durable before any message that follows from them."""
         self.voted_for = candidate
-        if self.is_voter:
+        if ctx.node in self.voters:
             kept = "" if self.r.bugs.forget_vote else candidate
             value = msgspec.msgpack.encode((self.r.leader_epoch, kept))
             ctx.storage.put(self._vote_key, value, durable=True)
@@ -299,6 +368,8 @@ class Quorum:
         if heard and response.error is Error.NONE:
             self._leader_heard_us = ctx.now_us
             self._reset_election(ctx)
+            if self._out_until:
+                self._come_back(ctx)
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -343,3 +414,15 @@ class Quorum:
             if voter in r.peers and ctx.now_us - r.peers[voter].last_fetch_us <= limit_us
         )
         return heard <= len(self.voters) // 2
+
+
+def _kept(ctx: Context, key: str, decoder: msgspec.msgpack.Decoder[_T], never: _T) -> _T:
+    """A value that this voter keeps durably, `never` if it never wrote one. Raises DamagedStore:
+    without it the node may not vote, and nobody else has it."""
+    saved = ctx.storage.get(key)
+    if saved is None:
+        return never
+    try:
+        return decoder.decode(saved)
+    except msgspec.MsgspecError as error:
+        raise DamagedStore(str(error), key=key) from None

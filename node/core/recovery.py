@@ -84,6 +84,8 @@ def on_request(ctx: Context, r: Replica, source: str, request: ReplicaLogInfoReq
     """The replica's side: answer with the length of the log, once it can no longer grow."""
     if r.partition_epoch < request.partition_epoch or r.role == "leader":
         return  # it is asked again
+    if r.log.damage is not None:
+        return  # what it has is not what it had: it must not be elected for it
     ctx.send(
         source,
         ReplicaLogInfo(

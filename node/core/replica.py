@@ -14,10 +14,11 @@ from typing import Final, Literal
 from node.core.bugs import Bugs
 from node.core.context import Context
 from node.core.image import NO_LEADER
-from node.core.log import Log
+from node.core.log import Damage, Log
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
-from node.formats.trace import HW, METADATA_PARTITION, ROLE
+from node.formats.errors import DamagedStore
+from node.formats.trace import DAMAGED, HW, METADATA_PARTITION, ROLE
 
 NEVER: Final = 1 << 62
 """A deadline that never comes, in microseconds."""
@@ -91,7 +92,8 @@ class Fetching:
 class Replica:
     """One partition on one node. Times in microseconds, offsets 0-based, LEO and HW exclusive.
 
-    `bugs` are the bugs that are on. The metadata partition never has any: see `load`.
+    `bugs` are the bugs that are on. The metadata partition never has any: see `load`. The fetches
+    of an `observer` count for nothing.
     """
 
     partition: str
@@ -119,6 +121,7 @@ class Replica:
     # as follower
     fetching: Fetching = field(default_factory=Fetching)
     # both
+    observer: bool = False
     wake_us: int = NEVER
     hw_saved: int = 0
     bugs: Bugs = field(default_factory=Bugs)
@@ -180,6 +183,23 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
     """
     bugs = Bugs() if partition == METADATA_PARTITION else ctx.bugs
     log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
-    saved = int.from_bytes(ctx.storage.get(f"hw/{partition}") or b"", "big")
-    hw = max(log.start, min(saved, log.leo))
+    if log.damage is not None:
+        trace_damage(ctx, partition, log.damage)
+    hw = max(log.start, min(_saved_hw(ctx, partition), log.leo))
     return Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw)
+
+
+def _saved_hw(ctx: Context, partition: str) -> int:
+    """The checkpointed high watermark; 0 where there is none. One that is damaged is as good as
+    none: it is a hint."""
+    try:
+        saved = ctx.storage.get(f"hw/{partition}") or b""
+    except DamagedStore as error:
+        ctx.trace(DAMAGED, partition, offset=-1, key=error.key, what=error.what)
+        return 0
+    return int.from_bytes(saved[:8], "big")
+
+
+def trace_damage(ctx: Context, partition: str, damage: Damage) -> None:
+    """Trace that a log is not what was written."""
+    ctx.trace(DAMAGED, partition, offset=damage.offset, key="", what=damage.what)

@@ -29,3 +29,16 @@ class WireError(FloodmarkError):
 
 class StorageError(FloodmarkError):
     """The disk refused: full, corrupt, or not ours."""
+
+
+class DamagedStore(StorageError):
+    """What a store gives back is not what was written: a batch of `partition` at `offset`, or
+    (`offset` -1) the small value `key`. `what` says how that is known."""
+
+    def __init__(self, what: str, *, partition: str = "", offset: int = -1, key: str = "") -> None:
+        place = f"the value '{key}'" if key else f"{partition}: the batch at {offset}"
+        super().__init__(f"{place} is damaged on disk: {what}")
+        self.what = what
+        self.partition = partition
+        self.offset = offset
+        self.key = key

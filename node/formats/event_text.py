@@ -60,6 +60,9 @@ class Event(msgspec.Struct, frozen=True):
     broker: str = ""
     before: str = ""
     at: str = ""
+    offset: int = -1
+    key: str = ""
+    what: str = ""
 
 
 def parse(fields: Mapping[str, Any]) -> Event:
@@ -138,6 +141,7 @@ _TRUNCATES_TO: Final = {
     "offset-for-leader-epoch": "the end of its last epoch on the leader",
     "diverging-epoch": "where it diverges from its leader's log",
     "out-of-range": "its leader's log end",
+    "damaged": "what is not damaged on its disk",
 }
 
 
@@ -162,6 +166,11 @@ def _ack(e: Event) -> str:
 def _partition(e: Event) -> str:
     state = leadership(e.leader, e.leader_epoch, e.isr, e.elr, unclean=e.unclean)
     return f"commits: {state}"
+
+
+def _damaged(e: Event) -> str:
+    place = f"the value '{e.key}'" if e.key else f"the batch at {e.offset}"
+    return f"finds {place} damaged on its disk: {e.what}"
 
 
 def _vote(e: Event) -> str:
@@ -192,6 +201,7 @@ _ACTIONS: Final[dict[str, Callable[[Event], str]]] = {
     ),
     trace.BROKER: lambda e: f"commits: {e.broker} is {e.state}",
     trace.PARTITION: _partition,
+    trace.DAMAGED: _damaged,
     trace.BREAK: lambda e: f"stops at a breakpoint, before the {e.before} of '{e.at}'",
 }
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from node.formats.errors import DamagedStore
+
 STARTED: Final = "started"
 STOPPED: Final = "stopped"
 REGISTERED: Final = "registered"
@@ -31,6 +33,7 @@ PROPOSED: Final = "proposed"
 BREAK: Final = "break"
 REPORTED: Final = "reported"
 WITNESSED: Final = "witnessed"
+DAMAGED: Final = "damaged"
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # a process began; bugs are the historical bugs turned on
@@ -85,6 +88,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # the process stops here, `before` the "send" or "commit" of the turn that emitted `at`, until
     # it is released; `number` names the breakpoint
     BREAK: ("number", "before", "at"),
+    # what the disk gave back is not what was written: a batch at `offset`, or (-1) the value `key`
+    DAMAGED: ("offset", "key", "what"),
 }
 
 _FIELDS_OF_KINDS: Final = {
@@ -97,13 +102,14 @@ _FIELDS_OF_KINDS: Final = {
     "create-topic": "corr min_isr partitions replication_factor topic",
     "elect-leader": "corr first partition unclean",
     "fetch": (
-        "broker_epoch corr last_epoch leader_epoch max_bytes max_wait_ms offset partition replica"
+        "broker_epoch corr last_epoch leader_epoch max_bytes max_wait_ms observer offset "
+        "partition replica"
     ),
     "fetch-response": (
         "corr diverging error hw last_epoch leader leader_epoch log_end log_start offset "
         "partition request_epoch"
     ),
-    "heartbeat": "broker broker_epoch corr metadata_offset want_fence want_shutdown",
+    "heartbeat": "broker broker_epoch corr damaged metadata_offset want_fence want_shutdown",
     "heartbeat-response": "broker_epoch corr error fenced leader should_shutdown",
     "log-info": "corr partition partition_epoch",
     "log-info-response": "broker_epoch corr end_offset last_epoch partition partition_epoch",
@@ -149,6 +155,12 @@ def event(name: str, partition: str | None = None, **fields: Any) -> TraceEvent:
         made["partition"] = partition
     made.update(fields)
     return made
+
+
+def damaged_event(error: DamagedStore) -> TraceEvent:
+    """The trace event that says what a disk gave back."""
+    partition = error.partition or None
+    return event(DAMAGED, partition, offset=error.offset, key=error.key, what=error.what)
 
 
 def matches(fields: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:

@@ -26,8 +26,8 @@ from node.core import wire
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.messages import Error
 from node.core.storage import Storage
-from node.formats.errors import StorageError, WireError
-from node.formats.trace import REFUSED, TraceEvent, event
+from node.formats.errors import DamagedStore, StorageError, WireError
+from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -205,6 +205,9 @@ class Loop:
                 break
             try:
                 effects = self._step(now_us, happened)
+            except DamagedStore as error:
+                self._trace.write(now_us, [damaged_event(error)])
+                raise
             except BaseException:
                 self._trace.show(now_us, trace, sys.stderr)
                 raise

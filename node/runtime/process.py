@@ -24,7 +24,8 @@ import zmq
 
 from node.core.api import NodeConfig
 from node.core.storage import Storage
-from node.formats.errors import FloodmarkError, StorageError
+from node.formats.errors import DamagedStore, FloodmarkError, StorageError
+from node.formats.trace import damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
@@ -118,7 +119,11 @@ def _run(
         outbox = Outbox(context, core_config.node, config.peers)
         outbox.wait_connected(CONNECT_MS)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
-        core = make_core(core_config, storage, random, monotonic_us())
+        try:
+            core = make_core(core_config, storage, random, monotonic_us())
+        except DamagedStore as error:
+            trace.write(monotonic_us(), [damaged_event(error)])
+            raise
         armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
         points = Breakpoints(armed, pipe)
         if pipe is not None:

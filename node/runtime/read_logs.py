@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import batch_dump, log_dump
+from node.core.batch import EMPTY_CHAIN
+from node.core.log_dump import batch_dump, end_of, log_dump
 from node.formats.errors import StorageError
 from node.formats.log_dump import BatchDump, LogDump
 from node.runtime import journal
@@ -52,10 +52,9 @@ def _replayed(path: Path, tables: Tables) -> Overlay:
 def _log(tables: Tables, overlay: Overlay, name: str) -> LogDump:
     start, leo, problem = -1, 0, ""
     try:
-        for base, head, _ in stored(tables, (overlay,), name, whole=False):
+        for base, head, size in stored(tables, (overlay,), name, whole=False):
             start = base if start < 0 else start
-            if len(head) >= CHAIN_BYTES + HEADER.size:
-                leo = base + int(HEADER.unpack_from(head, CHAIN_BYTES)[5])
+            leo = end_of(base, head[CHAIN_BYTES:], size - CHAIN_BYTES)
     except StorageError as error:
         problem = str(error)
 

@@ -94,7 +94,7 @@ class LmdbStorage:
         """Headers of a log in offset order."""
         overlays = (self._deferred, self._turn)
         found = stored(self._tables, overlays, partition, whole=False)
-        return iter([_header(partition, *one) for one in found])
+        return iter([_header(*one) for one in found])
 
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
@@ -267,11 +267,13 @@ def _joined(base: int, added: dict[int, Kept]) -> tuple[int, bytes, int]:
     return base, both, len(both)
 
 
-def _header(partition: str, base: int, start: bytes, size: int) -> StoredBatch:
-    if len(start) < CHAIN_BYTES + HEADER.size:
-        raise StorageError(f"{partition}: the batch stored at {base} has no whole header")
-    _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)
-    return StoredBatch(base, count, epoch, size - CHAIN_BYTES, start[:CHAIN_BYTES])
+def _header(base: int, start: bytes, size: int) -> StoredBatch:
+    """What a stored batch says of itself, to be checked by whoever reads it; a batch that is cut
+    short says that it has no record."""
+    epoch, count = -1, 0
+    if len(start) >= CHAIN_BYTES + HEADER.size:
+        _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)
+    return StoredBatch(base, count, epoch, max(0, size - CHAIN_BYTES), start[:CHAIN_BYTES])
 
 
 def _check_name(name: str) -> None:

@@ -4,7 +4,7 @@ Everything is in the one unnamed database; the first byte of a key is its kind. 
 fewer pages so than with one database a kind. The module knows nothing of turns or of the journal.
 
     L <partition id, 4> <base offset, 8>   ->  <chain, 8> <batch>
-    V <key>                                ->  <small value>
+    V <key>                                ->  <CRC-32 of key and value, 4> <small value>
     N <partition name>                     ->  <partition id, 4>
     M <name>                               ->  <unsigned number, 8> (the store's own counters)
 
@@ -16,16 +16,17 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
 import lmdb
 
-from node.formats.errors import StorageError
+from node.formats.errors import DamagedStore, StorageError
 from node.runtime.overlay import LogOverlay, Overlay
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 CHAIN_BYTES: Final = 8
 MAX_NAME_BYTES: Final = 500
 """Longest name of a partition or small value: LMDB's limit is 511 for a whole key."""
@@ -34,6 +35,7 @@ _LOG: Final = struct.Struct(">cIQ")
 _LOG_PREFIX: Final = struct.Struct(">cI")
 _ID: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
+_CRC: Final = struct.Struct(">I")
 _DATA_FILE: Final = "data.mdb"
 _OPEN_HINT: Final = "it is damaged or is not a floodmark store"
 
@@ -87,12 +89,20 @@ class Tables:
             raise
 
     def value(self, key: str) -> bytes | None:
-        """A small value."""
-        return self._get(b"V" + key.encode())
+        """A small value. Raises DamagedStore if it is not what was written."""
+        name = b"V" + key.encode()
+        found = self._get(name)
+        if found is None:
+            return None
+        if found[: _CRC.size] != _crc(name, found[_CRC.size :]):
+            raise DamagedStore("its checksum does not match", key=key)
+        return found[_CRC.size :]
 
     def number(self, name: str) -> int:
         """One of the store's own counters, 0 if never written."""
         found = self._get(b"M" + name.encode())
+        if found is not None and len(found) != _NUMBER.size:
+            raise StorageError(f"the counter '{name}' in {self.path} has {len(found)} bytes, not 8")
         return 0 if found is None else int(_NUMBER.unpack(found)[0])
 
     def batch(self, partition: str, base_offset: int) -> bytes | None:
@@ -160,7 +170,7 @@ class Tables:
                 for name, log in overlay.logs.items():
                     _write_log(txn, name, log, ids)
                 for key, value in overlay.values.items():
-                    txn.put(b"V" + key.encode(), value)
+                    txn.put(b"V" + key.encode(), _crc(b"V" + key.encode(), value) + value)
             for name, number in numbers.items():
                 txn.put(b"M" + name.encode(), _NUMBER.pack(number))
             txn.commit()
@@ -219,9 +229,15 @@ class Tables:
         with self._env.begin() as txn, txn.cursor() as cursor:
             more = cursor.set_range(b"N")
             while more and cursor.key()[:1] == b"N":
+                if len(cursor.value()) != _ID.size:
+                    raise StorageError(f"a partition's number in {self.path} is damaged")
                 ids[cursor.key()[1:].decode(errors="replace")] = _ID.unpack(cursor.value())[0]
                 more = cursor.next()
         return ids
+
+
+def _crc(key: bytes, value: bytes) -> bytes:
+    return _CRC.pack(zlib.crc32(value, zlib.crc32(key)))
 
 
 def _create(path: Path) -> None:

@@ -46,8 +46,8 @@ class MemoryStorage:
 
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         for base, (chain, data) in sorted(self.logs.get(partition, {}).items()):
-            one = batches.view(data)
-            yield StoredBatch(base, one.count, one.epoch, len(data), chain)
+            _, epoch, _, _, _, count = batches.HEADER.unpack_from(data)
+            yield StoredBatch(base, count, epoch, len(data), chain)
 
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool

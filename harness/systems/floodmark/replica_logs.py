@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from harness.clients.workload import decode_payload
+from harness.clients.workload import MIN_RECORD_BYTES, decode_payload
 from harness.formats.history import LogRun
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
@@ -70,7 +70,7 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
         epochs=log.epochs,
     )
     for one in log.batches:
-        if one.count == 0:
+        if one.count == 0 or (one.problem and one.count * MIN_RECORD_BYTES > len(one.payload)):
             problems.append(f"{node}, {log.partition}, batch at {one.base_offset}: {one.problem}")
         else:
             yield _batch(node, log.partition, one)

@@ -69,6 +69,14 @@ ACTIONS = [
         "commits: n2 leads epoch 2, ISR [n2], ELR [n3]",
     ),
     (Event("break", before="send", at="ack"), "stops at a breakpoint, before the send of 'ack'"),
+    (
+        Event("damaged", offset=5, what="batch checksum does not match"),
+        "finds the batch at 5 damaged on its disk: batch checksum does not match",
+    ),
+    (
+        Event("damaged", key="hw/log-0", what="its checksum does not match"),
+        "finds the value 'hw/log-0' damaged on its disk: its checksum does not match",
+    ),
 ]
 
 MESSAGES = [

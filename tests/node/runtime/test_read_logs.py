@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from node.core import batch
-from node.formats.errors import StorageError
+from node.formats.errors import DamagedStore, StorageError
 from node.runtime.read_logs import BatchDump, LogDump, dump_logs
 from node.runtime.store import LmdbStorage
 
@@ -160,3 +160,55 @@ def test_a_folder_that_cannot_be_dumped_is_refused(tmp_path: Path) -> None:
         dumped(tmp_path / "data")
     store.close()
     assert dumped(tmp_path / "data") == {}
+
+
+def test_every_flipped_bit_is_named_and_costs_no_memory(
+    flushed: tuple[Path, bytes, list[bytes]],
+) -> None:
+    """One bit of the count would otherwise ask for 2^29 records."""
+    path, key, chains = flushed
+    value = raw(path, key)
+    for bit in range(8 * len(value)):
+        changed = bytearray(value)
+        changed[bit // 8] ^= 1 << bit % 8
+        change(path, key, bytes(changed))
+        log, batches = dumped(path)["log-0"]
+        assert batches[1].problem, bit
+        assert max(b.count for b in batches) <= len(value)
+        assert log.leo == 11
+    assert chains[-1] != batches[-1].chain
+
+
+def test_the_last_batch_cannot_make_the_log_long(flushed: tuple[Path, bytes, list[bytes]]) -> None:
+    path, key, _ = flushed
+    last = key[:-1] + b"\x09"
+    value = raw(path, last)
+    count_at = 8 + batch.HEADER.size - 4
+    change(path, last, value[:count_at] + b"\x20" + value[count_at + 1 :])
+    log, batches = dumped(path)["log-0"]
+    assert (log.leo, batches[-1].count) == (9, 0)
+    assert "checksum" in batches[-1].problem
+
+
+@pytest.mark.parametrize("key", ["hw/log-0", "epochs/log-0"])
+def test_a_damaged_value_is_named(flushed: tuple[Path, bytes, list[bytes]], key: str) -> None:
+    path, _, _ = flushed
+    value = raw(path, b"V" + key.encode())
+    change(path, b"V" + key.encode(), value[:-1] + bytes([value[-1] ^ 1]))
+    log = dumped(path)["log-0"][0]
+    assert f"the value '{key}' is damaged on disk: its checksum does not match" in log.problem
+    store = LmdbStorage(path, "boot")
+    with pytest.raises(DamagedStore, match=f"the value '{key}' is damaged on disk"):
+        store.get(key)
+    store.close()
+
+
+def test_a_high_watermark_out_of_range_is_not_believed(tmp_path: Path) -> None:
+    store = LmdbStorage(tmp_path, "boot")
+    write_log(store, "log-0", durable=True)
+    store.put("hw/log-0", b"\xff" * 40, durable=True)
+    store.commit()
+    store.close()
+    log = dumped(tmp_path)["log-0"][0]
+    assert log.hw == -1
+    assert "high watermark not understood" in log.problem

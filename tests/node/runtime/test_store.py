@@ -250,7 +250,7 @@ def test_a_foreign_database_is_refused(tmp_path: Path) -> None:
 
     with lmdb.open(str(tmp_path), lock=False) as env, env.begin(write=True) as txn:
         txn.put(b"someone", b"else's")
-    with pytest.raises(StorageError, match="has format 0, expected 1"):
+    with pytest.raises(StorageError, match="has format 0, expected 2"):
         LmdbStorage(tmp_path, "boot-1")
 
 

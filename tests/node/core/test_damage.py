@@ -1,0 +1,364 @@
+"""A disk gives back what was not written: the broker names it, serves none of it, and comes back by
+its peers; what nobody else has stays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node.core import batch as batches
+from node.core.log import Damage, Log
+from node.core.messages import FetchRequest, FetchResponse
+from node.core.protocol import KAFKA, KIP_279, LIFTBRIDGE, QUORUM
+from node.formats.errors import DamagedStore
+from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import split_fetch_body
+from tests.support.broker_world import MemoryStorage, World
+
+LOG = "log-0"
+PLACES = {"payload": -1, "count": batches.HEADER.size - 1, "epoch": 11, "base": 7, "version": 12}
+
+
+class Disk(MemoryStorage):
+    """A disk of which single bits can be flipped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad_values: set[str] = set()
+
+    def get(self, key: str) -> bytes | None:
+        if key in self.bad_values:
+            raise DamagedStore("its checksum does not match", key=key)
+        return super().get(key)
+
+    def put(self, key: str, value: bytes, *, durable: bool) -> None:
+        self.bad_values.discard(key)
+        super().put(key, value, durable=durable)
+
+    def flip(self, base: int, place: str, partition: str = LOG) -> None:
+        chain, data = self.logs[partition][base]
+        if place == "chain":
+            self.logs[partition][base] = (_flipped(chain, 3), data)
+        elif place == "missing":
+            del self.logs[partition][base]
+        else:
+            self.logs[partition][base] = (chain, _flipped(data, PLACES[place]))
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 4
+    return bytes(changed)
+
+
+def cluster(protocol: str = "kafka", *, rf: int = 3, voters: int = 1, **options: Any) -> World:
+    """Three brokers; one partition with ten records, all committed."""
+    world = World(5, protocol=protocol, voters=voters, **options)
+    for name in list(world.nodes):
+        world.kill(name)
+        world.incarnations[name] = 0
+        world.disks[name] = Disk()
+        world.start(name)
+    world.run_for(2000)
+    world.create_topic(rf=rf, min_isr=min(rf, 2))
+    world.run_for(2000)
+    for number in range(10):
+        leader = world.leader(LOG)
+        assert leader
+        world.produce(leader, LOG, number, b"record %d" % number)
+        world.run_for(300)
+    assert len(world.answers()) == 10
+    return world
+
+
+def found(world: World, node: str, event: str = "damaged") -> list[dict[str, Any]]:
+    return [e for e in world.trace if e["node"] == node and e["event"] == event]
+
+
+def disk(world: World, name: str) -> Disk:
+    made = world.disks[name]
+    assert isinstance(made, Disk)
+    return made
+
+
+def whole(world: World, name: str) -> bool:
+    return [p for p in world.payloads(name, LOG) if p.startswith(b"record")] == [
+        b"record %d" % number for number in range(10)
+    ]
+
+
+def base_of(world: World, name: str, number: int) -> int:
+    """Where a record is."""
+    return next(
+        base
+        for base, (_, data) in world.disks[name].logs[LOG].items()
+        if data.endswith(b"record %d" % number)
+    )
+
+
+class TestLog:
+    def log(self) -> tuple[Disk, Log]:
+        disk = Disk()
+        log = Log(LOG, disk, durable=True)
+        for number in range(4):
+            log.append_as_leader(batches.build(2, b"%d" % number), 1)
+        return disk, log
+
+    @pytest.mark.parametrize("place", [*PLACES, "chain", "missing"])
+    @pytest.mark.parametrize("base", [0, 4, 6])
+    def test_a_start_uses_nothing_from_the_damage_on(self, place: str, base: int) -> None:
+        disk, before = self.log()
+        disk.flip(base, place)
+        log = Log(LOG, disk, durable=True)
+        if place == "missing" and base in (0, 6):
+            return  # only the batches on either side show that one is missing
+        assert log.damage is not None
+        assert (log.damage.offset, log.leo) == (base, base)
+        assert log.hash_at(base) == before.hash_at(base)
+        assert log.read(0, max_bytes=1 << 20, below=8) == before.read(
+            0, max_bytes=1 << 20, below=base
+        )
+        assert len(disk.logs[LOG]) == 4 - (place == "missing"), "the disk is as it was"
+        log.repair()
+        assert log.damage is None
+        assert sorted(disk.logs[LOG]) == list(range(0, base, 2))
+        assert Log(LOG, disk, durable=True).damage is None
+
+    @pytest.mark.parametrize("place", PLACES)
+    def test_a_read_gives_none_of_it_back(self, place: str) -> None:
+        disk, log = self.log()
+        log._tail.clear()
+        disk.flip(4, place)
+        assert len(log.read(0, max_bytes=1 << 20, below=4)[0]) == 2
+        with pytest.raises(DamagedStore, match="log-0: the batch at 4 is damaged on disk: "):
+            log.read(0, max_bytes=1 << 20, below=8)
+        assert log.leo == 4
+        assert log.damage is not None
+
+    @pytest.mark.parametrize("control", [False, True])
+    def test_every_bit_counts(self, control: bool) -> None:
+        disk = Disk()
+        log = Log(LOG, disk, durable=True)
+        for payload in (b"first", b"second", b"third"):
+            log.append_as_leader(batches.build(1, payload, control=control), 1)
+        chain, data = disk.logs[LOG][1]
+        for bit in range(8 * (len(chain) + len(data))):
+            changed = bytearray(chain + data)
+            changed[bit // 8] ^= 1 << bit % 8
+            disk.logs[LOG][1] = bytes(changed[:8]), bytes(changed[8:])
+            damage = Log(LOG, disk, durable=True).damage
+            assert damage is not None, f"bit {bit}"
+            assert damage.offset == 1
+
+    def test_an_epoch_that_falls_is_damage(self) -> None:
+        disk, _ = self.log()
+        chain = disk.logs[LOG][2][0]
+        data = batches.stamp(batches.build(2, b"x"), 4, 0)
+        disk.logs[LOG][4] = (batches.chain(chain, batches.view(data)), data)
+        assert Log(LOG, disk, durable=True).damage == Damage(4, "leader epoch 0 after 1")
+
+    def test_a_log_that_begins_above_0_is_read(self) -> None:
+        disk, _ = self.log()
+        del disk.logs[LOG][0]
+        log = Log(LOG, disk, durable=True)
+        assert (log.start, log.leo, log.damage) == (2, 8, None)
+        assert len(log.read(2, max_bytes=1 << 20, below=8)[0]) == 3
+
+
+@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("place", ["payload", "chain"])
+def test_a_replica_comes_back_by_its_peers(protocol: str, who: str, place: str) -> None:
+    world = cluster(protocol)
+    leader = world.leader(LOG)
+    node = leader if who == "leader" else next(n for n in ("n1", "n2", "n3") if n != leader)
+    assert node
+    base = base_of(world, node, 4)
+    world.kill(node)
+    disk(world, node).flip(base, place)
+    world.start(node)
+    world.run_for(6000)
+    named = found(world, node)
+    assert {(e["partition"], e["offset"]) for e in named} == {(LOG, base)}
+    assert "match" in named[0]["what"]
+    repaired = [e for e in found(world, node, "truncated") if e["reason"] == "damaged"]
+    assert [(e["from_leo"], e["leo"]) for e in repaired] == [(base, base)]
+    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
+    served = [e for e in found(world, node, "role") if e["t_us"] >= named[0]["t_us"]]
+    assert all(e["role"] != "leader" for e in served if e["t_us"] < repaired[0]["t_us"])
+    now_leads = world.leader(LOG)
+    assert now_leads
+    world.produce(now_leads, LOG, 99, b"after")
+    world.run_for(500)
+    assert not world.answers()[99].error
+
+
+@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
+def test_the_last_copy_stays_out(protocol: str) -> None:
+    world = cluster(protocol, rf=1)
+    node = world.leader(LOG)
+    assert node
+    for _ in range(2):
+        world.kill(node)
+        if not found(world, node):
+            disk(world, node).flip(base_of(world, node, 4), "payload")
+        before = dict(world.disks[node].logs[LOG])
+        world.start(node)
+        world.run_for(8000)
+        assert world.leader(LOG) is None
+        assert world.disks[node].logs[LOG] == before, "it is left for a person to look at"
+    request = FetchRequest(corr=1, partition=LOG, offset=0)
+    world.mail.clear()
+    world.send(node, request)
+    world.run_for(100)
+    [(_, answer, body)] = world.mail
+    assert isinstance(answer, FetchResponse)
+    assert answer.error == "not-leader"
+    assert not split_fetch_body(body)[2]
+
+
+@pytest.mark.parametrize("protocol", [KAFKA.name, KIP_279.name, LIFTBRIDGE.name, QUORUM.name])
+def test_a_leader_that_reads_damage_serves_none_of_it_and_hands_over(protocol: str) -> None:
+    world = cluster(protocol)
+    node = world.leader(LOG)
+    assert node
+    base = base_of(world, node, 4)
+    world.nodes[node].replicas[LOG].log._tail.clear()
+    disk(world, node).flip(base, "payload")
+    world.send(node, FetchRequest(corr=1, partition=LOG, offset=0))
+    world.mail.clear()
+    world.run_for(100)
+    answers = [body for _, m, body in world.mail if isinstance(m, FetchResponse)]
+    assert not any(split_fetch_body(body)[2] for body in answers)
+    world.run_for(6000)
+    assert [e["offset"] for e in found(world, node)] == [base]
+    assert world.leader(LOG) not in (None, node)
+    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
+
+
+def test_two_of_three_damaged_are_made_good_by_the_third() -> None:
+    world = cluster()
+    for node in ("n1", "n2"):
+        world.kill(node)
+        disk(world, node).flip(base_of(world, node, 3), "payload")
+    for node in ("n1", "n2"):
+        world.start(node)
+    world.run_for(6000)
+    assert world.leader(LOG) == "n3"
+    assert all(whole(world, name) for name in ("n1", "n2", "n3"))
+
+
+def test_a_damaged_replica_is_not_elected_for_its_length() -> None:
+    """All of ISR and ELR lost data: recovery waits for the log of n1, which n1 does not offer."""
+    world = cluster(rf=1)
+    node = world.leader(LOG)
+    assert node
+    world.kill(node)
+    disk(world, node).flip(base_of(world, node, 9), "payload")
+    world.start(node)
+    world.run_for(8000)
+    state = world.nodes["v1"].ctx.image.partitions[LOG]
+    assert (state.isr, state.elr, state.last_known_elr) == ((), (), (node,))
+    assert state.leader == ""
+
+
+class TestVoters:
+    def test_a_damaged_voter_votes_again_with_a_later_term(self) -> None:
+        world = cluster(QUORUM.name)
+        leader = world.leader(LOG)
+        assert leader
+        others = [n for n in ("n1", "n2", "n3") if n != leader]
+        node = others[0]
+        world.kill(node)
+        disk(world, node).flip(base_of(world, node, 4), "payload")
+        world.start(node)
+        world.run_for(3000)
+        assert whole(world, node)
+        assert not world.nodes[node].quorums[LOG].is_voter
+        world.kill(leader)
+        world.run_for(5000)
+        assert world.leader(LOG) is None, "two are left, and one of them does not vote"
+        world.start(leader)
+        world.run_for(5000)
+        assert world.leader(LOG) not in (None, node)
+        assert world.nodes[node].quorums[LOG].is_voter, "it has a record of the new term"
+
+    def test_an_emptied_voter_only_reads_along(self) -> None:
+        world = cluster(QUORUM.name)
+        leader = world.leader(LOG)
+        assert leader
+        node = next(n for n in ("n1", "n2", "n3") if n != leader)
+        for _ in range(2):
+            world.kill(node)
+            killed_us = world.now_us
+            if not found(world, node):
+                world.disks[node] = Disk()
+            world.start(node)
+            world.run_for(3000)
+            assert whole(world, node)
+            quorum = world.nodes[node].quorums[LOG]
+            assert not quorum.is_voter
+            peer = world.nodes[leader].replicas[LOG].peers[node]
+            assert peer.last_fetch_us < killed_us, "its fetches do not count"
+        assert ["votes" in e["what"] for e in found(world, node) if e["partition"] == LOG] == [True]
+
+    def test_a_broker_fetches_damaged_metadata_again(self) -> None:
+        world = cluster()
+        node = "n3"
+        world.kill(node)
+        base = sorted(world.disks[node].logs[METADATA_PARTITION])[2]
+        disk(world, node).flip(base, "payload", METADATA_PARTITION)
+        world.start(node)
+        world.run_for(4000)
+        assert [(e["partition"], e["offset"]) for e in found(world, node)] == [
+            (METADATA_PARTITION, base)
+        ]
+        assert world.disks[node].logs[METADATA_PARTITION].keys() == (
+            world.disks["v1"].logs[METADATA_PARTITION].keys()
+        )
+        assert whole(world, node)
+
+    @pytest.mark.parametrize("what", ["log", "vote", "range", "emptied"])
+    def test_a_sole_voter_that_lost_something_does_not_start(self, what: str) -> None:
+        world = cluster()
+        world.kill("v1")
+        key = f"vote/{METADATA_PARTITION}"
+        if what == "log":
+            disk(world, "v1").flip(0, "payload", METADATA_PARTITION)
+            reason = "the batch at 0 is damaged on disk: .* v1 is the only voter"
+        elif what == "vote":
+            disk(world, "v1").bad_values.add(key)
+            reason = f"the value '{key}' is damaged on disk: its checksum does not match"
+        elif what == "range":
+            world.disks["v1"].values[key] = b"\x92\xcf" + b"\xff" * 8 + b"\xa2v1"
+            reason = f"the value '{key}' is damaged on disk: Expected `int` <= 2147483647"
+        else:
+            world.disks["v1"] = Disk()
+            reason = "the disk was emptied, .* v1 is the only voter"
+        with pytest.raises(DamagedStore, match=reason):
+            world.start("v1")
+
+    def test_three_voters_of_the_metadata_survive_one_damaged(self) -> None:
+        world = cluster(voters=3)
+        world.kill("v2")
+        disk(world, "v2").flip(0, "payload", METADATA_PARTITION)
+        world.start("v2")
+        world.run_for(3000)
+        assert found(world, "v2")
+        assert world.disks["v2"].logs[METADATA_PARTITION].keys() == (
+            world.disks["v1"].logs[METADATA_PARTITION].keys()
+        )
+
+
+def test_hints_that_are_damaged_are_forgotten() -> None:
+    world = cluster()
+    world.run_for(6000)
+    node = "n2" if world.leader(LOG) != "n2" else "n3"
+    world.kill(node)
+    disk(world, node).bad_values |= {f"hw/{LOG}", "intact_since"}
+    world.start(node)
+    world.run_for(4000)
+    assert {e["key"] for e in found(world, node)} == {f"hw/{LOG}", "intact_since"}
+    assert whole(world, node)
+    assert world.nodes[node].replicas[LOG].hw == 10
