@@ -1,9 +1,8 @@
 """Whether a run proved anything: acknowledgements, clients that kept on, faults that took effect.
 
-A fault counts if it was injected, if its own count of effects (messages dropped or delayed, or
-processes stopped, where there is one) is not zero, and if sends were acknowledged both before and
-after it. A scripted run, whose clients do single operations only, was exercised when each of them
-was begun and ended as it must, and each fault had its effect.
+A fault counts if it took effect (`nemesis.formats.fault_log.took_effect`) and if sends were
+acknowledged both before and after it. A scripted run, whose clients do single operations only, was
+exercised when each of them was begun and ended as it must, and each fault took effect.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from checker.evidence.facts import SEND_OP, FaultAction, Kind, Outcome
 from checker.evidence.group import Facts, Group
 from checker.formats.anomalies import EXERCISE
 from checker.formats.verdict import Anomaly, Witness
+from nemesis.formats.fault_log import took_effect
 
 MIN_ACKS: Final = 10
 _MOST_SILENT: Final = 1 / 3
@@ -84,13 +84,27 @@ def _faults(group: Group, sent: Facts) -> list[Anomaly]:
     index, why = missed[0]
     first = f"fault {index} ({scheduled[index]}) {why}"
     name = "few-faults" if group.meta.drawn else "fault-missed"
+    acted = {int(number) for number in effective_faults(lines)}
+    # Those that took effect are not called without effect, even where they prove nothing.
+    where = " between acknowledged sends" if any(index in acted for index, _ in missed) else ""
     message = (
-        f"Only {effective} of {len(scheduled)} drawn faults took effect; {first}."
+        f"Only {effective} of {len(scheduled)} drawn faults took effect{where}; {first}."
         if group.meta.drawn
-        else f"{plural(len(missed), 'fault')} of the schedule did not take effect: {first}."
+        else f"{plural(len(missed), 'fault')} of the schedule did not take effect{where}: {first}."
     )
     witnesses = [Witness(what=f"fault {i} ({scheduled[i]}) {why}") for i, why in missed]
     return [anomaly(group, name, message, count=len(missed), witnesses=witnesses)]
+
+
+def effective_faults(lines: Facts) -> list[int]:
+    """The numbers of the faults of the schedule that took effect; `lines` are those of
+    faults.jsonl."""
+    known: dict[int, list[tuple[str, int]]] = {}
+    for number, action, affected in zip(lines.op, lines.outcome, lines.count, strict=True):
+        if number >= 0:
+            own = known.setdefault(int(number), [])
+            own.append((FaultAction(int(action)).name.lower(), int(affected)))
+    return [number for number, own in known.items() if took_effect(own)]
 
 
 def _operations(group: Group, ops: Facts) -> list[Anomaly]:
@@ -120,8 +134,7 @@ def _why_missed(group: Group, lines: Facts, sent: Facts) -> str:
     injected = np.flatnonzero(lines.outcome == FaultAction.INJECT)
     if not len(injected):
         return _why_not_injected(lines)
-    effects = lines.outcome == FaultAction.EFFECT
-    if effects.any() and not lines.count[effects].any():
+    if not effective_faults(lines):
         return "had no effect"
     if group.meta.scripted:
         return ""

@@ -35,11 +35,23 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
     wr: tuple[tuple[int, int, int], ...] = ()
 
 
+class LossCount(NamedTuple):
+    """How many records of one partition that had to stay are lost; how many of those were
+    acknowledged, and how many had been read before; and how many were never delivered, which is no
+    proof that they are lost."""
+
+    lost: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    undelivered: int = 0
+
+
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one check found in one group. `unknown` says why it could not judge all of it.
 
     `error` is what made the check itself fail. At most a cap of `unknown_values` is carried,
-    `unknown_value_count` is exact. `graph` is joined with those of other partitions.
+    `unknown_value_count` is exact. `graph` is joined with those of other partitions. `loss` counts
+    the records of a partition that are lost, where lost writes are judged.
     """
 
     property: str
@@ -50,6 +62,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unknown_values: tuple[UnknownValue, ...] = ()
     unknown_value_count: int = 0
     graph: Graph | None = None
+    loss: LossCount | None = None
 
 
 def failed(name: str, where: str, error: Exception) -> Finding:

@@ -14,6 +14,7 @@ import numpy as np
 
 from checker.checks.findings import (
     Finding,
+    LossCount,
     anomaly,
     listing,
     node_witness_at,
@@ -31,6 +32,7 @@ from checker.evidence.contents import (
     evidence,
     expand,
     find,
+    first_of,
 )
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
@@ -71,9 +73,13 @@ def judge(group: Group) -> Finding:
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
         found += _each_promise(group, known, required.take(mask), name)
-    found += _vanished(group, known)
+    vanished = _vanished(known, group)
+    if len(vanished):
+        found.append(_vanished_anomaly(group, known, vanished))
     unknown = ""
+    undelivered = 0
     if finals and group.history_whole:
+        undelivered = int(missing.sum())
         found += _each_promise(group, known, required.take(missing), "unseen")
     elif missing.any() and not group.logs_complete:
         unknown = (
@@ -81,8 +87,19 @@ def judge(group: Group) -> Finding:
             "read, and without a whole history, final reads or all logs it is not known whether "
             "they are lost"
         )
+    writers = known.sends.outcome[known.writer(vanished.value)]
+    loss = LossCount(
+        lost=int((lost | tail).sum()) + len(vanished),
+        acknowledged=int(((lost | tail) & acknowledged).sum() + (writers == Outcome.OK).sum()),
+        read=len(vanished),
+        undelivered=undelivered,
+    )
     return Finding(
-        property=LOST_WRITES, examined=len(required), anomalies=tuple(found), unknown=unknown
+        property=LOST_WRITES,
+        examined=len(required),
+        anomalies=tuple(found),
+        unknown=unknown,
+        loss=loss,
     )
 
 
@@ -193,11 +210,49 @@ def _triage(group: Group, known: Evidence, values: I64, first: int) -> str:
     holders = known.holders(first)
     where = listing(f"{node} at offset {offset}" for node, offset in holders)
     of_first = f"the first is held by {where}" if holders else "the first is in no log"
-    return f"only undelivered: {held:,} of {len(values):,} in some log, {of_first}."
+    contested = _contested(known, values)
+    if not contested:
+        return f"only undelivered: {held:,} of {len(values):,} in some log, {of_first}."
+    return (
+        f"{held:,} of {len(values):,} in some log, {of_first}"
+        f"{_others_there(known, holders, first)}; the replicas diverge at {contested:,} of them."
+    )
 
 
-def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
-    """Values that an ok read returned and that later were not there any more."""
+def _contested(known: Evidence, values: I64) -> int:
+    """How many of these values are in a log at an offset where another log has another value."""
+    logged = known.log_records
+    pairs = np.unique(np.stack((logged.offset, logged.value)), axis=1)
+    starts = first_of(pairs[0])
+    several = pairs[0][starts[np.diff(np.append(starts, pairs.shape[1])) > 1]]
+    return len(np.unique(pairs[1][np.isin(pairs[0], several) & np.isin(pairs[1], values)]))
+
+
+def _others_there(known: Evidence, holders: list[tuple[str, int]], value: int) -> str:
+    """Which logs have another value where `holders` have this one, in words; "" if none has."""
+    logged, there = known.log_records, [offset for _, offset in holders]
+    rows = np.flatnonzero(np.isin(logged.offset, there) & (logged.value != value))
+    others: dict[int, list[str]] = {}
+    for row in rows.tolist():
+        others.setdefault(int(logged.value[row]), []).append(known.logs.name(int(logged.node[row])))
+    words = [
+        f"{listing(sorted(set(nodes)))} {'has' if len(set(nodes)) == 1 else 'have'} "
+        f"value {show_value(other)}"
+        for other, nodes in others.items()
+    ]
+    return f", where {listing(words)}" if words else ""
+
+
+@dataclass(frozen=True)
+class _Vanished(Columnar):
+    """Values that an ok read returned and that later were not there any more, by offset."""
+
+    value: I64
+    offset: I64
+
+
+def _vanished(known: Evidence, group: Group) -> _Vanished:
+    """The values that vanished, in the order of the offsets where they were read."""
     values = known.values_read
     was_read = ((values.flags & READ_FINAL) == 0) & (known.writer(values.value) >= 0)
     absent = _absent(group, known, values.value)
@@ -210,22 +265,21 @@ def _vanished(group: Group, known: Evidence) -> list[Anomaly]:
         below_hw = values.first >= int(finals.hw.max()) if (finals.hw >= 0).any() else False
         gone |= was_read & (passed | (below_hw & (not group.dumped)))
     rows = np.flatnonzero(gone)
-    if not len(rows):
-        return []
     rows = rows[np.lexsort((values.value[rows], values.first[rows]))]
-    witnesses = [
-        record_witness(known, int(values.first[row]), int(values.value[row]))
-        for row in rows[:WITNESS_CAP]
-    ]
-    first, value = witnesses[0], int(values.value[rows[0]])
+    return _Vanished(values.value[rows], values.first[rows])
+
+
+def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly:
+    """One anomaly for records that had been read."""
+    places = zip(gone.offset[:WITNESS_CAP].tolist(), gone.value[:WITNESS_CAP].tolist(), strict=True)
+    witnesses = [record_witness(known, offset, value) for offset, value in places]
+    first, value = witnesses[0], int(gone.value[0])
     message = (
-        f"{plural(len(rows), 'record')} of {group.partition} vanished after being read: "
+        f"{plural(len(gone), 'record')} of {group.partition} vanished after being read: "
         f"{op_name(first)} read value {show_value(value)} at offset {first.offset}, "
         f"{group.seconds(first.t_us)} into the storm, and later it was not there any more; "
-        f"{_triage(group, known, values.value[rows], value)}"
+        f"{_triage(group, known, gone.value, value)}"
     )
-    return [
-        anomaly(
-            group, "vanished", message, count=len(rows), offset=first.offset, witnesses=witnesses
-        )
-    ]
+    return anomaly(
+        group, "vanished", message, count=len(gone), offset=first.offset, witnesses=witnesses
+    )

@@ -9,15 +9,15 @@ import contextlib
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
+from checker.checks.exercise import effective_faults
 from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.offset_ranges import splittable
 from checker.evidence.arrow_blob import unpacked
-from checker.evidence.facts import FaultAction, Kind
-from checker.evidence.group import Facts, Group, group_of
+from checker.evidence.facts import Kind
+from checker.evidence.group import Group, group_of
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import Judged
 from checker.output.curves import Curves, curves
@@ -35,7 +35,7 @@ def judge_group(group: Group, *, measured: bool = False) -> Judged:
         tuple(_finding(check, group) for check in checks(scope)),
         tuple(map(str, group.of(Kind.PROBLEM).text)),
         tuple(map(str, group.of(Kind.NOTE).text)),
-        0 if group.partition else _effective(group.of(Kind.FAULT)),
+        0 if group.partition else len(effective_faults(group.of(Kind.FAULT))),
         _curves(group) if measured else None,
     )
 
@@ -86,12 +86,3 @@ def _curves(group: Group) -> Curves | None:
     with contextlib.suppress(Exception):
         return curves(group)
     return None
-
-
-def _effective(faults: Facts) -> int:
-    """How many faults took effect, the final heal not counted: injected, and not by their own count
-    of effects without any."""
-    injected = faults.op[(faults.outcome == FaultAction.INJECT) & (faults.op >= 0)]
-    counted = faults.outcome == FaultAction.EFFECT
-    vain = np.setdiff1d(faults.op[counted], faults.op[counted & (faults.count > 0)])
-    return len(np.setdiff1d(injected, vain))

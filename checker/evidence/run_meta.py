@@ -18,7 +18,9 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     protocol: str = ""
     state: str = "finished"
+    # What the system declared that it leaves behind; `declared`: whether run.json says so at all.
     capabilities: tuple[str, ...] = ()
+    declared: bool = False
     promise: Promise = Promise()
     partitions: dict[str, tuple[str, ...]] = {}
     brokers: tuple[str, ...] = ()
@@ -47,6 +49,11 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the cluster or its clients may not have been able to go on, by no fault of the
         system: then nothing can be concluded from what did not happen."""
         return any(problem.impairs for problem in self.problems)
+
+    def is_undeclared(self, capability: str) -> bool:
+        """Whether files of this kind are no evidence, because the system does not vouch for them.
+        Where run.json cannot say what was declared, whatever is there is examined."""
+        return self.declared and capability not in self.capabilities
 
     def nodes(self) -> tuple[str, ...]:
         """Every process of the cluster that leaves a trace."""

@@ -35,6 +35,8 @@ _READERS: Final[dict[str, Callable[[Source, Ingested], None]]] = {
     "log": read_log,
     **dict.fromkeys(HISTORY_TABLES, read_row_groups),
 }
+_DECLARED: Final = {"trace": "trace", "log": "logs"}
+"""The capability that a system declares, by the kind of file that it leaves behind."""
 
 
 def only_tables(folder: Path) -> bool:
@@ -95,7 +97,8 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
         counts=not in_memory,
         make=rows if in_memory else block,
     )
-    _READERS[source.kind](source, into)
+    if source.kind not in _DECLARED or not known.is_undeclared(_DECLARED[source.kind]):
+        _READERS[source.kind](source, into)
     if tables_folder is not None:
         try:
             for name, table in into.tables.items():

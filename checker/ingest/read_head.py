@@ -53,6 +53,7 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
     info, sentences = understood(known, _OF_RUN_INFO)
     for sentence in sentences:
         problems.add("run.json", sentence)
+    info["declared"] = "capabilities" in info
     fields: dict[str, Any] = info | {"run": info.get("run") or folder.name}
     drawn, faults = schedule.get("drawn"), schedule.get("faults")
     fields["drawn"] = drawn is True
@@ -142,6 +143,11 @@ def _missing_files(source: Source, into: Ingested) -> None:
             for node in nodes:
                 if not source.has(f"{where}/{node}.jsonl"):
                     into.problems.add(where, f"{where}/{node}.jsonl is missing.")
+        elif meta.is_undeclared(capability) and source.has_files_in(where):
+            into.problems.note(
+                f"{where}/ has files that are not examined: the system does not declare "
+                f"{capability}."
+            )
 
 
 def _lines(

@@ -55,6 +55,12 @@ class Source:
             return name in self.files
         return (self.folder / name).is_file()
 
+    def has_files_in(self, folder: str) -> bool:
+        """Whether the run has a folder with files of lines in it."""
+        if self.files is not None:
+            return any(name.startswith(f"{folder}/") for name in self.files)
+        return any((self.folder / folder).glob("*.jsonl"))
+
     def blocks(self, name: str | None = None) -> Iterator[Block]:
         """This file, or another of the run, in blocks of whole lines, each with the number of its
         first line. Raises OSError."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from checker.checks.findings import Finding, Findings, Origin, failed, plural
+from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import LOST_WRITES, PROPERTIES, RANK
+from checker.formats.anomalies import PROPERTIES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
+from checker.output.sentence import Judgement, sentence
 
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +40,8 @@ class Collected:
     notes: list[str] = field(default_factory=list)
     faults: int = 0
     curves: dict[str, Curves] = field(default_factory=dict)
+    losses: dict[str, LossCount] = field(default_factory=dict)
+    """By partition that has records which must stay, what is lost of it."""
 
     def add(self, judged: Judged) -> None:
         """Take what one more group came to."""
@@ -46,6 +49,9 @@ class Collected:
         self.problems += judged.problems
         self.notes += judged.notes
         self.faults += judged.faults
+        self.losses.update(
+            (judged.partition, f.loss) for f in judged.findings if f.loss and f.examined
+        )
         if judged.curves is not None:
             self.curves[judged.partition] = judged.curves
 
@@ -77,6 +83,7 @@ def assemble(
     if problems:
         verdict = worst([verdict, Verdict.UNKNOWN])
     measures = dict(measures)
+    judged = Judgement(run.meta, verdict, properties, anomalies, problems, measures, run.losses)
     if run.notes:
         measures["notes"] = run.notes
     if run.meta.is_jepsen:
@@ -84,7 +91,7 @@ def assemble(
     return RunResult(
         run=run.meta.run,
         verdict=verdict,
-        sentence=_sentence(run.meta, verdict, properties, anomalies, problems, measures),
+        sentence=sentence(judged),
         properties=tuple(properties),
         anomalies=tuple(anomalies),
         measures=measures,
@@ -142,51 +149,3 @@ def _property(
         examined=sum(found.examined for found in own),
         reason=reason,
     )
-
-
-def _sentence(
-    meta: RunMeta,
-    verdict: Verdict,
-    properties: Iterable[PropertyResult],
-    anomalies: Sequence[Anomaly],
-    problems: Sequence[str],
-    measures: Mapping[str, Any],
-) -> str:
-    """The verdict in one sentence, the most important anomaly first."""
-    if verdict is Verdict.VALID:
-        return _all_well(meta, properties, anomalies, measures)
-    if verdict is Verdict.UNKNOWN:
-        reasons = [p.reason for p in properties if p.verdict is Verdict.UNKNOWN]
-        return f"unknown: {_inside([*problems, *reasons][0])}."
-    against = [a for a in anomalies if a.verdict is verdict]
-    others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
-    more = f" (also: {', '.join(others)})" if others else ""
-    words = f"{verdict}: {_inside(against[0].message)}{more}."
-    if verdict is Verdict.INVALID and meta.impaired:
-        words += f" Besides: {_inside(problems[0])}."
-    return words
-
-
-def _inside(message: str) -> str:
-    """A message without its full stop, to go on after it."""
-    return message.rstrip(".")
-
-
-def _all_well(
-    meta: RunMeta,
-    properties: Iterable[PropertyResult],
-    anomalies: Sequence[Anomaly],
-    measures: Mapping[str, Any],
-) -> str:
-    """What was held up, and what the promise had to excuse."""
-    # Records of unknown outcome that were read are required too. Here only acknowledged ones count.
-    required = next((p.examined for p in properties if p.property == LOST_WRITES), 0)
-    required = int(measures.get("acked_records", required))
-    partitions, faults = len(meta.partitions), int(measures.get("faults", 0))
-    words = (
-        f"valid: {plural(required, 'acknowledged record')} in {plural(partitions, 'partition')} "
-        f"outlived {plural(faults, 'fault')}, and all replicas agree on what is committed"
-    )
-    names = {a.name for a in anomalies if a.verdict is Verdict.VALID} - {"hw-regression"}
-    excused = sorted(names, key=RANK.__getitem__)
-    return f"{words} (allowed by its promise: {', '.join(excused)})." if excused else f"{words}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -48,3 +49,11 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
         """How many messages, connections or processes the fault did something to."""
         counts = (self.dropped, self.delayed, self.duplicated, self.stopped, self.connections)
         return sum(count for count in counts if count is not UNSET)
+
+
+def took_effect(lines: Iterable[tuple[str, int]]) -> bool:
+    """Whether one fault took effect: it was injected and, where its effects were counted, there was
+    one. `lines` are its lines as (action, affected)."""
+    known = list(lines)
+    counts = [affected for action, affected in known if action == "effect"]
+    return any(action == "inject" for action, _ in known) and (not counts or any(counts))

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from markupsafe import Markup
 
 from nemesis.faults import KINDS, FaultKind
-from nemesis.formats.fault_log import FINAL_HEAL, FaultLine
+from nemesis.formats.fault_log import FINAL_HEAL, FaultLine, took_effect
 from nemesis.formats.schedule import Fault
 from reports import wording
 
@@ -35,7 +35,8 @@ class Executed:
 
     `status`: "done" was injected, "skipped" found no target, "missed" never came, "waiting" was
     not reached before the run ended. `touched` is False when a link fault affected no message, None
-    where nobody counted. `asked` is the schedule's fault, None when the schedule is unreadable.
+    where nobody counted. `took_effect` as everywhere (`nemesis.formats.fault_log`). `asked` is the
+    schedule's fault, None when the schedule is unreadable.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Executed:
     connections: int | None = None
     touched: bool | None = None
     healed: bool = False
+    took_effect: bool = False
     asked: Fault | None = field(default=None, repr=False)
 
     @property
@@ -70,11 +72,6 @@ class Executed:
     def lasts(self) -> bool:
         """Whether it had a beginning and an end; otherwise it was over at once."""
         return _is(self.what, "lasts")
-
-    @property
-    def took_effect(self) -> bool:
-        """Injected, and for a link fault not known to have affected no message."""
-        return self.status == "done" and self.touched is not False
 
     @property
     def victims(self) -> str:
@@ -266,6 +263,7 @@ def _join_one(
         healed=bool(ends),
         asked=asked,
         touched=any(x.affected for x in effects) if effects else None,
+        took_effect=took_effect((x.action, x.affected) for x in lines),
     )
 
 

@@ -56,12 +56,29 @@ def test_lost_but_only_undelivered(tmp_path: Path) -> None:
     s.send(10, at=0)
     s.send(20, at=1)
     s.poll((1, 20))
-    s.log("n1", (20, 1))
+    s.log("n1")
     s.log("n2", (10, 1), (20, 1))
-    s.log("n3", (20, 1))
+    s.log("n3")
     found = one(s.check(tmp_path), "lost")
-    assert "only undelivered: 1 of 1 in some log, the first is held by n2 at offset 0" in (
+    assert "only undelivered: 1 of 1 in some log, the first is held by n2 at offset 0." in (
         found.message
+    )
+
+
+def test_a_record_in_one_log_where_the_others_have_another_is_more_than_undelivered(
+    tmp_path: Path,
+) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.send(20, at=2)
+    s.poll((2, 20))
+    s.log("n1", (30, 1), (31, 1), (20, 1))
+    s.log("n2", (10, 2), (20, 1))
+    s.log("n3", (30, 1), (41, 1), (20, 1))
+    found = one(s.check(tmp_path), "lost")
+    assert found.message.endswith(
+        "; 2 of 2 in some log, the first is held by n2 at offset 0, where n1 and n3 have value 30; "
+        "the replicas diverge at 2 of them."
     )
 
 

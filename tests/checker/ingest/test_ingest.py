@@ -46,8 +46,8 @@ def test_the_sound_run(tmp_path: Path) -> None:
     assert result.verdict is Verdict.VALID
     assert result.problems == ()
     assert result.sentence == (
-        "valid: 12 acknowledged records in 1 partition outlived 0 faults, and all replicas agree "
-        "on what is committed."
+        "valid: 12 acknowledged records in 1 partition were kept; no fault took effect, and all "
+        "replicas agree on what is committed."
     )
 
 

@@ -1,0 +1,140 @@
+"""The verdict in one sentence: no more than was examined, and every acknowledged record counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from checker.checks.findings import LossCount, listing, plural
+from checker.evidence.run_meta import RunMeta
+from checker.formats.anomalies import LOST_WRITES, RANK
+from checker.formats.verdict import Anomaly, PropertyResult, Verdict
+
+_LOSSES: Final = ("lost", "vanished", "tail-lost")
+_NO_MENTION: Final = ("hw-regression", *_LOSSES, "unseen")
+"""Allowed anomalies that need no name at the end of the sentence: it counts the records itself."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the sentence is made of: properties and anomalies in the order of importance, what made
+    the run unknown, and the losses of each partition that was judged."""
+
+    meta: RunMeta
+    verdict: Verdict
+    properties: Sequence[PropertyResult]
+    anomalies: Sequence[Anomaly]
+    problems: Sequence[str]
+    measures: Mapping[str, Any]
+    losses: Mapping[str, LossCount]
+
+    @property
+    def loss(self) -> LossCount:
+        """The losses of all partitions."""
+        return LossCount(*map(sum, zip(*self.losses.values(), strict=True)))
+
+
+def sentence(judged: Judgement) -> str:
+    """The verdict in one sentence, the most important anomaly first."""
+    match judged.verdict:
+        case Verdict.VALID:
+            return _held(judged)
+        case Verdict.UNKNOWN:
+            reasons = [p.reason for p in judged.properties if p.verdict is Verdict.UNKNOWN]
+            return f"unknown: {_inside([*judged.problems, *reasons][0])}."
+    against = [a for a in judged.anomalies if a.verdict is judged.verdict]
+    others = sorted({a.name for a in against[1:]} - {against[0].name}, key=RANK.__getitem__)
+    more = f" (also: {', '.join(others)})" if others else ""
+    words = f"{judged.verdict}: {_counted(judged, against[0])}{more}."
+    if judged.verdict is Verdict.INVALID and judged.meta.impaired:
+        words += f" Besides: {_inside(judged.problems[0])}."
+    return words
+
+
+def _inside(message: str) -> str:
+    """A message without its full stop, to go on after it."""
+    return message.rstrip(".")
+
+
+def _counted(judged: Judgement, first: Anomaly) -> str:
+    """The first anomaly, and how many records are lost where it does not say that itself."""
+    loss, message = judged.loss, _inside(first.message)
+    if loss.lost == 0 or loss.lost == (first.count if first.name in _LOSSES else 0):
+        return message
+    if first.name in _LOSSES:
+        return f"{_lost(judged)}; first: {message}"
+    allowed = _why_allowed(judged)
+    return f"{message}; besides, {_lost(judged)}{f', {allowed}' if allowed else ''}"
+
+
+def _lost(judged: Judgement) -> str:
+    """How many records are lost, and how many of them had been read."""
+    loss = judged.loss
+    places = sum(count.lost > 0 for count in judged.losses.values())
+    where = f" in {places} partitions" if places > 1 else ""
+    verb = "is" if loss.lost == 1 else "are"
+    if loss.acknowledged == loss.lost:
+        words = f"{plural(loss.lost, 'acknowledged record')}{where} {verb} lost"
+    else:
+        words = f"{plural(loss.lost, 'record')}{where} {verb} lost"
+        words += f", {loss.acknowledged:,} of them acknowledged"
+    return words + (f" ({loss.read:,} of them had been read before)" if loss.read else "")
+
+
+def _why_allowed(judged: Judgement) -> str:
+    """Why the promise allows the losses; "" if it does not allow all of them."""
+    about = [a for a in judged.anomalies if a.name in (*_LOSSES, "unseen")]
+    if not about or any(a.verdict is not Verdict.VALID for a in about):
+        return ""
+    reasons = dict.fromkeys(a.allowed for a in about)
+    return f"which the promise allows ({'; '.join(reasons)})"
+
+
+def _held(judged: Judgement) -> str:
+    """What was held up, by which evidence, and what the promise had to excuse."""
+    # Records of unknown outcome that were read are required too. Here only acknowledged ones count.
+    required = next((p.examined for p in judged.properties if p.property == LOST_WRITES), 0)
+    required = int(judged.measures.get("acked_records", required))
+    loss = judged.loss
+    opening, kept = "", plural(required, "acknowledged record")
+    if loss.lost or loss.undelivered:
+        opening = f"{_losses(judged, required)}, {_why_allowed(judged)}; "
+        kept = f"the other {max(0, required - loss.acknowledged - loss.undelivered):,}"
+    partitions = len(judged.meta.partitions) or len(judged.losses)
+    words = f"valid: {opening}{kept} in {plural(partitions, 'partition')} {_outlived(judged)}"
+    names = {a.name for a in judged.anomalies if a.verdict is Verdict.VALID} - set(_NO_MENTION)
+    excused = sorted(names, key=RANK.__getitem__)
+    return f"{words} (allowed by its promise: {', '.join(excused)})." if excused else f"{words}."
+
+
+def _losses(judged: Judgement, required: int) -> str:
+    """What is lost or was never delivered, of how many."""
+    loss, parts = judged.loss, list[str]()
+    records = plural(required, "acknowledged record")
+    if loss.lost:
+        read = f" ({loss.read:,} of them had been read before)" if loss.read else ""
+        verb = "is" if loss.lost == 1 else "are"
+        parts.append(f"{loss.lost:,} of {records} {verb} lost{read}")
+    if loss.undelivered:
+        of = "" if parts else f" of {records}"
+        verb = "was" if loss.undelivered == 1 else "were"
+        parts.append(f"{loss.undelivered:,}{of} {verb} never delivered")
+    return listing(parts)
+
+
+def _outlived(judged: Judgement) -> str:
+    """What the records went through, and what was seen of the replicas."""
+    if judged.meta.source:
+        return (
+            "were kept, as far as a history alone shows: it records no faults, and no replica's "
+            "log was examined"
+        )
+    faults = int(judged.measures.get("faults", 0))
+    through = f"outlived {plural(faults, 'fault')}" if faults else "were kept; no fault took effect"
+    seen = judged.meta.capabilities
+    if "logs" in seen:
+        return f"{through}, and all replicas agree on what is committed"
+    if "trace" in seen:
+        through += ", and the traces agree on what is committed"
+    return f"{through}; no replica's log was examined"
