@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from nemesis.links.rule import Counts, LinkRule
+from node.formats.errors import FloodmarkError
 
 COMMAND_LIMIT_US: Final = 2_000_000
 """How long a command may take: nothing else of a schedule happens meanwhile."""
@@ -117,3 +118,81 @@ class World(Protocol):
     def now_us(self) -> int:
         """The clock of the run, in microseconds."""
         ...
+
+    @property
+    def power_cut_assumption(self) -> str:
+        """What is only assumed about the bytes that a power cut takes; "" where it is known."""
+        ...
+
+
+class UnableWorld:
+    """A world that can do nothing: the base of those that can do some of it.
+
+    Every method refuses with one sentence; nothing is up.
+    """
+
+    power_cut_assumption: str = ""
+
+    def kill(self, node: str) -> None:
+        """Refused."""
+        raise _unable("be killed")
+
+    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+        """Refused."""
+        raise _unable("lose its power")
+
+    def start(self, node: str) -> None:
+        """Refused."""
+        raise _unable("be started")
+
+    def stop(self, node: str) -> None:
+        """Refused."""
+        raise _unable("be stopped")
+
+    def pause(self, node: str) -> None:
+        """Refused."""
+        raise _unable("be paused")
+
+    def resume(self, node: str) -> None:
+        """Refused."""
+        raise _unable("be resumed")
+
+    def is_up(self, node: str) -> bool:
+        """False."""
+        return False
+
+    def is_paused(self, node: str) -> bool:
+        """False."""
+        return False
+
+    def add_rule(self, rule: LinkRule) -> int:
+        """Refused."""
+        raise _unable("have its links fail")
+
+    def remove_rule(self, number: int) -> Counts:
+        """Refused."""
+        raise _unable("have its links fail")
+
+    def add_breakpoint(self, node: str, point: BreakAt) -> int:
+        """Refused."""
+        raise _unable("stop at a breakpoint")
+
+    def remove_breakpoint(self, node: str, number: int) -> None:
+        """Refused."""
+        raise _unable("stop at a breakpoint")
+
+    def operate(self, operation: int) -> None:
+        """Refused."""
+        raise _unable("take operations of a schedule")
+
+    def command(self, command: Command) -> None:
+        """Refused."""
+        raise _unable("take commands")
+
+    def set_protocol(self, node: str, protocol: str) -> None:
+        """Refused."""
+        raise _unable("run another protocol")
+
+
+def _unable(what: str) -> FloodmarkError:
+    return FloodmarkError(f"the system under test cannot {what} here")

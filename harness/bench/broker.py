@@ -25,7 +25,8 @@ from harness.runs.options import RunRequest, to_schedule
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
-from harness.systems.interface import ClusterUnderTest
+from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
+from harness.systems.interface import NO_LINKS, ClusterUnderTest
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError, UsageError
@@ -138,7 +139,8 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
     )
     schedules.check(schedule, source="options")
     folder = run_folder.create(store, f"{flush}-{clients}-{'hub' if hub else 'direct'}")
-    cluster = registry.find(registry.DEFAULT).launch(schedule, folder, links=hub)
+    links = HUB_LINKS if hub else NO_LINKS
+    cluster = SYSTEM.launch(schedule, folder, links=links)
     try:
         began_us = now_us()
         driver = cluster.clients()

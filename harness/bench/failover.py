@@ -22,7 +22,8 @@ from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.progress import Progress
 from harness.systems.floodmark.brokers import TOPIC
-from harness.systems.floodmark.system import SYSTEM
+from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
+from harness.systems.interface import NO_LINKS
 from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
@@ -322,7 +323,8 @@ def _cluster(
     silent = Workload(clients=0, consumers=0)
     schedule = Schedule(cluster=cluster, workload=silent if workload is None else workload)
     schedules.check(schedule, source="options")
-    return SYSTEM.launch(schedule, run_folder.create(store, name), links=hub)
+    links = HUB_LINKS if hub else NO_LINKS
+    return SYSTEM.launch(schedule, run_folder.create(store, name), links=links)
 
 
 def _ms(since_us: int, event: Event) -> float:

@@ -24,6 +24,28 @@ Bugs = Annotated[
 ]
 
 
+SystemFile = Annotated[
+    str | None,
+    typer.Option(
+        "--system-file", help="System under test that is not installed: path/to/file.py:Class."
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting of the system, name=value; repeatable.")
+]
+
+
+def one_system(system: str | None, system_file: str | None) -> str | None:
+    """The name of the system that is asked for. Raises UsageError when it is named twice."""
+    from node.formats.errors import UsageError
+
+    if system is not None and system_file is not None:
+        raise UsageError("--system and --system-file exclude each other")
+    if system_file is not None and ".py:" not in system_file:
+        raise UsageError(f"--system-file is '{system_file}', but must be written file.py:Class")
+    return system if system_file is None else system_file
+
+
 def tell(sentence: str) -> None:
     """Print a sentence for a person on stderr; stdout belongs to the result."""
     print(sentence, file=sys.stderr, flush=True)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.common import Bugs, Json, NoSpark, Quiet, print_json
+from harness.cli.common import (
+    Bugs,
+    Json,
+    NoSpark,
+    Quiet,
+    Settings,
+    SystemFile,
+    one_system,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from nemesis.formats.schedule import Schedule
@@ -21,6 +30,8 @@ def run(
             "folder of --schedule, else floodmark]."
         ),
     ] = None,
+    system_file: SystemFile = None,
+    setting: Settings = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -79,13 +90,13 @@ def run(
         str | None, typer.Option(help="Name of the run in the store [default: protocol and bugs].")
     ] = None,
     store: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("store"),
-    no_hub: Annotated[
-        bool,
+    links: Annotated[
+        str | None,
         typer.Option(
-            "--no-hub",
-            help="Connect nodes directly, without the link hub; link faults are then impossible.",
+            help="What stands between the nodes: hub or none for our own brokers, proxy, kernel or "
+            "none for other systems; with none, link faults are impossible [default: the first]."
         ),
-    ] = False,
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not build the page.")] = False,
     no_baseline: Annotated[
         bool,
@@ -111,14 +122,15 @@ def run(
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import SparkSoon, summarise
-    from harness.runs.options import RunRequest, default_name, system_of, to_schedule
+    from harness.runs.options import RunRequest, default_name, settings_of, system_of, to_schedule
     from harness.runs.program import called
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.runs.run_and_judge import run_and_judge
 
     request = RunRequest(
-        system=system,
+        system=one_system(system, system_file),
+        settings=settings_of(setting or ()),
         schedule=schedule,
         protocol=protocol,
         brokers=brokers,
@@ -136,18 +148,18 @@ def run(
         seed=seed,
         flush=flush,
         bugs=tuple(bug or ()),
-        hub=not no_hub,
+        links=links,
     )
     wanted = to_schedule(request)
+    target = system_of(schedule, request.system, request.settings)
     settings = RunSettings(
         name=name or default_name(wanted),
         seed=wanted.workload.seed,
         store=store,
         command=(*called(), *sys.argv[1:]),
-        links=request.hub,
+        links=target.link_form(links),
     )
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-        target = system_of(schedule, system)
         run = Run(wanted, settings, target, progress=progress, interrupts=interrupts)
         folder = run.folder.path
         progress.note(_headline(wanted, folder, run.info.replay))

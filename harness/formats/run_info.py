@@ -19,6 +19,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     The default is the strictest promise, so that nothing is excused by a file that cannot be read.
     `committed_kept` is False where more disks may lose what was not synced than the flush mode
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
+    `words` are those of the vendor of another system, `source` says where they stand.
     """
 
     acks: Number = -1
@@ -29,6 +30,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     contiguous_offsets: bool = True
     silence_deposes: bool = True
     staleness_ms: OptionalTime = -1
+    words: str = ""
+    source: str = ""
 
     @property
     def committed_stays(self) -> bool:
@@ -57,12 +60,15 @@ class Phases(msgspec.Struct, kw_only=True):
 class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
     """Which system was under test; `version` is "" where it could not be known.
 
-    `simulated`: its schedules can also be run in the simulated world.
+    `simulated`: its schedules can also be run in the simulated world. `settings` are those of the
+    system itself, `links` what stood between its nodes.
     """
 
     name: str = "floodmark"
     version: str = ""
     simulated: bool = True
+    settings: dict[str, str] = {}
+    links: str = ""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 from harness.formats.finding import SCHEDULE
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
-from harness.systems.interface import System
+from harness.systems.interface import NO_LINKS, System
 from nemesis import ready_made
 from nemesis.draw import draw, expand
 from nemesis.faults import aliases, kind_of
@@ -21,7 +22,7 @@ from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from node.formats.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
-WITHOUT_HUB: Final = "kill,pause"
+WITHOUT_LINKS: Final = "kill,pause"
 NO_FAULTS: Final = ("none", "")
 DEFAULT_REPLICATION: Final = 3
 DEFAULT_MIN_ISR: Final = 2
@@ -33,11 +34,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `floodmark run` that decide what is run; None was not given.
 
     With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
-    there, the system too, except for what was given besides. Without `hub` there can be no faults
-    on links.
+    there, the system too, except for what was given besides. `settings` are those of the system,
+    `links` is what shall stand between its nodes.
     """
 
     system: str | None = None
+    settings: dict[str, str] = {}
     schedule: Path | None = None
     protocol: str | None = None
     brokers: int | None = None
@@ -55,7 +57,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     flush: str | None = None
     bugs: tuple[str, ...] = ()
-    hub: bool = True
+    links: str | None = None
 
 
 def to_schedule(request: RunRequest) -> Schedule:
@@ -67,12 +69,15 @@ def to_schedule(request: RunRequest) -> Schedule:
         source = str(request.schedule)
     else:
         base, source = Schedule(), "options"
-    system = system_of(request.schedule, request.system)
+    system = system_of(request.schedule, request.system, request.settings)
+    links = system.link_form(request.links)
+    _check_options(request, system)
     cluster = _cluster(request, base.cluster, system)
     seed = request.seed
     if seed is None and request.schedule is None:
         seed = random.SystemRandom().randrange(_SEEDS)
-    workload = _workload(request, base.workload, seed)
+    usual = base.workload if request.schedule is not None else system.workload(base.workload)
+    workload = _workload(request, usual, seed)
     made = msgspec.structs.replace(base, cluster=cluster, workload=workload)
     if cluster != base.cluster:
         # What is expected of one protocol says nothing about another.
@@ -80,18 +85,19 @@ def to_schedule(request: RunRequest) -> Schedule:
     schedules.check(made, source=source)
     system.check(made)
     if request.schedule is None:
-        kinds = _kinds(request, cluster, system)
+        kinds = _kinds(request, cluster, system, links)
         faults = draw(cluster, workload, kinds, workload.seed)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
-    if not request.hub:
-        _check_no_links(made)
+    if links == NO_LINKS:
+        _check_no_links(made, system)
     return made
 
 
-def _kinds(request: RunRequest, cluster: Cluster, system: System) -> tuple[str, ...]:
+def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
     """The kinds of faults to draw from: of an alias, those that the system can take."""
-    given = fault_kinds(request.faults or (DEFAULT_FAULTS if request.hub else WITHOUT_HUB))
+    default = DEFAULT_FAULTS if links != NO_LINKS else WITHOUT_LINKS
+    given = fault_kinds(request.faults or default)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
     return tuple(kind for kind in expand(given, cluster) if kind in system.faults)
 
@@ -103,25 +109,30 @@ def load_schedule(path: Path) -> Schedule:
     return ready_made.load(path.name)
 
 
-def system_of(path: Path | None, given: str | None = None) -> System:
+def system_of(
+    path: Path | None, given: str | None = None, settings: Mapping[str, str] | None = None
+) -> System:
     """The system that is asked for: the one `given`, else that of the run folder `path`, else ours.
 
-    A run of another system is never repeated on our brokers. Raises UsageError for an unknown
-    system, and where run.json cannot say which it was.
+    A run of another system is never repeated on our brokers, and its settings are those of the run
+    unless others are given. Raises UsageError for an unknown system or setting, and where run.json
+    cannot say which it was.
     """
+    settings = settings or {}
     if given is not None:
-        return registry.find(given)
+        return registry.find(given, settings)
     if path is None:
-        return registry.find(registry.DEFAULT)
+        return registry.find(registry.DEFAULT, settings)
     record = (path if path.is_dir() else path.parent) / "run.json"
     if not record.is_file() or (path.is_file() and path.name != SCHEDULE):
-        return registry.find(registry.DEFAULT)
+        return registry.find(registry.DEFAULT, settings)
     try:
-        return registry.find(msgspec.json.decode(record.read_bytes(), type=_Record).system.name)
+        system = msgspec.json.decode(record.read_bytes(), type=_Record).system
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
             f"{record}: cannot be read, so that the system of this run is not known: {error}"
         ) from None
+    return registry.find(system.name, {**system.settings, **settings})
 
 
 class _Record(msgspec.Struct):
@@ -141,12 +152,37 @@ def default_name(schedule: Schedule) -> str:
     return schedule.name or "-".join((schedule.cluster.protocol, *schedule.cluster.bugs))
 
 
-def _check_no_links(schedule: Schedule) -> None:
-    """Refuse faults on links where there is no hub to make them."""
+def settings_of(words: Sequence[str]) -> dict[str, str]:
+    """`--set name=value` as a mapping. Raises UsageError for what is not written so."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--set is '{word}', but must be written name=value")
+        if found.setdefault(name, value) != value:
+            raise UsageError(f"--set gives {name} twice")
+    return found
+
+
+def _check_options(request: RunRequest, system: System) -> None:
+    """Refuse options that mean nothing to the system."""
+    for name in system.unused:
+        if getattr(request, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{option} is about our own brokers and means nothing to system '{system.name}': "
+                "--set has its settings (see floodmark systems)"
+            )
+
+
+def _check_no_links(schedule: Schedule, system: System) -> None:
+    """Refuse faults on links where nothing stands between the nodes to make them."""
     for index, fault in enumerate(schedule.faults):
         if kind_of(fault).on_links:
+            forms = ", ".join(form for form in system.link_forms if form != NO_LINKS) or "no other"
             raise UsageError(
-                f"--no-hub: fault {index} ({fault.what}) is on links, which needs the hub"
+                f"--links {NO_LINKS}: fault {index} ({fault.what}) is on links, and the nodes are "
+                f"connected directly (system '{system.name}' has {forms})"
             )
 
 

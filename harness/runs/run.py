@@ -38,14 +38,14 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is about a run and not about what it does: its name, its seed, where it goes.
 
-    Without `links` the run has no link hub, and its schedule must have no faults on links.
+    `links` is one of the system's `link_forms`.
     """
 
     name: str
     seed: int
     store: Path
     command: tuple[str, ...] = ()
-    links: bool = True
+    links: str = ""
 
 
 class Run:
@@ -81,7 +81,7 @@ class Run:
         """
         cluster: ClusterUnderTest | None = None
         try:
-            cluster = self._system.launch(self._schedule, self.folder, links=self._settings.links)
+            cluster = self._system.launch(self._schedule, self.folder, links=self.info.system.links)
             self._start(cluster)
             on_storm()
             self._go_through(cluster)
@@ -201,6 +201,7 @@ def first_info(
     now_us: int,
     name: str = "",
     run: str = "",
+    links: str = "",
 ) -> RunInfo:
     """What can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
@@ -212,7 +213,11 @@ def first_info(
         schedule_digest=schedule.digest(),
         replay="",
         system=SystemVersion(
-            name=system.name, version=system.version(), simulated=system.simulated
+            name=system.name,
+            version=system.version(),
+            simulated=system.simulated,
+            settings=system.settings,
+            links=links,
         ),
         world=world,
         state="running",
@@ -239,9 +244,12 @@ def _info_of_a_process(
         now_us=now_us(),
         name=settings.name,
         run=folder.run,
+        links=settings.links or system.link_form(None),
     )
     info.command = list(settings.command)
-    info.replay = command_line("run", *system.run_options(), "--schedule", folder.path)
+    links = info.system.links
+    form = () if links == system.link_form(None) else ("--links", links)
+    info.replay = command_line("run", *system.run_options(), *form, "--schedule", folder.path)
     info.epoch_us = time.time_ns() // 1000
     info.versions, info.host = _versions(), _host()
     return info

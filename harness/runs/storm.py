@@ -133,10 +133,11 @@ class Storm:
             self._info.phases.recovered_us = max(progress.values(), default=0)
 
     def _all_in_sync(self, healed: Mapping[str, int]) -> bool:
-        """Whether each partition's ISR is known to hold all its replicas. Where there is no ISR:
-        whether all replicas are past `healed`, the high watermark as it was after the heal."""
+        """Whether each partition's ISR is known to hold all its replicas, or the system never says.
+        Where there is no ISR: whether all replicas are past `healed`, the high watermark as it was
+        after the heal."""
         view = self._cluster.view
-        return all(
+        return not self._cluster.tells_in_sync or all(
             len(view.isr(name)) >= max(1, len(view.replicas(name)))
             or (not view.isr(name) and view.common_hw(name) > hw)
             for name, hw in healed.items()

@@ -45,6 +45,8 @@ POLL_US: Final = 20_000
 class SimWorld:
     """Implements `nemesis.world.World`."""
 
+    power_cut_assumption = ""
+
     def __init__(
         self,
         queue: EventQueue,
@@ -144,6 +146,8 @@ class SimCluster:
     `on_trace` is called with each turn's trace events before the turn's messages leave,
     `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
     """
+
+    tells_in_sync = True
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ during the storm `poll` many times a second and `world` for each fault; after th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,11 +22,13 @@ from harness.clients.types import Status
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
-from nemesis.formats.schedule import Cluster, Schedule
+from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.view import ClusterView
 from nemesis.world import World
 from node.formats.errors import UsageError
 from node.formats.trace import TraceEvent
+
+NO_LINKS: Final = "none"
 
 
 class RunClients(Protocol):
@@ -82,6 +84,11 @@ class ClusterUnderTest(Protocol):
         ...
 
     @property
+    def tells_in_sync(self) -> bool:
+        """Whether its view comes to know who is in sync; else no phase waits for that."""
+        ...
+
+    @property
     def promise(self) -> Promise:
         """What the system promises in its present configuration."""
         ...
@@ -98,7 +105,8 @@ class ClusterUnderTest(Protocol):
 
         It is fed with trace events. A system whose nodes write no trace makes `role` and `isr`
         events (`node.formats.trace`) of what its own tools report. While the view knows no ISR, the
-        recovery phase lasts until its limit, and faults that aim at a role take no effect.
+        recovery phase lasts until its limit (unless `tells_in_sync` is False), and faults that aim
+        at a role take no effect.
         """
         ...
 
@@ -153,20 +161,56 @@ class Limits(NamedTuple):
 class System:
     """A replicated log that can be put under test.
 
-    The registry sets `name`. `summary` is a line for `floodmark systems`. `faults` are the kinds of
-    faults it can take, of which a storm is drawn. `simulated`: its schedules also run in the
-    simulated world (`harness.sim`), which knows our own brokers only.
+    The registry sets `name`. `summary` is a line for `floodmark systems`, `needs` what must be
+    installed for it. `faults` are the kinds of faults it can take, of which a storm is drawn.
+    `simulated`: its schedules also run in the simulated world (`harness.sim`), which knows our own
+    brokers only. `link_forms` are what can stand between its nodes, the usual one first; with
+    NO_LINKS they are connected directly, and no fault on links is possible. `unused` are options
+    of `floodmark run` that mean nothing to it.
     """
 
     name: str = ""
     summary: str = ""
+    needs: str = ""
     faults: Collection[str] = ("kill", "pause", "restart", "stop")
     simulated: bool = False
+    link_forms: tuple[str, ...] = (NO_LINKS,)
+    unused: tuple[str, ...] = ()
 
-    def launch(self, schedule: Schedule, folder: RunDir, *, links: bool) -> ClusterUnderTest:
-        """A cluster as the schedule describes it, in a run folder; no process starts yet. Without
-        `links` nothing stands between the nodes that faults on links would need."""
+    def launch(self, schedule: Schedule, folder: RunDir, *, links: str) -> ClusterUnderTest:
+        """A cluster as the schedule describes it, in a run folder; no process starts yet. `links`
+        is one of `link_forms`."""
         raise NotImplementedError
+
+    def with_settings(self, given: Mapping[str, str]) -> System:
+        """The same system with settings of its own. Raises UsageError for one that it has not."""
+        for name in given:
+            raise UsageError(f"system '{self.name}' has no setting '{name}'")
+        return self
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The value of each setting; also kept in run.json."""
+        return {}
+
+    def setting_help(self) -> tuple[str, ...]:
+        """A line for each setting: its name, its default, what it is for."""
+        return ()
+
+    def link_form(self, asked: str | None) -> str:
+        """The form of the links that is asked for, or the usual one. Raises UsageError."""
+        if asked is None:
+            return self.link_forms[0]
+        if asked not in self.link_forms:
+            raise UsageError(
+                f"--links is '{asked}', but for system '{self.name}' it can only be "
+                f"{', '.join(self.link_forms)}"
+            )
+        return asked
+
+    def workload(self, workload: Workload) -> Workload:
+        """The usual workload as this system can take it."""
+        return workload
 
     def version(self) -> str:
         """Which version would run, "" when that cannot be known."""

@@ -2,23 +2,26 @@
 
 A module of this folder (or `system.py` in a package of it) that defines `SYSTEM` adds one, under
 the name of the module. Other packages add theirs by an entry point of the group
-`floodmark.systems`; `package.module:Name` names any class or object that can be imported.
+`floodmark.systems`; `package.module:Name` and `path/to/file.py:Name` name any class or object. It
+is an `Adapter`, which is all that a new system needs, or a `System` with a cluster of its own.
 """
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Final
 
 from harness import systems
+from harness.systems.adapter import Adapter
+from harness.systems.external.load import load_object
 from harness.systems.interface import System
 from node.formats.errors import UsageError
 
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
-_NO_SYSTEMS: Final = ("interface", "ports", "registry", "remote_clients")
+_NO_SYSTEMS: Final = (*("adapter", "external", "interface", "ports", "registry", "remote_clients"),)
 
 
 def names() -> list[str]:
@@ -27,28 +30,40 @@ def names() -> list[str]:
     return sorted(found | {point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
-def find(name: str) -> System:
-    """A system by its name, or by `module:Name`. Raises UsageError when there is none."""
+def find(name: str, settings: Mapping[str, str] | None = None) -> System:
+    """A system by its name, by `module:Name` or by `file.py:Name`, with its settings.
+
+    Raises UsageError when there is none, or it has no such setting.
+    """
+    system = _load(name, _place_of(name))
+    return system.with_settings(settings) if settings else system
+
+
+def _place_of(name: str) -> str:
+    """Where the object of this name is."""
     for module in pkgutil.iter_modules(systems.__path__):
         if module.name == name and name not in _NO_SYSTEMS:
-            place = f"{systems.__name__}.{name}" + (".system" if module.ispkg else "")
-            return _load(name, f"{place}:SYSTEM")
+            return f"{systems.__name__}.{name}" + (".system" if module.ispkg else "") + ":SYSTEM"
     for point in entry_points(group=ENTRY_POINTS, name=name):
-        return _load(name, point.value)
+        return point.value
     if ":" in name:
-        return _load(name, name)
+        return name
     raise UsageError(f"unknown system '{name}' (known: {', '.join(names())})")
 
 
 def _load(name: str, place: str) -> System:
-    """The object at `place` (`module:Name`; a class is called), under the name it was asked by."""
-    module, _, attribute = place.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"system '{place}' cannot be loaded: {error}") from None
-    made = found() if isinstance(found, type) else found
+    """The object at `place` (a class of systems is called), under the name it was asked by."""
+    found = load_object(place)
+    if isinstance(found, type) and issubclass(found, Adapter):
+        # Imported late: most commands need no process of another system.
+        from harness.systems.external.system import ExternalSystem
+
+        made: System = ExternalSystem(place, found, {})
+    else:
+        made = found() if isinstance(found, type) else found
     if not isinstance(made, System):
-        raise UsageError(f"'{place}' is no system: it must be a harness.systems.interface.System")
+        raise UsageError(
+            f"'{place}' is no system: it must be a subclass of harness.systems.adapter.Adapter"
+        )
     made.name = name
     return made

@@ -43,7 +43,9 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
         before, after = site.processes.power_cut(site.number, node, keep)
-        return f"{node} kept {after} of {before} unsynced bytes"
+        assumption = site.world.power_cut_assumption
+        kept = f"{node} kept {after} of {before} unsynced bytes"
+        return f"{kept} ({assumption})" if assumption else kept
 
     def as_plainer_kind(self) -> Iterator[Fault]:
         """A kill."""

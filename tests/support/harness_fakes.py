@@ -12,14 +12,13 @@ from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
 from harness.systems.floodmark.system import Floodmark
 from nemesis.formats.schedule import Schedule
-from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command
+from nemesis.world import UnableWorld
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
 
-class FakeWorld:
+class FakeWorld(UnableWorld):
     """Notes what was done; `dead` are the nodes that are down."""
 
     def __init__(self) -> None:
@@ -51,27 +50,9 @@ class FakeWorld:
     def is_paused(self, node: str) -> bool:
         return False
 
-    def add_rule(self, rule: LinkRule) -> int:
-        raise FloodmarkError("no hub here")
-
-    def remove_rule(self, number: int) -> Counts:
-        raise FloodmarkError("no hub here")
-
-    def add_breakpoint(self, node: str, point: BreakAt) -> int:
-        raise FloodmarkError("no process here")
-
-    def remove_breakpoint(self, node: str, number: int) -> None:
-        raise FloodmarkError("no process here")
-
     def operate(self, operation: int) -> None:
         self.done.append(f"operate {operation}")
         self.operated += 1
-
-    def command(self, command: Command) -> None:
-        raise FloodmarkError("no controller here")
-
-    def set_protocol(self, node: str, protocol: str) -> None:
-        raise FloodmarkError("no protocol here")
 
     def now_us(self) -> int:
         return now_us()
@@ -129,6 +110,7 @@ class FakeCluster:
     """Starts at once; `fail_start` and `fail_poll` are sentences to fail with."""
 
     capabilities = ("trace",)
+    tells_in_sync = True
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []

@@ -31,6 +31,7 @@ class RecordingWorld:
         self.last_rule = 0
         self.commands: list[Command] = []
         self.log: list[str] = []
+        self.power_cut_assumption = ""
         self.broken: set[str] = set()
         """Acts that fail: "start n1", "add_rule", "remove_rule"."""
 

@@ -53,6 +53,8 @@ _FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
 class FloodmarkCluster:
     """Voters, brokers, the hub between them, and the folder they leave their traces in."""
 
+    tells_in_sync = True
+
     def __init__(self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True) -> None:
         """Lease ports and prepare files; no process starts yet. `folder` is the run folder."""
         self._schedule = schedule

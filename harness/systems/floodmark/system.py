@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harness.systems.floodmark.brokers import check_upgrades
-from harness.systems.interface import Limits, System
+from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import ElectUnclean, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.links.abilities import HUB
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.runs.run_folder import RunDir
     from harness.systems.floodmark.cluster import FloodmarkCluster
 
+HUB_LINKS: Final = "hub"
 _SETTLE_MS: Final = 2000
 _PROMISES: Final = ("name", "citation", "expected", "clean_only")
 
@@ -33,12 +34,15 @@ class Floodmark(System):
     summary = "our own brokers, with any protocol of `floodmark protocols`"
     faults = kinds_on(HUB)
     simulated = True
+    link_forms = (HUB_LINKS, NO_LINKS)
 
-    def launch(self, schedule: Schedule, folder: RunDir, *, links: bool = True) -> FloodmarkCluster:
-        """See `System.launch`; `links` puts the link hub between the nodes."""
+    def launch(
+        self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS
+    ) -> FloodmarkCluster:
+        """See `System.launch`; with HUB_LINKS the link hub stands between the nodes."""
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
-        return FloodmarkCluster(schedule, folder, with_hub=links)
+        return FloodmarkCluster(schedule, folder, with_hub=links == HUB_LINKS)
 
     def version(self) -> str:
         """The version of this package, "" where it is not installed."""

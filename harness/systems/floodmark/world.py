@@ -18,6 +18,8 @@ from node.runtime.breakpoints import Breakpoint
 class RealWorld:
     """Implements `nemesis.world.World`; `hub` None means a run without link hub."""
 
+    power_cut_assumption = ""
+
     def __init__(
         self,
         nodes: Nodes,

@@ -1,0 +1,233 @@
+"""What somebody writes to put a replicated log of their own under test: one subclass of `Adapter`.
+
+An adapter says how one node is started and how a client of the system sends and reads. Everything
+else is floodmark's: processes, ports, links that fail, clients, the history and its rules, final
+reads, the run folder, the page. docs/your-own-system.md shows how; `harness.systems.nats` is one.
+
+Methods marked async may also be plain functions: each client then calls them in a thread of its
+own, which is all that a synchronous client library needs. Every call has a deadline.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from harness.formats.run_info import Promise
+from node.formats.errors import UsageError
+
+__all__ = ["Adapter", "LogSlice", "Node", "Promise", "Record", "Refused", "Roles", "Setting"]
+
+UNKNOWN_END: Final = -1
+_VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
+
+
+class Refused(Exception):
+    """Raised by `send` when the system certainly did nothing with a record and never will.
+
+    Any other exception means that nobody knows: the operation is unknown in the history. A wrong
+    refusal shows as the anomaly `aborted-read`.
+    """
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """An option of a system, given with `--set name=value`; `values` are those allowed (none:
+    any text). A setting belongs to what is tested, such as whether the system syncs its disk."""
+
+    name: str
+    default: str
+    help: str
+    values: tuple[str, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node of the cluster: n1, n2, .. Its `folder` exists, and is kept over restarts.
+
+    `listens` maps each role of `Adapter.listens` and `Adapter.probed` to the port where the node
+    must listen, on `host`. `dialed` maps each role to the port where everybody else, nodes and
+    clients, must dial it, and which it must advertise: there stands what makes links fail.
+    """
+
+    name: str
+    folder: Path
+    listens: Mapping[str, int]
+    dialed: Mapping[str, int]
+    host: str = "127.0.0.1"
+
+    def listen(self, role: str) -> str:
+        """Where the node itself listens: "127.0.0.1:10007"."""
+        return f"{self.host}:{self.listens[role]}"
+
+    def dial(self, role: str) -> str:
+        """Where everybody else dials it."""
+        return f"{self.host}:{self.dialed[role]}"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a client shall append to a partition. `id` is unique in the run, for systems that drop
+    duplicates by it; `acks` is 0, 1 or -1 (all), as the workload asks; `timeout_s` is how long
+    `send` may take."""
+
+    partition: str
+    payload: bytes
+    id: int
+    acks: int
+    timeout_s: float
+
+
+class LogSlice(msgspec.Struct, frozen=True):
+    """What one read got: (offset, payload) in the order in which the system gave them.
+
+    `end` is the offset after the last record of the log, as the system said it with this answer;
+    -1: it says nothing. `node` is who answered, where that is known.
+    """
+
+    records: Sequence[tuple[int, bytes]]
+    end: int = UNKNOWN_END
+    node: str = ""
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """What a node says of a partition that it leads: its term (-1: the system tells none), the
+    nodes that are in sync, and all nodes that have a replica."""
+
+    term: int = -1
+    in_sync: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+
+
+class Adapter:
+    """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written.
+
+    An adapter is made anew in each process that uses it, with the same settings, so it must not
+    keep what only one of them knows.
+    """
+
+    summary: ClassVar[str] = ""
+    """One line for `floodmark systems`."""
+    needs: ClassVar[str] = ""
+    """What must be installed, for a person: "pip install 'floodmark[nats]'"."""
+    binary: ClassVar[str] = ""
+    """The name of the server's executable, if it has one: see `server`."""
+    settings: ClassVar[tuple[Setting, ...]] = ()
+    listens: ClassVar[tuple[str, ...]] = ("client", "peer")
+    """The roles of the ports of a node. Clients use `client`; links to all of them can fail."""
+    probed: ClassVar[tuple[str, ...]] = ()
+    """Roles of ports that only `probe` uses: no fault touches them."""
+    faults: ClassVar[tuple[str, ...] | None] = None
+    """The kinds of faults it can take; None: all that floodmark can do to any system."""
+    unsynced: ClassVar[tuple[str, ...]] = ()
+    """Globs, below a node's folder, of files that it appends to without syncing them. A power cut
+    takes the end of what was appended since the storm began, or since the node started."""
+    contiguous: ClassVar[bool] = True
+    """Whether offsets have no gaps."""
+    failover_ms: ClassVar[int] = 5000
+    """From the death of a leader to the first acknowledgement by the next one, at most."""
+    start_s: ClassVar[float] = 60.0
+    """How long it may take until the partitions are made."""
+    stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)
+    """Exit codes of a node that was asked to end (SIGTERM)."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` has a value for each of the class's settings."""
+        self.setting = dict(settings)
+
+    # -- a node
+
+    def command(self, me: Node, others: Sequence[Node]) -> Sequence[str]:
+        """The command line that starts a node in the foreground; may write files into its folder.
+        Called before each start. Raises UsageError for a binary that is missing."""
+        raise NotImplementedError
+
+    @property
+    def server(self) -> str:
+        """The path of `binary`: beside this Python, where a wheel puts it, or on PATH. Raises
+        UsageError that says what must be installed."""
+        beside = Path(sys.executable).parent / self.binary
+        found = str(beside) if beside.is_file() else shutil.which(self.binary)
+        if found is None:
+            raise UsageError(
+                f"there is no {self.binary} beside {sys.executable} or on PATH: {self.needs}"
+            )
+        return found
+
+    def version(self) -> str:
+        """Which version of the server would run: the first number that `server --version` prints;
+        "" without a binary. Raises UsageError for one that cannot be used."""
+        if not self.binary:
+            return ""
+        told = subprocess.run(
+            [self.server, "--version"], capture_output=True, text=True, timeout=5, check=False
+        )
+        number = _VERSION.search(told.stdout + told.stderr)
+        return number.group() if number else ""
+
+    # -- clients
+
+    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        """Make a partition with so many replicas. Tried again until it raises nothing, so it must
+        do no harm where the partition is there already."""
+        raise NotImplementedError
+
+    async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
+        """A connection for one client at a time, to any of `nodes`, the first for preference. Its
+        library must not send anything again by itself: that shows as the anomaly `duplicate`.
+
+        A client connects anew after each operation that failed in any other way than `Refused`.
+        """
+        raise NotImplementedError
+
+    async def send(self, connection: Any, record: Record) -> int:
+        """Append one record; returns its offset when it is acknowledged. Raises Refused when
+        certainly nothing happened and never will, anything else when that is not known."""
+        raise NotImplementedError
+
+    async def read(
+        self, connection: Any, partition: str, offset: int, timeout_s: float
+    ) -> LogSlice:
+        """The records from `offset` on, a bounded number of them; at the end of the log none."""
+        raise NotImplementedError
+
+    async def close(self, connection: Any) -> None:
+        """End a connection."""
+
+    # -- optional: what floodmark can see of the inside
+
+    def probe(self, me: Node) -> Mapping[str, Roles]:
+        """What this node leads at the moment: partition -> roles; "" stands for the cluster as a
+        whole. Only for aiming faults and for the page: no verdict depends on it."""
+        return {}
+
+    def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
+        """The log that a stopped node has on its disk, as (offset, payload) in its order; None:
+        the node has no replica. Raises for files that it cannot understand."""
+        return None
+
+    # -- what it promises
+
+    def promise(self) -> Promise:
+        """What the system promises in this configuration, with the vendor's words and where they
+        stand. The default is the strictest: what is acknowledged is never lost."""
+        return Promise(contiguous_offsets=self.contiguous)
+
+    @property
+    def unsynced_files(self) -> tuple[str, ...]:
+        """The globs of `unsynced` that hold in this configuration."""
+        return self.unsynced
+
+    @classmethod
+    def probes(cls) -> bool:
+        """Whether the adapter has a `probe`."""
+        return cls.probe is not Adapter.probe
+
+    @classmethod
+    def dumps(cls) -> bool:
+        """Whether the adapter has a `dump`."""
+        return cls.dump is not Adapter.dump

@@ -1,0 +1,201 @@
+"""Calls of an author's methods: coroutines or plain functions, each with a deadline.
+
+A method that does not come back in time is left behind: a coroutine is cancelled, a plain function
+keeps its thread. Either way the caller goes on, and the connection is never used again, so a late
+answer cannot be taken for that of another request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
+
+CONNECT_TIMEOUT_S: Final = 3.0
+CLOSE_TIMEOUT_S: Final = 1.0
+GRACE_S: Final = 0.2
+"""What a call gets beyond its own timeout, so that an adapter that keeps it can say why."""
+MAX_LEFT_BEHIND: Final = 20
+MAX_SLICE: Final = 100_000
+MAX_LOGGED: Final = 40
+HIGHEST_OFFSET: Final = (1 << 62) - 1
+
+
+class Late(Exception):
+    """A method did not come back in time."""
+
+
+class WrongAnswer(Exception):
+    """A method returned what the interface does not allow."""
+
+
+class CallErrors:
+    """Counts what an author's methods raised, and shows each kind once, with its traceback."""
+
+    def __init__(self, show: Callable[[str], object]) -> None:
+        self._show = show
+        self._seen: set[str] = set()
+        self.last: dict[str, str] = {}
+
+    def note(self, method: str, error: BaseException) -> str:
+        """Take one in; returns it in a few words."""
+        text = " ".join(str(error).split())[:200]
+        words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        self.last[method] = words
+        kind = f"{method} {type(error).__name__}"
+        if kind not in self._seen and len(self._seen) < MAX_LOGGED:
+            self._seen.add(kind)
+            self._show(f"{method} raised {words}\n{''.join(traceback.format_exception(error))}")
+        return words
+
+
+async def call(method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+    """What `method(*arguments)` returns. Raises what it raises, or Late after `timeout_s`."""
+    if inspect.iscoroutinefunction(method):
+        task: asyncio.Future[Any] = asyncio.ensure_future(method(*arguments))
+    else:
+        task = asyncio.wrap_future(in_thread(method, *arguments))
+    done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    if not done:
+        task.cancel()
+        task.add_done_callback(_look_away)
+        raise Late(f"{method.__name__} took more than {timeout_s:g} s")
+    try:
+        return task.result()
+    except asyncio.CancelledError:
+        raise Late(f"{method.__name__} was cancelled") from None
+
+
+def in_thread(method: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Call it in a thread that nobody waits for at the end of the process."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            result = method(*arguments)
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                future.set_exception(error)
+        else:
+            with contextlib.suppress(Exception):
+                future.set_result(result)
+
+    threading.Thread(target=work, daemon=True, name=f"adapter-{method.__name__}").start()
+    return future
+
+
+def _look_away(task: asyncio.Future[Any]) -> None:
+    """Nobody needs what a call that was left behind comes to."""
+    if not task.cancelled():
+        task.exception()
+
+
+class ClientConnection:
+    """One client's connection: made when it is needed, given up after whatever went wrong."""
+
+    def __init__(
+        self, adapter: Adapter, client: str, nodes: Sequence[Node], turn: int, errors: CallErrors
+    ) -> None:
+        """`turn` says which node is tried first; each new connection begins with the next one."""
+        self._adapter = adapter
+        self._client = client
+        self._nodes = list(nodes)
+        self._turn = turn
+        self._errors = errors
+        self._connection: Any = None
+        self._connected = False
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def send(self, record: Record) -> int:
+        """The offset of an acknowledged record.
+
+        Raises Refused when it certainly was not sent or not taken, else whatever went wrong.
+        """
+        try:
+            connection = await self._connect()
+        except Exception as error:
+            raise Refused(f"not connected: {self._errors.note('connect', error)}") from None
+        try:
+            offset = await call(
+                self._adapter.send, connection, record, timeout_s=record.timeout_s + GRACE_S
+            )
+            if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
+                raise WrongAnswer(f"send returned {offset!r}, which is no offset")
+        except Refused:
+            raise
+        except Exception:
+            self.give_up()
+            raise
+        return offset
+
+    async def read(self, partition: str, offset: int, timeout_s: float) -> LogSlice:
+        """A slice of a partition. Raises whatever went wrong."""
+        connection = await self._connect()
+        try:
+            found = await call(
+                *(self._adapter.read, connection, partition, offset, timeout_s),
+                timeout_s=timeout_s + GRACE_S,
+            )
+            return checked_slice(found)
+        except Exception:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        """Close the connection, without waiting for that."""
+        if not self._connected:
+            return
+        connection, self._connection, self._connected = self._connection, None, False
+        if len(self._closing) < MAX_LEFT_BEHIND:
+            task = asyncio.ensure_future(self._close(connection))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close the connection, and wait a little for those under way."""
+        self.give_up()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT_S)
+
+    async def _connect(self) -> Any:
+        if not self._connected:
+            start = self._turn % len(self._nodes)
+            self._turn += 1
+            nodes = [*self._nodes[start:], *self._nodes[:start]]
+            self._connection = await call(
+                self._adapter.connect, self._client, nodes, timeout_s=CONNECT_TIMEOUT_S
+            )
+            self._connected = True
+        return self._connection
+
+    async def _close(self, connection: Any) -> None:
+        try:
+            await call(self._adapter.close, connection, timeout_s=CLOSE_TIMEOUT_S)
+        except Exception as error:
+            self._errors.note("close", error)
+
+
+def checked_slice(found: Any) -> LogSlice:
+    """The answer of a read, if it is one. Raises WrongAnswer."""
+    if not isinstance(found, LogSlice):
+        raise WrongAnswer(f"read returned {type(found).__name__}, which is no LogSlice")
+    if type(found.end) is not int or found.end > HIGHEST_OFFSET:
+        raise WrongAnswer(f"read returned the end {found.end!r}, which is no offset")
+    if not isinstance(found.records, list | tuple) or len(found.records) > MAX_SLICE:
+        raise WrongAnswer(f"read must return a list of at most {MAX_SLICE} records")
+    for each in found.records:
+        if not (isinstance(each, tuple) and len(each) == 2):
+            raise WrongAnswer("read returned a record that is no pair of offset and payload")
+        offset, payload = each
+        if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
+            raise WrongAnswer(f"read returned a record at {offset!r}, which is no offset")
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            raise WrongAnswer(f"read returned {type(payload).__name__} as a payload, not bytes")
+    return found

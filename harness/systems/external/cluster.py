@@ -1,0 +1,302 @@
+"""A cluster of an external system: nodes, links, clients, probe and log dump, from an adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from harness.clients.factory import ClientFactory
+from harness.formats.problem import Problem
+from harness.formats.run_info import Promise
+from harness.runs.run_folder import RunDir
+from harness.systems.adapter import Adapter, Node
+from harness.systems.external import calls, client_process
+from harness.systems.external.links import Links
+from harness.systems.external.load import AdapterChoice, in_words
+from harness.systems.external.logs import DumpConfig, dump_logs
+from harness.systems.external.probe import Probe
+from harness.systems.external.processes import ExternalProcesses, Launch
+from harness.systems.external.unsynced import UnsyncedFiles
+from harness.systems.external.world import ExternalWorld
+from harness.systems.interface import NO_LINKS
+from harness.systems.ports import PortLease
+from harness.systems.remote_clients import RemoteClients
+from nemesis.formats.schedule import Schedule
+from nemesis.view import ClusterView
+from node.formats.errors import FloodmarkError
+from node.formats.trace import TraceEvent
+
+CREATE_TIMEOUT_S: Final = 10.0
+IN_SYNC_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 0.2
+_LOOK_S: Final = 0.02
+
+
+class ExternalCluster:
+    """Implements `harness.systems.interface.ClusterUnderTest`."""
+
+    def __init__(
+        self, choice: AdapterChoice, name: str, schedule: Schedule, folder: RunDir, form: str
+    ) -> None:
+        """Lease ports and prepare files; no process starts yet. `form` is that of the links."""
+        self._choice = choice
+        self._name = name
+        self._schedule = schedule
+        self._folder = folder
+        self._adapter = adapter = choice.load()
+        self.view = ClusterView()
+        names = schedule.cluster.broker_names()
+        self._lease = PortLease(len(names) * ports_per_node(adapter, form))
+        ports = iter(self._lease.ports)
+        self.nodes = {node: self._node(node, ports, form == NO_LINKS) for node in names}
+        self._partitions = schedule.cluster.partition_names()
+        self._exits = folder.append_only("exits.jsonl")
+        output = folder.folder("output")
+        self.processes = ExternalProcesses(
+            self._launch, output, self._exits, stop_codes=adapter.stop_codes
+        )
+        self._unsynced = UnsyncedFiles(adapter.unsynced_files)
+        self._links: Links | None = None
+        self._clients: RemoteClients | None = None
+        self._probe = Probe(
+            *(adapter, tuple(self.nodes.values()), self._partitions, self._running),
+            output / "probe.txt",
+        )
+        self._closed = False
+
+    # -- what it is
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Logs, where the adapter can read them."""
+        return ("logs",) if self._adapter.dumps() else ()
+
+    @property
+    def tells_in_sync(self) -> bool:
+        """Where the adapter has a probe."""
+        return self._adapter.probes()
+
+    @property
+    def promise(self) -> Promise:
+        """What the system promises in this configuration."""
+        found = self._ask("promise", self._adapter.promise)
+        if not isinstance(found, Promise):
+            raise FloodmarkError(f"system '{self._name}': promise returned no Promise")
+        return found
+
+    @property
+    def partitions(self) -> dict[str, tuple[str, ...]]:
+        """Partition -> its replicas, as far as the probe tells."""
+        return {name: self.view.replicas(name) for name in self._partitions}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Nodes that somebody else ended, and links that failed by themselves."""
+        links = self._links.problems if self._links is not None else []
+        return [
+            *self.processes.problems,
+            *(Problem(kind="hub-ended", sentence=sentence) for sentence in links),
+        ]
+
+    @property
+    def world(self) -> ExternalWorld:
+        """Signals, files and links."""
+        return ExternalWorld(self.nodes, self.processes, self._unsynced, self._links, self._operate)
+
+    # -- life
+
+    def start(self) -> None:
+        """Start everything; return when every partition is made and, as far as the probe tells,
+        has all its replicas in sync.
+
+        Raises FloodmarkError, in one sentence, when a node ends or the time runs out.
+        """
+        for node in self.nodes:
+            self.processes.start(node)
+        if self._adapter.probes():
+            self._probe.start()
+        for partition in self._partitions:
+            self._create(partition)
+        if self._adapter.probes():
+            self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
+        for name in self.nodes:
+            self._unsynced.synced(name, self.nodes[name].folder)
+
+    def clients(self) -> RemoteClients:
+        """Start the clients of the workload, silent until `go`."""
+        schedule, path = self._schedule, self._folder.path
+        output = path / "output" / "clients.txt"
+        config = client_process.ExternalClientsConfig(
+            choice=self._choice,
+            factory=ClientFactory(cluster=schedule.cluster, workload=schedule.workload),
+            nodes=tuple(self.nodes.values()),
+            history=str(path / "history.jsonl"),
+            output=str(output),
+            parent_pid=os.getpid(),
+        )
+        self._clients = RemoteClients(client_process.main, config, output)
+        return self._clients
+
+    def poll(self) -> list[TraceEvent]:
+        """What the probe tells since the last call; also notices nodes that ended."""
+        for ended in self.processes.reap():
+            self.view.lost(ended.node)
+        return self._probe.events()
+
+    def ended(self) -> tuple[str, ...]:
+        """The nodes that ended by themselves."""
+        return tuple(exit.node for exit in self.processes.unexpected)
+
+    def stop(self) -> None:
+        """SIGTERM to all nodes, and wait for their ends."""
+        self._probe.close()
+        for node in self.nodes:
+            self.processes.ask_to_stop(node)
+        for node in self.nodes:
+            self.processes.await_stop(node)
+
+    def dump_logs(self, folder: Path) -> list[str]:
+        """Write what the adapter reads of each node's log to `folder`/<node>.jsonl."""
+        if not self._adapter.dumps():
+            return []
+        running = [node for node in self.nodes if self.processes.is_up(node)]
+        problems = [f"{node} still runs: its logs were not read" for node in running]
+        config = DumpConfig(
+            choice=self._choice,
+            nodes=tuple(node for name, node in self.nodes.items() if name not in running),
+            partitions=self._partitions,
+            record_bytes=self._schedule.workload.payload_bytes,
+            folder=str(folder),
+            output=str(self._folder.path / "output" / "logs.txt"),
+            parent_pid=os.getpid(),
+        )
+        return problems + dump_logs(config)
+
+    def close(self) -> None:
+        """Leave no process and no port behind. May be called at any moment, and twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._probe.close()
+        self.processes.close()
+        if self._links is not None:
+            self._links.close()
+        self._exits.close()
+        self._lease.release()
+
+    # -- inside
+
+    def _node(self, name: str, ports: Iterator[int], direct: bool) -> Node:
+        """A node with its next ports; `direct`: it is dialed where it listens."""
+        adapter = self._adapter
+        listens = {role: next(ports) for role in (*adapter.listens, *adapter.probed)}
+        others = {} if direct else {role: next(ports) for role in adapter.listens}
+        folder = self._folder.path.absolute() / "data" / name
+        return Node(name=name, folder=folder, listens=listens, dialed=listens | others)
+
+    def _running(self, node: str) -> int:
+        """The number of the node's process; 0 while it has none, or a paused one."""
+        processes = self.processes
+        asleep = not processes.is_up(node) or processes.is_paused(node)
+        return 0 if asleep else processes.incarnation(node)
+
+    def _launch(self, name: str) -> Launch:
+        me = self.nodes[name]
+        others = [node for node in self.nodes.values() if node is not me]
+        try:
+            me.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FloodmarkError(f"{me.folder}: cannot be made: {error.strerror}") from None
+        command = self._ask("command", self._adapter.command, me, others)
+        if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+            raise FloodmarkError(
+                f"system '{self._name}': command must return a list of words, not {command!r}"
+            )
+        return Launch(command=list(command), folder=me.folder, host=me.host, ports=me.listens)
+
+    def _ask(self, what: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the adapter; what it raises becomes one sentence."""
+        try:
+            return method(*arguments)
+        except FloodmarkError:
+            raise
+        except Exception as error:
+            raise FloodmarkError(
+                f"system '{self._name}': {what} raised {in_words(error)}"
+            ) from error
+
+    def _create(self, partition: str) -> None:
+        """Have a partition made, trying again until it is. Raises FloodmarkError."""
+        copies = self._schedule.cluster.replication_factor
+        nodes = tuple(self.nodes.values())
+        deadline = time.monotonic() + self._adapter.start_s
+        why = ""
+        while time.monotonic() < deadline:
+            attempt = calls.in_thread(self._create_once, nodes, partition, copies)
+            if not self._await(attempt.done, CREATE_TIMEOUT_S):
+                why = f"create took more than {CREATE_TIMEOUT_S:g} s"
+                continue
+            error = attempt.exception()
+            if error is None:
+                return
+            if isinstance(error, NotImplementedError | FloodmarkError):
+                why = f"create raised {in_words(error)}"
+                break
+            why = f"create last raised {in_words(error)}"
+            self._await(lambda: False, _RETRY_S)
+        raise FloodmarkError(
+            f"system '{self._name}': {partition} could not be made within "
+            f"{self._adapter.start_s:g} s: {why}{self._outputs()}"
+        )
+
+    def _create_once(self, nodes: tuple[Node, ...], partition: str, copies: int) -> None:
+        asyncio.run(
+            calls.call(
+                *(self._adapter.create, nodes, partition, copies), timeout_s=CREATE_TIMEOUT_S
+            )
+        )
+
+    def _all_in_sync(self) -> bool:
+        copies = self._schedule.cluster.replication_factor
+        return all(len(self.view.isr(partition)) >= copies for partition in self._partitions)
+
+    def _await(self, is_so: Callable[[], bool], limit_s: float) -> bool:
+        """Watch nodes and probe until `is_so`; False when the time ran out. Raises FloodmarkError
+        when a node ends."""
+        deadline = time.monotonic() + limit_s
+        while not is_so():
+            for event in self.poll():
+                self.view.observe(event)
+            if self.processes.unexpected or self.processes.problems:
+                raise FloodmarkError(self._why_ended())
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def _why_ended(self) -> str:
+        if not self.processes.unexpected:
+            return self.processes.problems[0].sentence
+        ended = self.processes.unexpected[0]
+        lines = self.processes.last_lines(ended.node)
+        said = f"its last lines: {lines}" if lines else "it printed nothing"
+        return f"{ended.node} ended with code {ended.code} while the cluster was starting; {said}"
+
+    def _outputs(self) -> str:
+        """What the nodes printed last, to be appended to a sentence."""
+        said = {node: self.processes.last_lines(node) for node in self.nodes}
+        return "".join(f"; {node} printed last: {lines}" for node, lines in said.items() if lines)
+
+    def _operate(self, operation: int) -> None:
+        if self._clients is None:
+            raise FloodmarkError("there are no clients yet")
+        self._clients.operate(operation)
+
+
+def ports_per_node(adapter: Adapter, form: str) -> int:
+    """How many ports each node needs: those it listens on, and those where others dial it."""
+    return len(adapter.listens) * (1 if form == NO_LINKS else 2) + len(adapter.probed)

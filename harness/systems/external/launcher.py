@@ -1,0 +1,31 @@
+"""Becomes a node: `python -I -S launcher.py PARENT_PID COMMAND...`. Standard library only.
+
+The kernel then kills the node, even a stopped one, when the thread that started it dies. A binary
+keeps that over `exec`. The node's own children are the guardian's concern.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+EXIT_ORPHANED = 70
+EXIT_NO_COMMAND = 127
+
+
+def main(parent_pid: int, command: list[str]) -> None:
+    """Never returns."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_ORPHANED)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: cannot be executed: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_NO_COMMAND)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,101 @@
+"""Which adapter with which settings, and how a process gets it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.systems.adapter import Adapter, Setting
+from node.formats.errors import FloodmarkError, UsageError
+
+
+class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """An adapter class by its `place` (`package.module:Name`, or `path/to/file.py:Name`), and a
+    value for each of its settings. It goes to other processes as it is."""
+
+    place: str
+    settings: Mapping[str, str] = {}
+
+    def load(self) -> Adapter:
+        """An adapter of its own. Raises UsageError where there is none or it cannot be made."""
+        made = load_object(self.place)
+        assert isinstance(made, type)
+        try:
+            adapter = made(dict(self.settings))
+        except FloodmarkError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{self.place} cannot be made: {in_words(error)}") from None
+        assert isinstance(adapter, Adapter)
+        return adapter
+
+
+def load_object(place: str) -> Any:
+    """What `module:Name` or `file.py:Name` names. Raises UsageError in one sentence."""
+    module, _, name = place.rpartition(":")
+    if not module or not name:
+        raise UsageError(f"system '{place}' must be written package.module:Name or file.py:Name")
+    try:
+        found = _from_file(Path(module)) if module.endswith(".py") else _module(module)
+        return getattr(found, name)
+    except FloodmarkError:
+        raise
+    except AttributeError:
+        raise UsageError(f"system '{place}' cannot be loaded: {module} has no {name}") from None
+    except Exception as error:
+        raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path) -> Any:
+    """A file as a module; others in its folder can be imported by it."""
+    path = path.absolute()
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
+    name = f"floodmark_system_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", "") == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: cannot be read as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def complete_settings(
+    owner: str, known: tuple[Setting, ...], given: Mapping[str, str]
+) -> dict[str, str]:
+    """A value for every setting. Raises UsageError for one that is unknown or has no such value."""
+    names = {setting.name: setting for setting in known}
+    for name, value in given.items():
+        if name not in names:
+            there = ", ".join(names) or "none"
+            raise UsageError(f"system '{owner}' has no setting '{name}' (it has: {there})")
+        values = names[name].values
+        if values and value not in values:
+            raise UsageError(f"--set {name}={value}: {name} can only be {', '.join(values)}")
+    return {setting.name: given.get(setting.name, setting.default) for setting in known}
+
+
+def in_words(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

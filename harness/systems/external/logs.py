@@ -1,0 +1,156 @@
+"""The logs of stopped nodes, as the adapter's `dump` reads them, written to `logs/<node>.jsonl`.
+
+A process of its own reads them: code that meets a damaged file may take forever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import multiprocess
+
+from harness.clients.workload import UNREADABLE, decode_record
+from harness.formats.history import LogRun, RecordRun
+from harness.systems.adapter import Adapter, Node
+from harness.systems.external.calls import HIGHEST_OFFSET
+from harness.systems.external.load import AdapterChoice, in_words
+from node.formats.errors import FloodmarkError
+from node.formats.files import AppendOnlyFile
+from node.runtime import children
+from node.runtime.children import settle_in
+
+NODE_TIMEOUT_S: Final = 60.0
+MAX_RECORDS: Final = 5_000_000
+_LINES_A_WRITE: Final = 2000
+_encoder: Final = msgspec.json.Encoder()
+
+
+class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process shall read, and where to; `output` takes its stdout and stderr."""
+
+    choice: AdapterChoice
+    nodes: tuple[Node, ...]
+    partitions: tuple[str, ...]
+    record_bytes: int
+    folder: str
+    output: str
+    parent_pid: int
+
+
+def dump_logs(config: DumpConfig, timeout_s: float = NODE_TIMEOUT_S) -> list[str]:
+    """Write the logs of all nodes; returns problems, in sentences. Main thread only."""
+    near, far = multiprocess.Pipe()
+    process = children.start("logs", _main, config, far)
+    far.close()
+    problems: list[str] = []
+    left = [node.name for node in config.nodes]
+    try:
+        while left:
+            if not near.poll(timeout_s):
+                problems.append(
+                    f"the logs of {', '.join(left)} were not read: dump took more than "
+                    f"{timeout_s:g} s for {left[0]}"
+                )
+                break
+            problems += near.recv()
+            left.pop(0)
+    except (EOFError, OSError):
+        problems.append(
+            f"the logs of {', '.join(left)} were not read: the process that read them ended by "
+            f"itself (see {config.output})"
+        )
+    finally:
+        process.kill()
+        process.join()
+        near.close()
+    return problems
+
+
+def _main(config: DumpConfig, pipe: Connection) -> None:
+    """What the process does: a list of sentences for each node."""
+    settle_in(config.parent_pid, config.output)
+    adapter = config.choice.load()
+    for node in config.nodes:
+        problems: list[str] = []
+        try:
+            out = AppendOnlyFile(Path(config.folder) / f"{node.name}.jsonl")
+            lines: list[bytes] = []
+            for run in log_lines(adapter, node, config.partitions, config.record_bytes, problems):
+                lines.append(_encoder.encode(run) + b"\n")
+                if len(lines) >= _LINES_A_WRITE:
+                    out.write(b"".join(lines))
+                    lines.clear()
+            out.write(b"".join(lines))
+            out.close()
+        except FloodmarkError as error:
+            problems.append(f"the logs of {node.name} could not be written: {error}")
+        pipe.send(problems)
+    os._exit(0)
+
+
+def log_lines(
+    adapter: Adapter, node: Node, partitions: Sequence[str], record_bytes: int, problems: list[str]
+) -> Iterator[LogRun]:
+    """Every line of a node's dump, the last one included; adds sentences to `problems`."""
+    for partition in partitions:
+        try:
+            found = _records(adapter.dump(node, partition))
+        except Exception as error:
+            problems.append(
+                f"the log of {partition} on {node.name} could not be read: {in_words(error)}"
+            )
+            continue
+        if found is None:
+            continue
+        start = found[0][0] if found else 0
+        end = found[-1][0] + 1 if found else 0
+        yield LogRun(node=node.name, partition=partition, offset=start, count=0, hw=end, leo=end)
+        for run in _runs(found, record_bytes):
+            yield LogRun(
+                node=node.name,
+                partition=partition,
+                offset=run.offset,
+                count=run.count,
+                records=(run,),
+            )
+    yield LogRun(node=node.name, partition="", offset=0, count=0)
+
+
+def _records(found: Any) -> list[tuple[int, bytes]] | None:
+    """What `dump` gave, looked through. Raises ValueError for what makes no sense."""
+    if found is None:
+        return None
+    kept: list[tuple[int, bytes]] = []
+    for offset, payload in found:
+        if type(offset) is not int or not 0 <= offset <= HIGHEST_OFFSET:
+            raise ValueError(f"dump returned the offset {offset!r}")
+        if kept and offset <= kept[-1][0]:
+            raise ValueError(f"dump returned the offset {offset} after {kept[-1][0]}")
+        if len(kept) >= MAX_RECORDS:
+            raise ValueError(f"dump returned more than {MAX_RECORDS} records")
+        kept.append((offset, bytes(payload)))
+    return kept
+
+
+def _runs(found: Sequence[tuple[int, bytes]], record_bytes: int) -> Iterator[RecordRun]:
+    """Records as runs of consecutive offsets and values."""
+    run: RecordRun | None = None
+    for offset, payload in found:
+        value = decode_record(payload, record_bytes)
+        if (
+            run is not None
+            and value != UNREADABLE
+            and (offset, value) == (run.offset + run.count, run.value + run.count)
+        ):
+            run = RecordRun(run.offset, run.value, run.count + 1)
+        else:
+            if run is not None:
+                yield run
+            run = RecordRun(offset, value)
+    if run is not None:
+        yield run

@@ -1,0 +1,174 @@
+"""Who leads what, as the adapter's `probe` tells it: for aiming faults and for the page only.
+
+Each node is asked by a thread of its own. A probe that raises, hangs or tells nonsense costs its
+own answers and nothing else; the first of each kind of error is shown in `output/probe.txt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from harness.runs.clock import now_us
+from harness.systems.adapter import Adapter, Node, Roles
+from harness.systems.external.calls import CallErrors
+from node.formats import trace
+from node.formats.trace import TraceEvent
+
+EVERY_S: Final = 0.1
+MAX_WAITING: Final = 10_000
+_HIGHEST_TERM: Final = 1 << 60
+
+
+class Probe:
+    """Asks every node again and again, from `start` to `close`."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        nodes: Collection[Node],
+        partitions: Collection[str],
+        is_running: Callable[[str], int],
+        output: Path,
+    ) -> None:
+        """`is_running(node)` is the number of the node's process, 0 while there is none to ask."""
+        self._adapter = adapter
+        self._nodes = tuple(nodes)
+        self._names = frozenset(node.name for node in nodes)
+        self._partitions = frozenset(partitions)
+        self._is_running = is_running
+        self._output = output
+        self._errors = CallErrors(self._show)
+        self._told: queue.Queue[tuple[str, int, Any]] = queue.Queue(MAX_WAITING)
+        self._closed = threading.Event()
+        self._memory = _Memory()
+
+    def start(self) -> None:
+        """Begin to ask."""
+        for node in self._nodes:
+            threading.Thread(
+                target=self._watch, args=(node,), daemon=True, name=f"probe-{node.name}"
+            ).start()
+
+    def close(self) -> None:
+        """Ask no more; a probe that hangs is left behind."""
+        self._closed.set()
+
+    def events(self) -> list[TraceEvent]:
+        """What is new since the last call, as trace events."""
+        found: list[TraceEvent] = []
+        for _ in range(MAX_WAITING):
+            try:
+                node, incarnation, told = self._told.get_nowait()
+            except queue.Empty:
+                break
+            if incarnation == self._is_running(node):
+                found += self._memory.take(node, incarnation, self._understood(told))
+        return found
+
+    def _watch(self, node: Node) -> None:
+        while not self._closed.wait(EVERY_S):
+            incarnation = self._is_running(node.name)
+            if not incarnation:
+                continue
+            try:
+                told = self._adapter.probe(node)
+            except Exception as error:
+                self._errors.note(f"probe of {node.name}", error)
+            else:
+                with contextlib.suppress(queue.Full):
+                    self._told.put_nowait((node.name, incarnation, told))
+
+    def _understood(self, told: Any) -> dict[str, Roles]:
+        """The part of an answer that makes sense."""
+        if not isinstance(told, Mapping):
+            self._errors.note("probe", TypeError(f"returned {type(told).__name__}, no mapping"))
+            return {}
+        found = {}
+        for partition in ("", *sorted(self._partitions)):
+            roles = told.get(partition)
+            if isinstance(roles, Roles) and type(roles.term) is int:
+                found[partition] = Roles(
+                    max(-1, min(roles.term, _HIGHEST_TERM)),
+                    self._known(roles.in_sync),
+                    self._known(roles.replicas),
+                )
+        return found
+
+    def _known(self, names: Any) -> tuple[str, ...]:
+        return tuple(sorted(self._names.intersection(n for n in names if isinstance(n, str))))
+
+    def _show(self, text: str) -> None:
+        with contextlib.suppress(OSError), self._output.open("a") as file:
+            file.write(text.rstrip() + "\n")
+
+
+class _Memory:
+    """What was told last, and the epochs that order it: where a system has no terms, each change
+    of the leader begins a new one."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, tuple[str, int, int]] = {}
+        self._epochs: dict[str, int] = {}
+        self._in_sync: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def take(self, node: str, incarnation: int, told: Mapping[str, Roles]) -> Iterator[TraceEvent]:
+        """The events that follow from what a node says it leads."""
+        for partition, roles in told.items():
+            claim = (node, incarnation, roles.term)
+            before = self._claims.get(partition)
+            is_new = before != claim and (before is None or roles.term >= before[2])
+            if is_new:
+                self._claims[partition] = claim
+                self._epochs[partition] = max(roles.term, self._epochs.get(partition, 0) + 1)
+            about = {"t_us": now_us(), "node": node, "incarnation": incarnation}
+            epoch = self._epochs[partition]
+            if not partition:
+                if is_new:
+                    yield about | trace.event(trace.CONTROLLER, state="active", term=epoch)
+                continue
+            if is_new:
+                yield about | _partition(partition, node, epoch, roles)
+                yield about | trace.event(
+                    trace.ROLE,
+                    partition,
+                    role="leader",
+                    leader=node,
+                    leader_epoch=epoch,
+                    partition_epoch=0,
+                    leo=0,
+                    hw=0,
+                )
+            leads = self._claims[partition][:2] == (node, incarnation)
+            if leads and self._in_sync.get(partition) != (epoch, roles.in_sync):
+                self._in_sync[partition] = (epoch, roles.in_sync)
+                yield about | trace.event(
+                    trace.ISR,
+                    partition,
+                    isr=list(roles.in_sync),
+                    maximal_isr=list(roles.in_sync),
+                    leader_epoch=epoch,
+                    partition_epoch=now_us(),
+                )
+
+
+def _partition(partition: str, leader: str, epoch: int, roles: Roles) -> TraceEvent:
+    return trace.event(
+        trace.PARTITION,
+        partition,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=0,
+        isr=list(roles.in_sync),
+        elr=[],
+        last_known_elr=[],
+        replicas=list(roles.replicas),
+        unclean=False,
+        adding=[],
+        removing=[],
+        min_isr=1,
+    )

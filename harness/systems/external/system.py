@@ -1,0 +1,149 @@
+"""An adapter as a system under test: what the harness asks before any process runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from harness.systems.adapter import Adapter
+from harness.systems.external import calls
+from harness.systems.external.load import AdapterChoice, complete_settings, in_words
+from harness.systems.interface import Limits, System
+from nemesis.faults import KINDS
+from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
+from node.formats.errors import FloodmarkError, UsageError
+
+if TYPE_CHECKING:
+    from harness.runs.run_folder import RunDir
+    from harness.systems.external.cluster import ExternalCluster
+
+VERSION_TIMEOUT_S: Final = 10.0
+LEAST_RECOVERY_MS: Final = 10_000
+_LAG_MS: Final = 1000
+_LOOK_S: Final = 0.01
+_BY_SIGNALS: Final = ("kill", "stop", "restart", "pause", "resume")
+_OURS: Final = ("voters", "min_isr", "flush", "protocol")
+
+
+class ExternalSystem(System):
+    """A system that somebody else wrote, through an adapter."""
+
+    unused = _OURS
+
+    def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
+        """`place` is where other processes find the class; `given` are settings."""
+        self._place = place
+        self._adapter = adapter
+        self._given = dict(given)
+        self.name = place
+        self.summary = adapter.summary
+        self.needs = adapter.needs
+
+    def with_settings(self, given: Mapping[str, str]) -> Self:
+        """The same with other settings. Raises UsageError for those that it does not have."""
+        made = type(self)(self._place, self._adapter, given)
+        made.name = self.name
+        complete_settings(self.name, self._adapter.settings, given)
+        return made
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """A value for every setting."""
+        return complete_settings(self.name, self._adapter.settings, self._given)
+
+    def setting_help(self) -> tuple[str, ...]:
+        """A line for each setting."""
+        return tuple(
+            f"{one.name}={one.default}"
+            + f" ({', '.join(one.values)})" * bool(one.values)
+            + f": {one.help}"
+            for one in self._adapter.settings
+        )
+
+    @property
+    def choice(self) -> AdapterChoice:
+        """The adapter with its settings, for other processes."""
+        return AdapterChoice(place=self._place, settings=self.settings)
+
+    @property
+    def faults(self) -> Collection[str]:  # type: ignore[override]
+        """What can be done to any process, to files that are declared, and to links."""
+        possible = [*_BY_SIGNALS, *(("power-cut",) if self._made.unsynced_files else ())]
+        declared = self._adapter.faults
+        return tuple(k for k in KINDS if k in possible and (declared is None or k in declared))
+
+    def launch(self, schedule: Schedule, folder: RunDir, *, links: str) -> ExternalCluster:
+        """See `System.launch`."""
+        from harness.systems.external.cluster import ExternalCluster
+
+        return ExternalCluster(self.choice, self.name, schedule, folder, links)
+
+    def version(self) -> str:
+        """What the adapter says. Raises FloodmarkError when it fails, or takes too long."""
+        return self._version
+
+    @cached_property
+    def _version(self) -> str:
+        asked = calls.in_thread(self._made.version)
+        deadline = time.monotonic() + VERSION_TIMEOUT_S
+        while not asked.done():
+            if time.monotonic() > deadline:
+                raise FloodmarkError(
+                    f"system '{self.name}': version took more than {VERSION_TIMEOUT_S:g} s"
+                )
+            time.sleep(_LOOK_S)
+        error = asked.exception()
+        if isinstance(error, FloodmarkError):
+            raise error
+        if error is not None:
+            raise UsageError(f"system '{self.name}': version raised {in_words(error)}")
+        return str(asked.result())
+
+    @cached_property
+    def _made(self) -> Adapter:
+        return self.choice.load()
+
+    def complete(self, cluster: Cluster) -> Cluster:
+        """No voters, and times around the failover of this system."""
+        cluster = super().complete(cluster)
+        if cluster.timings == Timings():
+            session_ms = max(self._adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
+            timings = msgspec.structs.replace(
+                cluster.timings, session_ms=session_ms, lag_ms=_LAG_MS
+            )
+            cluster = msgspec.structs.replace(cluster, timings=timings)
+        return cluster
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse what this system cannot carry out; see that its server is there."""
+        super().check(schedule)
+        if schedule.workload.batch != 1 or any(
+            isinstance(one, Send) and one.count != 1 for one in schedule.workload.operations
+        ):
+            raise UsageError(f"system '{self.name}' takes one record a send: use --batch 1")
+        self.version()
+
+    def workload(self, workload: Workload) -> Workload:
+        """One record a send."""
+        return msgspec.structs.replace(workload, batch=1)
+
+    def voters(self, cluster: Cluster) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def limits(self, cluster: Cluster) -> Limits:
+        """Recovery may take three failovers."""
+        failover_ms = self._adapter.failover_ms
+        return Limits(session_ms=failover_ms, recovery_ms=max(LEAST_RECOVERY_MS, 3 * failover_ms))
+
+    def run_options(self) -> tuple[str, ...]:
+        """The system, and each setting that was given."""
+        option = "--system-file" if ".py:" in self.name else "--system"
+        given = [
+            word for name, value in self._given.items() for word in ("--set", f"{name}={value}")
+        ]
+        return (option, self.name, *given)

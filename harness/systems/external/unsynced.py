@@ -1,0 +1,86 @@
+"""What a power cut takes from a system whose insides nobody sees: the end of declared files.
+
+The assumption: of a file that the adapter declares as unsynced, exactly those bytes are not on the
+disk that were appended since the storm began, or since the node was started again; a cut keeps the
+first part of them. Order between files is not modelled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from node.formats.errors import FloodmarkError
+
+ASSUMPTION: Final = (
+    "assumed: what was appended to {globs} since the storm began or the node started is unsynced"
+)
+MAX_FILES: Final = 10_000
+
+
+class _Floor(NamedTuple):
+    """How much of a file is taken as synced, and which file that was."""
+
+    inode: int
+    size: int
+
+
+class UnsyncedFiles:
+    """The declared files of all nodes, and how long each was when its node started."""
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        self._globs = tuple(globs)
+        self._floors: dict[str, dict[Path, _Floor]] = {}
+
+    @property
+    def assumption(self) -> str:
+        """The words for a fault's record; "" where nothing is declared."""
+        return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else ""
+
+    def synced(self, node: str, folder: Path) -> None:
+        """From now on all that is there counts as synced."""
+        self._floors[node] = {
+            file: _Floor(status.st_ino, status.st_size) for file, status in self._files(folder)
+        }
+
+    def cut(self, node: str, folder: Path, keep: float) -> tuple[int, int]:
+        """Shorten the files of a node that is down; the unsynced bytes before and after.
+
+        Raises FloodmarkError when nothing is declared, or a file cannot be shortened.
+        """
+        if not self._globs:
+            raise FloodmarkError("this configuration declares no unsynced files")
+        floors = self._floors.get(node, {})
+        before = after = 0
+        for file, status in self._files(folder):
+            floor = floors.get(file)
+            # A file that was replaced has been written anew and, as is usual, synced for that.
+            if floor is not None and floor.inode != status.st_ino:
+                continue
+            synced = 0 if floor is None else floor.size
+            unsynced = status.st_size - synced
+            if unsynced <= 0:
+                continue
+            left = round(unsynced * keep)
+            try:
+                os.truncate(file, synced + left)
+            except OSError as error:
+                raise FloodmarkError(f"{file}: cannot be shortened: {error.strerror}") from None
+            before, after = before + unsynced, after + left
+        return before, after
+
+    def _files(self, folder: Path) -> list[tuple[Path, os.stat_result]]:
+        found: dict[Path, os.stat_result] = {}
+        for glob in self._globs:
+            for file in folder.glob(glob):
+                try:
+                    status = file.lstat()
+                except OSError:
+                    continue
+                if file.is_file() and not file.is_symlink():
+                    found[file] = status
+                if len(found) > MAX_FILES:
+                    raise FloodmarkError(f"{folder}: more than {MAX_FILES} unsynced files")
+        return sorted(found.items())
