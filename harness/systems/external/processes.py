@@ -46,7 +46,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Running:
+class _NodeProcess:
     process: subprocess.Popen[bytes]
     incarnation: int
     paused: bool = False
@@ -73,7 +73,7 @@ class ExternalProcesses:
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
         self._value = uuid.uuid4().hex
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _NodeProcess] = {}
         self._incarnations: dict[str, int] = {}
         self._guardian: subprocess.Popen[bytes] | None = None
         self.unexpected: list[Exit] = []
@@ -134,7 +134,7 @@ class ExternalProcesses:
                 )
         except OSError as error:
             raise FloodmarkError(f"{node} cannot be started: {error}") from None
-        self._running[node] = _Running(process, self._incarnations[node])
+        self._running[node] = _NodeProcess(process, self._incarnations[node])
 
     def kill(self, node: str) -> None:
         """SIGKILL to all that belongs to it; returns when its process is gone."""

@@ -13,7 +13,7 @@ from harness.systems.floodmark.brokers import check_upgrades
 from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import ElectUnclean, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule
-from nemesis.links.abilities import HUB
+from nemesis.links.abilities import HUB, LinkAbilities
 from node.core import bugs, idle
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
@@ -43,6 +43,10 @@ class Floodmark(System):
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
         return FloodmarkCluster(schedule, folder, with_hub=links == HUB_LINKS)
+
+    def link_abilities(self, form: str) -> LinkAbilities | None:
+        """Those of the hub, where it is there."""
+        return HUB if form == HUB_LINKS else None
 
     def version(self) -> str:
         """The version of this package, "" where it is not installed."""

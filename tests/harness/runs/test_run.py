@@ -85,7 +85,13 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
     assert info["clients"]["c1"] == "producer"
     assert info["schedule_digest"] == PLAIN.digest()
     version = FakeSystem().version()
-    assert info["system"] == {"name": "floodmark", "version": version, "simulated": True}
+    assert info["system"] == {
+        "name": "floodmark",
+        "version": version,
+        "simulated": True,
+        "settings": {},
+        "links": "hub",
+    }
     assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
     assert info["recovery_limit_ms"] == 2061
 
