@@ -15,10 +15,11 @@ from harness.clients.types import Answer, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
-from harness.systems.floodmark.admin import ADMIN, AdminCall, request_of
+from harness.systems.floodmark.admin import AdminCall, request_of
 from nemesis.world import COMMAND_LIMIT_US, Command
 from node.core.messages import AdminRequest, AdminResponse
 from node.formats.errors import FloodmarkError
+from node.formats.wire import ADMIN
 
 _POLL_US: Final = 1_000
 

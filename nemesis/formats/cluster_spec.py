@@ -13,12 +13,14 @@ import msgspec
 
 from node.formats import trace
 from node.formats.timings import Timings as Timings
+from node.formats.wire_bounds import MAX_WAIT_MS
 
 COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
 MAX_SCRIPTED_CLIENTS: Final = 100
-Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +56,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     replication_factor: int = 3
     min_isr: int = 2
     flush: Literal["sync", "async"] = "sync"
-    flush_interval_ms: int = 1000
+    flush_interval_ms: Milliseconds = 1000
     unclean_election: bool = False
     bugs: tuple[str, ...] = ()
     timings: Timings = Timings()
@@ -94,6 +96,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
             yield "election_min_ms is above election_max_ms"
         if timings.heartbeat_ms * 2 > timings.session_ms:
             yield "session_ms must be at least two heartbeats"
+        if wrong := out_of_bounds(self):
+            yield wrong
 
 
 class After(Strict, frozen=True, kw_only=True):
@@ -126,9 +130,8 @@ def wrong_event(event: str, match: Mapping[str, Any]) -> Iterator[str]:
 
 def wrong_match(match: Mapping[str, Any]) -> Iterator[str]:
     """Conditions of a match that can never be met, one sentence each."""
-    for field, value in match.items():
-        if isinstance(value, dict) and not (trace.is_bound(value) or trace.is_given(value)):
-            yield f"match: {field}: a bound is written at_least or at_most, a condition given"
+    if wrong := trace.wrong_pattern(match):
+        yield wrong
 
 
 class _Operation(Strict, frozen=True, kw_only=True, tag_field="what"):
@@ -192,7 +195,7 @@ class Workload(Strict, frozen=True, kw_only=True):
     it is done, at `duration_ms` at the latest.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     operations: tuple[Operation, ...] = ()
     clients: int = 8
     consumers: int = 4
@@ -201,8 +204,8 @@ class Workload(Strict, frozen=True, kw_only=True):
     payload_bytes: int = 64
     acks: Literal[0, 1, -1] = -1
     in_flight: int = 1
-    timeout_ms: int = 3000
-    duration_ms: int = 30_000
+    timeout_ms: Milliseconds = 3000
+    duration_ms: Milliseconds = 30_000
 
     @property
     def scripted(self) -> bool:
@@ -219,8 +222,10 @@ class Workload(Strict, frozen=True, kw_only=True):
         if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
             yield "clients and consumers must be 0..1000"
         yield from _wrong_batch("batch", self.batch, self.payload_bytes)
-        if not 0 <= self.rate < math.inf or self.in_flight < 1 or self.timeout_ms < 1:
-            yield "rate must be >= 0, in_flight and timeout_ms positive"
+        if not 0 <= self.rate < math.inf or self.timeout_ms < 1:
+            yield "rate must be >= 0, timeout_ms positive"
+        if not 1 <= self.in_flight <= 1000:
+            yield "in_flight must be 1..1000"
         if self.duration_ms < 1:
             yield "duration_ms must be positive"
         if wrong := out_of_bounds(self):

@@ -9,10 +9,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from node.formats.bounds import Number, Time
+from node.formats.wire_bounds import MAX_NODE_NAME, MAX_OFFSET, MAX_PARTITION_NAME
 
 FILE: Final = "messages.jsonl"
 MOST_A_SECOND: Final = 5
 """Lines for one kind of message on one link."""
+
+MOST_LINKS: Final = 20_000
+"""Kinds of messages on links that get lines in one second."""
 
 Fate = Literal["dropped", "held"]
 
@@ -52,17 +56,26 @@ class MessageSampler:
         self, t_us: int, sender: str, receiver: str, fate: Fate, fields: Mapping[str, Any]
     ) -> MessageLine | None:
         """The line of a message with these header fields; None when enough like it have one."""
+        # Garbage on the wire may have names of any length and fields of any type.
+        sender, receiver = sender[:MAX_NODE_NAME], receiver[:MAX_NODE_NAME]
         second = t_us // 1_000_000
         if second != self._second:
             self._second = second
             self._written.clear()
-        alike = (sender, receiver, fields.get("kind"))
-        if self._written[alike] >= MOST_A_SECOND:
+        texts = {
+            name: fields[name][:MAX_PARTITION_NAME]
+            for name in TEXTS
+            if isinstance(fields.get(name), str)
+        }
+        alike = (sender, receiver, texts.get("kind", "?"))
+        if self._written[alike] >= MOST_A_SECOND or len(self._written) > MOST_LINKS:
             return None
         self._written[alike] += 1
-        # Garbage on the wire may have fields of any type.
-        texts = {name: fields[name] for name in TEXTS if isinstance(fields.get(name), str)}
-        numbers = {name: fields[name] for name in NUMBERS if isinstance(fields.get(name), int)}
+        numbers = {
+            name: fields[name]
+            for name in NUMBERS
+            if isinstance(fields.get(name), int) and abs(fields[name]) <= MAX_OFFSET
+        }
         return MessageLine(
             t_us=t_us, sender=sender, receiver=receiver, fate=fate, **texts, **numbers
         )

@@ -30,6 +30,8 @@ import zmq
 
 from nemesis.formats.message_log import Fate, MessageSampler
 from nemesis.links.hub_control import (
+    MAX_CONTROL_BYTES,
+    MAX_RULES,
     AddRule,
     Command,
     GetStats,
@@ -39,6 +41,7 @@ from nemesis.links.hub_control import (
     SetNode,
     SetRules,
     StopHub,
+    decode_command,
 )
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
@@ -48,6 +51,8 @@ from node.runtime.children import settle_in
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
+MAX_OUTBOXES: Final = 4096
+LONGEST_WAIT_MS: Final = 60_000
 MAX_FRAMES: Final = 8
 RECONNECT_MS: Final = 20
 RECONNECT_MAX_MS: Final = 100
@@ -95,8 +100,8 @@ class Hub:
     def __init__(self, config: HubConfig) -> None:
         """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
         self._context: zmq.Context[Socket] = zmq.Context()
-        self._inbox = self._bound(zmq.PULL, config.bind)
-        self._control = self._bound(zmq.REP, config.control)
+        self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES)
+        self._control = self._bound(zmq.REP, config.control, MAX_CONTROL_BYTES)
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._poller.register(self._control, zmq.POLLIN)
@@ -125,7 +130,7 @@ class Hub:
     def _patience_ms(self) -> int | None:
         """How long the loop may sleep: until the next delayed message, rounded up."""
         due = self._pipeline.delay_queue.next_due()
-        return None if due is None else max(0, -((_now_us() - due) // 1000))
+        return None if due is None else min(LONGEST_WAIT_MS, max(0, -((_now_us() - due) // 1000)))
 
     def _record_into(self, path: str) -> None:
         """Write down messages that rules drop or hold. Raises FloodmarkError."""
@@ -203,14 +208,22 @@ class Hub:
     def _obey(self) -> None:
         """Carry out one command and answer it, whatever it was."""
         try:
-            answer = self._answer(msgspec.msgpack.decode(self._control.recv(), type=Command))
-        except (msgspec.MsgspecError, FloodmarkError) as error:
+            frames = self._control.recv_multipart(_NOW)
+        except zmq.Again:
+            return
+        try:
+            answer = self._answer(decode_command(frames))
+        except FloodmarkError as error:
             answer = HubAnswer(error=str(error))
-        self._control.send(msgspec.msgpack.encode(answer))
+        with contextlib.suppress(zmq.Again):
+            # Whoever asked and does not read the answer does without it.
+            self._control.send(msgspec.msgpack.encode(answer), _NOW)
 
     def _answer(self, command: Command) -> HubAnswer:
         match command:
             case AddRule(rule=rule):
+                if len(self._pipeline.table.counts()) >= MAX_RULES:
+                    raise FloodmarkError(f"at most {MAX_RULES} link rules are in force at once")
                 return HubAnswer(numbers=(self._pipeline.add(rule),))
             case RemoveRule(number=number):
                 counts = self._remove([number])[0]
@@ -223,6 +236,8 @@ class Hub:
                 self._remove(old)
                 return HubAnswer(numbers=numbers)
             case SetNode(name=name, address=address):
+                if len(self._outboxes) >= MAX_OUTBOXES:
+                    raise FloodmarkError(f"the hub knows {MAX_OUTBOXES} nodes, and takes no more")
                 outbox = self._connected(address)
                 before = self._outboxes.pop(name.encode(), None)
                 if before is not None:
@@ -255,11 +270,11 @@ class Hub:
             rules=self._pipeline.table.counts(),
         )
 
-    def _bound(self, kind: int, address: str) -> Socket:
+    def _bound(self, kind: int, address: str, max_bytes: int) -> Socket:
         socket = self._context.socket(kind)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
-        socket.set(zmq.MAXMSGSIZE, wire.MAX_FRAME_BYTES)
+        socket.set(zmq.MAXMSGSIZE, max_bytes)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
@@ -275,7 +290,7 @@ class Hub:
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         try:
             socket.connect(address)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, ValueError, TypeError) as error:
             socket.close()
             raise FloodmarkError(f"cannot connect to {address}: {error}") from None
         return socket
@@ -286,14 +301,10 @@ def _now_us() -> int:
 
 
 def _peek(frames: Frames) -> dict[str, Any]:
-    """The header fields of a message; none for bytes that no decoder will touch."""
-    try:
-        return wire.peek([frame.bytes for frame in frames])
-    except (ValueError, RecursionError):
-        # Text that is none, or nested without end: the hub carries it, and lives.
-        return {}
+    """The header fields of a message."""
+    return wire.peek([frame.bytes for frame in frames])
 
 
 def _name(frame: zmq.Frame) -> str:
     """A node's name; bytes that are none give a name that no node has."""
-    return frame.bytes.decode(errors="replace")
+    return frame.bytes[: wire.MAX_NAME_BYTES + 1].decode(errors="replace")

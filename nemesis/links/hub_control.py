@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 import zmq
 
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
+from node.formats.wire import NOT_A_HEADER
+from node.formats.wire_bounds import MAX_NODE_NAME
 
 DEADLINE_MS: Final = 5000
+MAX_CONTROL_BYTES: Final = 4 << 20
+"""Of one command or answer."""
+MAX_RULES: Final = 10_000
+"""In force at once."""
 _LOOK_MS: Final = 100
+
+RuleNumber = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NODE_NAME)]
+Address = Annotated[str, msgspec.Meta(max_length=200)]
+"""Of a node: tcp://host:port or ipc://path."""
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -29,20 +40,20 @@ class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
 class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
     """End a rule; answered with what it did. Messages it held go on at once."""
 
-    number: int
+    number: RuleNumber
 
 
 class SetRules(_Command, frozen=True, kw_only=True, tag="set"):
     """Replace all rules, with no moment between; answered with the new numbers."""
 
-    rules: tuple[LinkRule, ...]
+    rules: Annotated[tuple[LinkRule, ...], msgspec.Meta(max_length=MAX_RULES)]
 
 
 class SetNode(_Command, frozen=True, kw_only=True, tag="node"):
     """From now on `name` is reached at `address`: a new client, or one that moved."""
 
-    name: str
-    address: str
+    name: NodeName
+    address: Address
 
 
 class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
@@ -54,6 +65,18 @@ class StopHub(_Command, frozen=True, kw_only=True, tag="stop"):
 
 
 Command = AddRule | RemoveRule | SetRules | SetNode | GetStats | StopHub
+_commands: Final = msgspec.msgpack.Decoder(Command)
+
+
+def decode_command(frames: Sequence[bytes]) -> Command:
+    """One command. Raises FloodmarkError for anything else, in one sentence."""
+    if len(frames) != 1:
+        raise FloodmarkError(f"a command is one frame, not {len(frames)}")
+    try:
+        command: Command = _commands.decode(frames[0])
+    except NOT_A_HEADER as error:
+        raise FloodmarkError(f"command not understood: {error}") from None
+    return command
 
 
 class HubStats(msgspec.Struct, kw_only=True):
@@ -80,6 +103,9 @@ class HubAnswer(msgspec.Struct, kw_only=True):
     numbers: tuple[int, ...] = ()
     counts: Counts | None = None
     stats: HubStats | None = None
+
+
+_answers: Final = msgspec.msgpack.Decoder(HubAnswer)
 
 
 class HubGone(FloodmarkError):
@@ -111,6 +137,7 @@ class HubControl:
         self._socket.set(zmq.REQ_RELAXED, 1)
         self._socket.set(zmq.REQ_CORRELATE, 1)
         self._socket.set(zmq.RECONNECT_IVL, 20)
+        self._socket.set(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
         self._socket.connect(control)
 
     def wait_ready(self) -> None:
@@ -171,7 +198,10 @@ class HubControl:
                 raise HubGone(
                     f"the link hub did not answer at {self._address} within {self._deadline_ms} ms"
                 )
-        answer = msgspec.msgpack.decode(self._socket.recv(), type=HubAnswer)
+        try:
+            answer = _answers.decode(self._socket.recv())
+        except NOT_A_HEADER as error:
+            raise HubGone(f"the answer of the link hub is not understood: {error}") from None
         if answer.error:
             raise FloodmarkError(f"link hub: {answer.error}")
         return answer

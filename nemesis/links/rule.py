@@ -8,12 +8,16 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from node.formats.errors import UsageError
-from node.formats.trace import matches
+from node.formats.trace import matches, wrong_pattern
+from node.formats.wire_bounds import MAX_WAIT_MS
 
 ANYONE: Final = "*"
 """Instead of a node in `senders` or `receivers`: every node."""
 Action = Literal["drop", "hold", "delay", "duplicate", "slow", "reset", "half-open"]
 """What a rule does to what it fits; `nemesis.links.abilities` says which links can do what."""
+MAX_DELAY_MS: Final = MAX_WAIT_MS
+MAX_NAMES: Final = 2000
+"""Of senders, receivers or kinds in one rule: a cluster has 104 nodes and some thousand clients."""
 RANK: Final = {action: rank for rank, action in enumerate(get_args(Action))}
 """Actions in the order in which the rules of one link are asked."""
 
@@ -43,15 +47,19 @@ class LinkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
+        if max(len(self.senders), len(self.receivers), len(self.kinds)) > MAX_NAMES:
+            raise UsageError(f"link rule: senders, receivers and kinds are at most {MAX_NAMES}")
         if self.action not in RANK:
             raise UsageError(f"link rule: unknown action '{self.action}' ({', '.join(RANK)})")
         if not 0 < self.percent <= 100:
             raise UsageError(f"link rule: percent {self.percent} is not above 0 and at most 100")
-        if self.delay_ms < 0 or self.jitter_ms < 0:
-            raise UsageError("link rule: delay_ms and jitter_ms must not be negative")
-        if self.limit is not None and self.limit < 1:
+        if not (0 <= self.delay_ms <= MAX_DELAY_MS and 0 <= self.jitter_ms <= MAX_DELAY_MS):
+            raise UsageError(f"link rule: delay_ms and jitter_ms must be 0..{MAX_DELAY_MS}")
+        if self.limit is not None and not 1 <= self.limit <= 2**62:
             raise UsageError(f"link rule: limit {self.limit} must be at least 1")
-        if self.bytes_per_s < 0 or (self.bytes_per_s > 0) != (self.action == "slow"):
+        if wrong := wrong_pattern(self.match):
+            raise UsageError(f"link rule: {wrong}")
+        if not 0 <= self.bytes_per_s <= 2**62 or (self.bytes_per_s > 0) != (self.action == "slow"):
             raise UsageError("link rule: a slow needs bytes_per_s above 0, nothing else takes it")
 
     @property

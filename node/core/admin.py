@@ -19,6 +19,7 @@ from node.core.context import Jitter
 from node.core.image import NO_LEADER, Image, PartitionRecord
 from node.core.messages import AdminRequest, CreateTopic, Error, ReassignReplicas, SetMinIsr
 from node.core.protocol import LeaderBy, Protocol
+from node.formats.wire_bounds import MAX_PARTITIONS
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -138,7 +139,7 @@ def _create_topic(
     if request.topic + "-0" in image.partitions:
         return Decision(detail=f"topic {request.topic} is there already")
     brokers = sorted(image.active(image.brokers), key=lambda b: (len(b), b))
-    refusal = _wrong_with_topic(request, len(brokers))
+    refusal = _wrong_with_topic(request, len(brokers), MAX_PARTITIONS - len(image.partitions))
     if refusal:
         return _refused(refusal)
     records = []
@@ -161,12 +162,15 @@ def _create_topic(
     return Decision(records)
 
 
-def _wrong_with_topic(request: CreateTopic, brokers: int) -> str:
-    """Why a topic cannot be made, "" if it can."""
+def _wrong_with_topic(request: CreateTopic, brokers: int, room: int) -> str:
+    """Why a topic cannot be made on so many brokers and with `room` for so many partitions, "" if
+    it can."""
     if _TOPIC_NAME.fullmatch(request.topic) is None or request.topic.startswith("__"):
         return "a topic's name has 1 to 200 letters, digits, '.', '_' or '-'"
     if not 1 <= request.partitions <= 10_000 or request.min_isr < 1:
         return "a topic has 1 to 10000 partitions and a min_isr of 1 or more"
+    if request.partitions > room:
+        return f"a cluster has at most {MAX_PARTITIONS} partitions, there is room for {room}"
     if not 1 <= request.replication_factor <= brokers:
         return (
             f"replication factor {request.replication_factor} needs as many live brokers, "

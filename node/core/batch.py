@@ -18,6 +18,7 @@ import zlib
 from typing import Final
 
 from node.formats.errors import WireError
+from node.formats.wire_bounds import MAX_OFFSET
 
 BATCH_VERSION: Final = 1
 CONTROL_BIT: Final = 0x80
@@ -89,8 +90,11 @@ def split(data: bytes, *, check_crc: bool = True) -> list[BatchView]:
         if version & ~CONTROL_BIT != BATCH_VERSION:
             raise WireError(f"batch version {version}, expected {BATCH_VERSION}")
         end = position + _HEADER_BYTES + length
-        if length > MAX_PAYLOAD or end > size or count < 1:
+        # A record takes a byte at least, so a count reserves no more than the batch itself did.
+        if length > MAX_PAYLOAD or end > size or not 1 <= count <= max(1, length):
             raise WireError(f"batch of {count} records and {length} bytes does not fit")
+        if epoch < 0 or not 0 <= base <= MAX_OFFSET:
+            raise WireError(f"batch at offset {base} of leader epoch {epoch}")
         whole = data if position == 0 and end == size else data[position:end]
         if check_crc and crc != _crc(version, count, whole[_HEADER_BYTES:]):
             raise WireError("batch checksum does not match")

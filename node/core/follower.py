@@ -14,6 +14,7 @@ from node.core import batch as batches
 from node.core import idle, leader_reports, truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
+from node.core.image import check_payload
 from node.core.messages import (
     HW_ONLY,
     UNDEFINED,
@@ -25,7 +26,7 @@ from node.core.messages import (
 from node.core.protocol import Truncation, Waiting
 from node.core.replica import NEVER, Replica
 from node.formats.errors import InvariantBroken, WireError
-from node.formats.trace import APPEND, REFUSED, TRUNCATED
+from node.formats.trace import APPEND, METADATA_PARTITION, REFUSED, TRUNCATED
 from node.formats.wire import split_fetch_body
 
 
@@ -190,6 +191,9 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
     if not data:
         return
     fetched = batches.split(data)
+    if r.partition == METADATA_PARTITION:
+        for one in fetched:
+            check_payload(one.payload)
     if fetched and r.bugs.cut_on_every_answer:
         _truncate(ctx, r, fetched[0].base_offset, "answer")
     if r.protocol.appends_by_index:

@@ -13,6 +13,20 @@ from msgspec.structs import replace
 
 from node.core import batch as batches
 from node.core.log import Log
+from node.formats.errors import WireError
+from node.formats.wire import NOT_A_HEADER
+from node.formats.wire_bounds import (
+    MAX_EPOCH,
+    BrokerName,
+    Copies,
+    Incarnation,
+    NodeName,
+    Nodes,
+    Offset,
+    StoredEpoch,
+    StoredPartitionName,
+    Version,
+)
 
 NO_LEADER: Final = ""
 
@@ -21,9 +35,9 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="broker", tag_
     """A broker as the controller sees it. `broker_epoch` is the metadata offset of the record that
     registered its present process; fencing keeps it, only a new registration replaces it."""
 
-    broker: str
-    broker_epoch: int
-    incarnation: int
+    broker: BrokerName
+    broker_epoch: Offset
+    incarnation: Incarnation
     fenced: bool = True
     stopping: bool = False
 
@@ -40,26 +54,26 @@ class PartitionRecord(
     came from outside ISR and ELR, and has not proposed an ISR yet.
     """
 
-    partition: str
-    replicas: tuple[str, ...]
-    isr: tuple[str, ...]
-    elr: tuple[str, ...] = ()
-    last_known_elr: tuple[str, ...] = ()
-    leader: str = NO_LEADER
-    leader_epoch: int = 0
-    partition_epoch: int = 0
-    min_isr: int = 1
+    partition: StoredPartitionName
+    replicas: Nodes
+    isr: Nodes
+    elr: Nodes = ()
+    last_known_elr: Nodes = ()
+    leader: NodeName = NO_LEADER
+    leader_epoch: StoredEpoch = 0
+    partition_epoch: Version = 0
+    min_isr: Copies = 1
     unclean: bool = False
-    target: tuple[str, ...] = ()
-    adding: tuple[str, ...] = ()
-    removing: tuple[str, ...] = ()
+    target: Nodes = ()
+    adding: Nodes = ()
+    removing: Nodes = ()
 
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True, tag="leader", tag_field="record"):
     """First record of every term of the metadata partition: older ones commit with it."""
 
-    term: int
-    leader: str
+    term: StoredEpoch
+    leader: NodeName
 
 
 Record = BrokerRecord | PartitionRecord | LeaderRecord
@@ -77,6 +91,17 @@ def encode_records(records: list[Record]) -> bytes:
 def decode_records(payload: bytes) -> list[Record]:
     """Records of a metadata batch."""
     return _decoder.decode(payload)
+
+
+def check_payload(payload: bytes) -> None:
+    """Refuse a metadata batch that no replica could apply later. Raises WireError."""
+    try:
+        records = _decoder.decode(payload)
+    except NOT_A_HEADER as error:
+        raise WireError(f"metadata records not understood: {error}") from None
+    for record in records:
+        if isinstance(record, PartitionRecord) and record.leader_epoch > MAX_EPOCH:
+            raise WireError(f"metadata of leader epoch {record.leader_epoch}")
 
 
 def epochs_from_offsets(records: list[Record], base_offset: int, image: Image) -> list[Record]:

@@ -20,6 +20,7 @@ from node.core.batch import EMPTY_CHAIN, BatchView
 from node.core.epochs import EpochCache
 from node.core.storage import Storage, StoredBatch
 from node.formats.errors import DamagedStore, WireError
+from node.formats.wire_bounds import MAX_EPOCH, MAX_OFFSET
 
 TAIL_CACHE_BYTES: Final = 1 << 20
 """Bytes of newest batches kept in memory: followers and tailing consumers read just these."""
@@ -114,13 +115,16 @@ class Log:
 
     def append_as_follower(self, fetched: Sequence[BatchView]) -> None:
         """Keep batches of the leader as they are. Raises WireError when they do not continue this
-        log: a batch that does not start at the log end, or an epoch below the last record's."""
+        log: a batch that does not start at the log end, or an epoch below the last record's; nor
+        when an epoch or offset leaves no room for those that follow it."""
         leo, epoch = self.leo, self.last_epoch
         for one in fetched:
             if one.base_offset != leo:
                 raise WireError(f"{self.partition}: batch at {one.base_offset}, log end is {leo}")
             if one.epoch < epoch:
                 raise WireError(f"{self.partition}: epoch {one.epoch} after {epoch} at {leo}")
+            if one.epoch > MAX_EPOCH or one.end > MAX_OFFSET:
+                raise WireError(f"{self.partition}: epoch {one.epoch}, end offset {one.end}")
             leo, epoch = one.end, one.epoch
         for one in fetched:
             self._append(one)

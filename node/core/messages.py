@@ -4,14 +4,37 @@ A message is a typed header and, for data, a body of raw bytes (`body`, never pa
 The body of a fetch response begins with 16 bytes, leader epoch and HW big-endian (Liftbridge's
 replication protocol), followed by whole batches. Names follow Kafka's; see docs/protocols.md.
 `corr` is a correlation id: it serves clients and tracing, no replication rule reads it.
+Every field has a type of `node.formats.wire_bounds`, which a decoder enforces.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+
+from node.formats.wire_bounds import (
+    MAX_NODES,
+    MAX_PARTITIONS,
+    Acks,
+    BrokerName,
+    Copies,
+    Correlation,
+    Epoch,
+    FetchBytes,
+    Incarnation,
+    LookupVersion,
+    NodeName,
+    Nodes,
+    Offset,
+    PartitionCount,
+    PartitionName,
+    Position,
+    Sentence,
+    Version,
+    Wait,
+)
 
 
 class Error(StrEnum):
@@ -44,7 +67,7 @@ CONSUMER: Final = ""
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Base of all messages."""
 
-    corr: int = 0
+    corr: Correlation = 0
 
 
 class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
@@ -55,14 +78,14 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     nothing, even if it is a voter. See docs/protocols.md.
     """
 
-    partition: str
-    replica: str = CONSUMER
-    broker_epoch: int = -1
-    leader_epoch: int = -1
-    offset: int = 0
-    last_epoch: int = -1
-    max_wait_ms: int = 0
-    max_bytes: int = 1 << 20
+    partition: PartitionName
+    replica: NodeName = CONSUMER
+    broker_epoch: Offset = -1
+    leader_epoch: Epoch = -1
+    offset: Position = 0
+    last_epoch: Epoch = -1
+    max_wait_ms: Wait = 0
+    max_bytes: FetchBytes = 1 << 20
     observer: bool = False
 
 
@@ -74,15 +97,15 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
     ignored. `log_end` helps after OFFSET_OUT_OF_RANGE. `leader` is a hint.
     """
 
-    partition: str
+    partition: PartitionName
     error: Error = Error.NONE
-    offset: int = 0
-    last_epoch: int = -1
-    request_epoch: int = -1
-    diverging: tuple[int, int] | None = None
-    log_start: int = 0
-    log_end: int = -1
-    leader: str = ""
+    offset: Position = 0
+    last_epoch: Epoch = -1
+    request_epoch: Epoch = -1
+    diverging: tuple[Epoch, Position] | None = None
+    log_start: Position = 0
+    log_end: Offset = -1
+    leader: NodeName = ""
 
 
 class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch"):
@@ -90,25 +113,25 @@ class EpochEndRequest(Message, frozen=True, kw_only=True, tag="offset-for-leader
     KIP-279 (1). `leader_epoch` is the epoch the sender believes current. With version HW_ONLY it
     asks for the leader's high watermark."""
 
-    partition: str
-    replica: str
-    epoch: int
-    leader_epoch: int = -1
-    version: int = 1
+    partition: PartitionName
+    replica: NodeName
+    epoch: Epoch
+    leader_epoch: Epoch = -1
+    version: LookupVersion = 1
 
 
 class EpochEndResponse(Message, frozen=True, kw_only=True, tag="offset-for-leader-epoch-response"):
     """`end_offset` of `epoch`, exclusive; UNDEFINED when the leader does not know. `asked` and
     `request_epoch` echo the request. Version 0 answers have no `epoch` of their own."""
 
-    partition: str
-    asked: int
+    partition: PartitionName
+    asked: Epoch
     error: Error = Error.NONE
-    request_epoch: int = -1
-    epoch: int = -1
-    end_offset: int = -1
-    version: int = 1
-    leader: str = ""
+    request_epoch: Epoch = -1
+    epoch: Epoch = -1
+    end_offset: Offset = -1
+    version: LookupVersion = 1
+    leader: NodeName = ""
 
 
 UNDEFINED: Final = -1
@@ -121,37 +144,37 @@ HW_ONLY: Final = -1
 class PartitionNotification(Message, frozen=True, kw_only=True, tag="partition-notification"):
     """Notifies a follower that sleeps (idle wait) of new records."""
 
-    partition: str
+    partition: PartitionName
 
 
 class ReportLeader(Message, frozen=True, kw_only=True, tag="report-leader"):
     """`replica` has had no valid answer from `leader` for the leader timeout. To the controller,
     which ignores a report of another leader epoch or partition epoch; never answered."""
 
-    partition: str
-    replica: str
-    leader: str
-    leader_epoch: int
-    partition_epoch: int
+    partition: PartitionName
+    replica: NodeName
+    leader: NodeName
+    leader_epoch: Epoch
+    partition_epoch: Version
 
 
 class ProduceRequest(Message, frozen=True, kw_only=True, tag="produce"):
     """Append the one batch in the body. `acks`: 0 no answer, 1 leader's log, -1 all of the ISR."""
 
-    partition: str
-    acks: int = -1
-    timeout_ms: int = 3000
+    partition: PartitionName
+    acks: Acks = -1
+    timeout_ms: Wait = 3000
 
 
 class ProduceResponse(Message, frozen=True, kw_only=True, tag="produce-response"):
     """With an error, `appended` False: nothing was written; True: the outcome is unknown."""
 
-    partition: str
+    partition: PartitionName
     error: Error = Error.NONE
     appended: bool = False
-    base_offset: int = -1
-    leader_epoch: int = -1
-    leader: str = ""
+    base_offset: Offset = -1
+    leader_epoch: Epoch = -1
+    leader: NodeName = ""
 
 
 class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
@@ -161,25 +184,27 @@ class MetadataRequest(Message, frozen=True, kw_only=True, tag="metadata"):
 class MetadataResponse(Message, frozen=True, kw_only=True, tag="metadata-response"):
     """The answering broker's (possibly old) view: partition -> (leader or "", leader epoch)."""
 
-    leaders: dict[str, tuple[str, int]] = {}
+    leaders: Annotated[
+        dict[PartitionName, tuple[NodeName, Epoch]], msgspec.Meta(max_length=MAX_PARTITIONS)
+    ] = {}
 
 
 class RegisterBroker(Message, frozen=True, kw_only=True, tag="register"):
     """A process of `broker` started. It has all writes since its incarnation `intact_since`. A
     restart after an unanswered registration therefore does not look like a loss of data."""
 
-    broker: str
-    incarnation: int
-    intact_since: int
+    broker: BrokerName
+    incarnation: Incarnation
+    intact_since: Incarnation
 
 
 class RegisterBrokerResponse(Message, frozen=True, kw_only=True, tag="register-response"):
     """The broker epoch of this process: the metadata offset of its registration record."""
 
     error: Error = Error.NONE
-    incarnation: int = -1
-    broker_epoch: int = -1
-    leader: str = ""
+    incarnation: Incarnation = -1
+    broker_epoch: Offset = -1
+    leader: NodeName = ""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
@@ -187,65 +212,65 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     `want_shutdown`: the sender asks to be rid of its leaderships, and to be allowed to stop. Its
     logs of the partitions `damaged` are not what it wrote: nobody may count on them."""
 
-    broker: str
-    broker_epoch: int
-    metadata_offset: int = 0
+    broker: BrokerName
+    broker_epoch: Offset
+    metadata_offset: Position = 0
     want_fence: bool = False
     want_shutdown: bool = False
-    damaged: tuple[str, ...] = ()
+    damaged: Annotated[tuple[PartitionName, ...], msgspec.Meta(max_length=MAX_PARTITIONS)] = ()
 
 
 class HeartbeatResponse(Message, frozen=True, kw_only=True, tag="heartbeat-response"):
     """The sender's state at the controller."""
 
     error: Error = Error.NONE
-    broker_epoch: int = -1
+    broker_epoch: Offset = -1
     fenced: bool = True
     should_shutdown: bool = False
-    leader: str = ""
+    leader: NodeName = ""
 
 
 class AlterPartition(Message, frozen=True, kw_only=True, tag="alter-partition"):
     """The leader proposes an ISR. Each member comes with the broker epoch of its last fetch;
     -1 for existing members."""
 
-    partition: str
-    broker: str
-    broker_epoch: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[tuple[str, int], ...]
+    partition: PartitionName
+    broker: BrokerName
+    broker_epoch: Offset
+    leader_epoch: Epoch
+    partition_epoch: Version
+    isr: Annotated[tuple[tuple[NodeName, Offset], ...], msgspec.Meta(max_length=MAX_NODES)]
 
 
 class AlterPartitionResponse(Message, frozen=True, kw_only=True, tag="alter-partition-response"):
     """The accepted state, or why not. `request_epoch` echoes the request's partition epoch."""
 
-    partition: str
+    partition: PartitionName
     error: Error = Error.NONE
-    request_epoch: int = -1
-    isr: tuple[str, ...] = ()
-    leader: str = ""
-    leader_epoch: int = -1
-    partition_epoch: int = -1
+    request_epoch: Version = -1
+    isr: Nodes = ()
+    leader: NodeName = ""
+    leader_epoch: Epoch = -1
+    partition_epoch: Version = -1
 
 
 class VoteRequest(Message, frozen=True, kw_only=True, tag="vote"):
     """Asks for a vote in `term`; the candidate's log ends at (`last_epoch`, `last_offset`).
     `pre`: a pre-vote, which asks whether the vote would be given."""
 
-    partition: str
-    term: int
-    last_epoch: int
-    last_offset: int
+    partition: PartitionName
+    term: Epoch
+    last_epoch: Epoch
+    last_offset: Offset
     pre: bool = False
 
 
 class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
     """`term` is the responder's own; `request_term` echoes the request."""
 
-    partition: str
-    term: int
-    request_term: int
+    partition: PartitionName
+    term: Epoch
+    request_term: Epoch
     granted: bool
     pre: bool = False
 
@@ -253,26 +278,26 @@ class VoteResponse(Message, frozen=True, kw_only=True, tag="vote-response"):
 class BeginQuorumEpoch(Message, frozen=True, kw_only=True, tag="begin-epoch"):
     """The sender was elected in `term`; voters are to fetch from it."""
 
-    partition: str
-    term: int
+    partition: PartitionName
+    term: Epoch
 
 
 class CreateTopic(Message, frozen=True, kw_only=True, tag="create-topic"):
     """Make partitions topic-0 .. of a topic; replicas are spread over the unfenced brokers."""
 
-    topic: str
-    partitions: int
-    replication_factor: int
-    min_isr: int
+    topic: PartitionName
+    partitions: PartitionCount
+    replication_factor: Copies
+    min_isr: Copies
 
 
 class ElectLeader(Message, frozen=True, kw_only=True, tag="elect-leader"):
     """Elects the preferred replica (the first); or, `unclean`, any active one where none leads.
     Kafka: ElectLeaders. With `first` that replica becomes the preferred one before."""
 
-    partition: str
+    partition: PartitionName
     unclean: bool = False
-    first: str = ""
+    first: NodeName = ""
 
 
 class ReassignReplicas(Message, frozen=True, kw_only=True, tag="reassign"):
@@ -281,15 +306,15 @@ class ReassignReplicas(Message, frozen=True, kw_only=True, tag="reassign"):
     Answered when the move has begun, not when it is complete. KIP-455.
     """
 
-    partition: str
-    replicas: tuple[str, ...] = ()
+    partition: PartitionName
+    replicas: Nodes = ()
 
 
 class SetMinIsr(Message, frozen=True, kw_only=True, tag="set-min-isr"):
     """Change min.insync.replicas of all partitions of a topic."""
 
-    topic: str
-    min_isr: int
+    topic: PartitionName
+    min_isr: Copies
 
 
 class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
@@ -297,26 +322,26 @@ class AdminResponse(Message, frozen=True, kw_only=True, tag="admin-response"):
     done: a command may be asked again when its answer is lost."""
 
     error: Error = Error.NONE
-    detail: str = ""
-    leader: str = ""
+    detail: Sentence = ""
+    leader: NodeName = ""
 
 
 class ReplicaLogInfoRequest(Message, frozen=True, kw_only=True, tag="log-info"):
     """Asks a last-known ELR member for the length of its log (KIP-966, GetReplicaLogInfo). Not
     answered before the receiver has applied `partition_epoch`, in which no replica leads."""
 
-    partition: str
-    partition_epoch: int
+    partition: PartitionName
+    partition_epoch: Version
 
 
 class ReplicaLogInfo(Message, frozen=True, kw_only=True, tag="log-info-response"):
     """The log's last leader epoch (-1 when empty) and its end offset; `partition_epoch` echoes."""
 
-    partition: str
-    partition_epoch: int
-    broker_epoch: int
-    last_epoch: int
-    end_offset: int
+    partition: PartitionName
+    partition_epoch: Version
+    broker_epoch: Offset
+    last_epoch: Epoch
+    end_offset: Offset
 
 
 AdminRequest = CreateTopic | ElectLeader | ReassignReplicas | SetMinIsr

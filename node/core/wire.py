@@ -8,7 +8,13 @@ import msgspec
 
 from node.core.messages import AnyMessage
 from node.formats.errors import WireError
-from node.formats.wire import MAX_FRAME_BYTES, NOT_A_HEADER, WIRE_VERSION
+from node.formats.wire import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_NAME_BYTES,
+    NOT_A_HEADER,
+    WIRE_VERSION,
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
@@ -33,6 +39,10 @@ def decode(frames: list[bytes]) -> tuple[str, str, AnyMessage, bytes | None]:
     if sum(map(len, frames)) > MAX_FRAME_BYTES:
         raise WireError(f"message above {MAX_FRAME_BYTES} bytes")
     header = frames[2]
+    if len(header) > MAX_HEADER_BYTES:
+        raise WireError(f"header above {MAX_HEADER_BYTES} bytes")
+    if max(len(frames[0]), len(frames[1])) > MAX_NAME_BYTES:
+        raise WireError(f"a node's name above {MAX_NAME_BYTES} bytes")
     if header[:1] != _VERSION_BYTE:
         raise WireError(f"wire version {header[:1].hex() or 'missing'}, expected {WIRE_VERSION}")
     try:

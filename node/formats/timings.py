@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from node.formats.bounds import Milliseconds
+from node.formats.wire_bounds import MAX_WAIT_MS
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

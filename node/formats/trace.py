@@ -144,6 +144,8 @@ TraceEvent = dict[str, Any]
 
 BOUNDS: Final = frozenset({"at_least", "at_most"})
 GIVEN: Final = "given"
+MAX_CONDITIONS: Final = 200
+"""In one pattern, and of values in a list to compare with."""
 _MISSING: Final = object()
 
 
@@ -182,6 +184,31 @@ def is_bound(wanted: object) -> bool:
 def is_given(wanted: object) -> bool:
     """Whether `wanted` asks only for a field to be there, or not to be."""
     return isinstance(wanted, dict) and wanted.keys() == {GIVEN} and wanted[GIVEN] in (True, False)
+
+
+def wrong_pattern(pattern: Mapping[str, Any]) -> str:
+    """Why `matches` cannot compare with this pattern, "" if it can."""
+    if len(pattern) > MAX_CONDITIONS:
+        return f"a match has at most {MAX_CONDITIONS} conditions"
+    for name, wanted in pattern.items():
+        if is_bound(wanted):
+            if any(isinstance(n, bool) or not isinstance(n, int | float) for n in wanted.values()):
+                return f"match: {name}: at_least and at_most are numbers"
+        elif isinstance(wanted, dict) and not is_given(wanted):
+            return f"match: {name}: a bound is written at_least or at_most, a condition given"
+        elif not isinstance(wanted, dict) and not _is_plain(wanted):
+            return f"match: {name}: expected a number, a text, or a short list of them"
+    return ""
+
+
+def _is_plain(wanted: object) -> bool:
+    if isinstance(wanted, list | tuple):
+        return len(wanted) <= MAX_CONDITIONS and all(_is_scalar(each) for each in wanted)
+    return _is_scalar(wanted)
+
+
+def _is_scalar(wanted: object) -> bool:
+    return wanted is None or isinstance(wanted, str | int | float)
 
 
 def _fits(value: object, wanted: object) -> bool:

@@ -13,9 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from node.formats.errors import WireError
+from node.formats.wire_bounds import MAX_EPOCH, MAX_OFFSET
 
 WIRE_VERSION: Final = 1
-MAX_FRAME_BYTES: Final = 64 << 20
+MAX_FRAME_BYTES: Final = 24 << 20
+"""Of one frame, and of all frames of a message together."""
+MAX_HEADER_BYTES: Final = 4 << 20
+MAX_NAME_BYTES: Final = 64
+"""Of the receiver's and of the sender's name."""
+ADMIN: Final = "admin"
+"""The sender of commands to the controller."""
 _FETCH_PREFIX: Final = struct.Struct(">qq")
 
 # Garbage can be text that is no UTF-8, or nested so deeply that the decoder gives up.
@@ -30,10 +37,13 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
     header carries; for fetch responses also `leader_epoch` and `hw` from the body, and
     `body_bytes`. Never raises: what cannot be read has kind "?".
     """
+    if len(frames) < 3 or len(frames[2]) > MAX_HEADER_BYTES:
+        return {"kind": "?"}
     try:
         fields = _decoder.decode(frames[2][1:])
-        assert isinstance(fields, dict)
-    except (*NOT_A_HEADER, IndexError, AssertionError):
+    except NOT_A_HEADER:
+        return {"kind": "?"}
+    if not isinstance(fields, dict):
         return {"kind": "?"}
     if len(frames) > 3:
         _add_body(fields, frames[3])
@@ -54,10 +64,13 @@ def fetch_body(leader_epoch: int, hw: int, batches: list[bytes]) -> bytes:
 
 
 def split_fetch_body(body: bytes | None) -> tuple[int, int, bytes]:
-    """(leader epoch, HW, bytes of the batches). Raises WireError when it is too short."""
+    """(leader epoch, HW, bytes of the batches). Raises WireError when it is too short, or when
+    epoch or HW is out of bounds."""
     if body is None or len(body) < _FETCH_PREFIX.size:
         raise WireError("a fetch response needs a body of at least 16 bytes")
     leader_epoch, hw = _FETCH_PREFIX.unpack_from(body)
+    if not -1 <= leader_epoch <= MAX_EPOCH or not 0 <= hw <= MAX_OFFSET:
+        raise WireError(f"a fetch response of leader epoch {leader_epoch} and HW {hw}")
     return leader_epoch, hw, body[_FETCH_PREFIX.size :]
 
 

@@ -24,7 +24,8 @@ import msgspec
 
 from node.core import wire
 from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
-from node.core.messages import Error
+from node.core.messages import AnyMessage, Error
+from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
 from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
@@ -35,6 +36,8 @@ from node.runtime.store import LmdbStorage
 LONGEST_WAIT_MS: Final = 1000
 TURNS_BEHIND: Final = 8
 """How many turns in a row may leave messages unread before the core gets a `Tick` anyway."""
+MAX_REFUSALS_TRACED: Final = 1000
+"""How many messages that are not understood get a trace event; all of them are counted."""
 HAND_OVER_US: Final = 2_000_000
 """How long after a request to stop the core may take to hand over what it leads."""
 
@@ -115,8 +118,11 @@ class Loop:
         trace: TraceFile,
         stop: StopRequest,
         breakpoints: Breakpoints | None = None,
+        senders: Senders | None = None,
     ) -> None:
+        """`senders` says who may send what; None: anybody anything."""
         self._node = node
+        self._senders = senders
         self._breakpoints = breakpoints or Breakpoints(Armed(node, 0))
         self._step = core.step
         self._storage = storage
@@ -177,12 +183,17 @@ class Loop:
             except WireError:
                 refusals.append(_refusal(frames))
                 continue
-            if receiver != self._node:
+            if receiver != self._node or not self._permits(source, message):
                 refusals.append(_refusal(frames))
                 continue
             events.append(Deliver(source, message, body))
-        self.refused += len(refusals)
+        # However many there are, the trace stays small enough to be read.
+        del refusals[max(0, MAX_REFUSALS_TRACED - self.refused) :]
+        self.refused += len(arrived) - len(events)
         return events
+
+    def _permits(self, source: str, message: AnyMessage) -> bool:
+        return self._senders is None or self._senders.permit(source, message)
 
     def _turn(
         self, now_us: int, events: list[Event], trace: list[TraceEvent], *, first: bool = False

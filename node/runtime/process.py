@@ -23,6 +23,7 @@ import msgspec
 import zmq
 
 from node.core.api import NodeConfig
+from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import damaged_event
@@ -128,7 +129,8 @@ def _run(
         points = Breakpoints(armed, pipe)
         if pipe is not None:
             inbox.watch(points.wake_fd)
-        loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop, points)
+        senders = Senders(core_config)
+        loop = Loop(core_config.node, core, storage, inbox, outbox, trace, stop, points, senders)
         # What exists now lives as long as the process: no collection needs to look at it again.
         gc.collect()
         gc.freeze()

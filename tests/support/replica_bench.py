@@ -52,7 +52,8 @@ def parse(text: str) -> list[tuple[int, int, int]]:
 
 def one_batch(first: int, end: int, epoch: int) -> bytes:
     """The stamped batch that `first..end` of `epoch` stands for."""
-    payload = name_of(first, end, epoch).encode()
+    # A record takes a byte at least.
+    payload = name_of(first, end, epoch).encode().ljust(end - first)
     return batches.stamp(batches.build(end - first, payload), first, epoch)
 
 
@@ -72,8 +73,8 @@ def show(log: Log) -> str:
     names = []
     for data in found:
         one = batches.view(data)
-        assert one.payload.decode() == name_of(one.base_offset, one.end, one.epoch)
-        names.append(one.payload.decode())
+        assert one.payload.decode().rstrip() == name_of(one.base_offset, one.end, one.epoch)
+        names.append(one.payload.decode().rstrip())
     return " ".join(names)
 
 
@@ -248,7 +249,7 @@ def broker_epoch(name: str) -> int:
 def records(body: bytes | None) -> str:
     """The batches of a fetch response in our notation."""
     _, _, data = split_fetch_body(body)
-    return " ".join(one.payload.decode() for one in batches.split(data))
+    return " ".join(one.payload.decode().rstrip() for one in batches.split(data))
 
 
 def high_watermark(body: bytes | None) -> int:

@@ -153,7 +153,8 @@ class Cluster:
         self._writes[corr] = base, text
         self.say(f"{name} writes {text}")
         request = ProduceRequest(partition=PARTITION, acks=-1, corr=corr, timeout_ms=60_000)
-        leader.on_produce(node.ctx, node.r, "c1", request, batches.build(count, text.encode()))
+        body = batches.build(count, text.encode().ljust(count))
+        leader.on_produce(node.ctx, node.r, "c1", request, body)
         self._collect(name)
 
     def checkpoint(self, name: str) -> None:

@@ -30,13 +30,14 @@ from node.core.messages import (
     SetMinIsr,
 )
 from node.formats.errors import FloodmarkError, WireError
+from node.formats.wire import ADMIN
 
 if TYPE_CHECKING:
     from harness.systems.floodmark.mail import Mail
 
 _LOOK_S: Final = 0.005
-ADMIN: Final = "admin"
-"""The node name under which the harness speaks."""
+MAX_ANSWER_BYTES: Final = 256 << 10
+"""Of one frame that the harness takes in: it waits for the answers to its commands only."""
 ASK_EVERY_US: Final = 1_000_000
 """How long one voter may be silent before the next is asked."""
 _RETRY_US: Final = 100_000
@@ -120,10 +121,10 @@ class Admin:
         answers: list[AdminResponse | None] = [None]
         for frames in self._mail.drain():
             try:
-                _, _, message, _ = wire.decode(frames)
+                _, source, message, _ = wire.decode(frames)
             except WireError:
                 continue
-            if isinstance(message, AdminResponse):
+            if isinstance(message, AdminResponse) and source in self._voters:
                 answers.append(message)
         for answer in answers:
             to = call.step(now_us(), answer)

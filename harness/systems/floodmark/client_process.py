@@ -25,18 +25,22 @@ from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.session import Session, SessionEffects
-from harness.clients.types import Answer
+from harness.clients.types import Answer, PollSettings
 from harness.formats.history import encode
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mail import Mail
 from harness.systems.remote_clients import ClientCommand
+from nemesis.formats.schedule import Send, Workload
 from node.core import wire
+from node.core.batch import MAX_PAYLOAD
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.formats.files import AppendOnlyFile
 from node.runtime.children import settle_in
 
 STATUS_EVERY_US: Final = 100_000
 LONGEST_WAIT_MS: Final = 100
+ANSWER_HEADER_BYTES: Final = 1 << 20
+"""Room for what is not records: a header may name all partitions of a cluster."""
 
 
 class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +64,21 @@ def main(config: DriverConfig, pipe: Connection) -> None:
     os._exit(0)
 
 
+def _largest_answer(workload: Workload) -> int:
+    """The most bytes that a broker sends a client in one frame: the batches of a read, of which
+    the first may be as large as the largest batch that clients write."""
+    sends = [one for one in workload.operations if isinstance(one, Send)]
+    sizes = [workload.batch * workload.payload_bytes]
+    sizes += [one.count * one.payload_bytes for one in sends]
+    return PollSettings().max_bytes + min(MAX_PAYLOAD, max(sizes)) + ANSWER_HEADER_BYTES
+
+
 class _Driver:
     """The loop and what it works on."""
 
     def __init__(self, config: DriverConfig, pipe: Connection) -> None:
         self._group = ClientGroup(config.factory)
+        self._brokers = frozenset(config.factory.cluster.broker_names())
         self._pipe = pipe
         self._due_us: dict[str, int] = {}
         self._quit = False
@@ -72,7 +86,11 @@ class _Driver:
         self._history = AppendOnlyFile(Path(config.history))
         self._poller = zmq.Poller()
         try:
-            self._mail = Mail(config.bind, config.peers)
+            self._mail = Mail(
+                config.bind,
+                config.peers,
+                max_message_bytes=_largest_answer(config.factory.workload),
+            )
         except FloodmarkError as error:
             self._group.statistics.status.problem = str(error)
             self._report(now_us())
@@ -115,7 +133,7 @@ class _Driver:
             except WireError:
                 continue
             session = self._group.sessions.get(receiver)
-            if session is not None:
+            if session is not None and sender in self._brokers:
                 done = session.step(now_us(), Answer(sender, message, body))
                 self._due_us[receiver] = done.deadline_us
                 effects.append((receiver, done))

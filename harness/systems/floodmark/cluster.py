@@ -19,7 +19,7 @@ from harness.formats.problem import Problem, how_ended
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.systems.floodmark import client_process
-from harness.systems.floodmark.admin import ADMIN, Admin
+from harness.systems.floodmark.admin import MAX_ANSWER_BYTES, Admin
 from harness.systems.floodmark.brokers import (
     CAPABILITIES,
     StartupMonitor,
@@ -42,6 +42,7 @@ from nemesis.view import ClusterView
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
+from node.formats.wire import ADMIN
 from node.runtime import children
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 
@@ -121,7 +122,9 @@ class FloodmarkCluster:
         """
         if "hub" in self._addresses:
             self._start_hub()
-        self._mail = Mail(self._addresses[ADMIN], self._peers(ADMIN))
+        self._mail = Mail(
+            self._addresses[ADMIN], self._peers(ADMIN), max_message_bytes=MAX_ANSWER_BYTES
+        )
         for node in (*self.voters, *self.brokers):
             self.nodes.start(node)
         everybody = {*self.voters, *self.brokers}

@@ -18,6 +18,7 @@ from node.formats.errors import FloodmarkError
 EVERYONE_ELSE: Final = "*"
 _QUEUE_MESSAGES: Final = 10_000
 _DRAIN_MESSAGES: Final = 256
+_DRAIN_BYTES: Final = 32 << 20
 _RECONNECT_MS: Final = 20
 _RECONNECT_MAX_MS: Final = 200
 _NOW: Final = int(zmq.NOBLOCK)
@@ -26,15 +27,17 @@ _NOW: Final = int(zmq.NOBLOCK)
 class Mail:
     """The sockets of the clients of one process.
 
-    `peers` maps brokers to addresses, "*" to that of everyone else (the hub).
+    `peers` maps brokers to addresses, "*" to that of everyone else (the hub). A frame above
+    `max_message_bytes` is not taken in, and its connection is closed.
     """
 
-    def __init__(self, bind: str, peers: Mapping[str, str]) -> None:
+    def __init__(self, bind: str, peers: Mapping[str, str], *, max_message_bytes: int) -> None:
         """Raises FloodmarkError when `bind` (tcp://host:port) is taken."""
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.inbox = self.context.socket(zmq.PULL)
         self.inbox.set(zmq.LINGER, 0)
         self.inbox.set(zmq.RCVHWM, _QUEUE_MESSAGES)
+        self.inbox.set(zmq.MAXMSGSIZE, max_message_bytes)
         try:
             self.inbox.bind(bind)
         except zmq.ZMQError as error:
@@ -48,9 +51,12 @@ class Mail:
     def drain(self) -> list[list[bytes]]:
         """What has arrived, as frames, up to a bound."""
         found: list[list[bytes]] = []
+        size = 0
         try:
-            while len(found) < _DRAIN_MESSAGES:
-                found.append(self.inbox.recv_multipart(_NOW))
+            while len(found) < _DRAIN_MESSAGES and size < _DRAIN_BYTES:
+                frames = self.inbox.recv_multipart(_NOW)
+                size += sum(map(len, frames))
+                found.append(frames)
         except zmq.Again:
             pass
         return found

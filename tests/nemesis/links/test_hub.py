@@ -17,6 +17,7 @@ import zmq
 from multiprocess import get_context
 
 from harness.systems.ports import PortLease
+from nemesis.formats.message_log import MessageLine, MessageSampler
 from nemesis.links import hub
 from nemesis.links.hub import HubConfig
 from nemesis.links.hub_control import HubControl, HubGone
@@ -59,7 +60,7 @@ class Node:
     def send(self, to: str, number: int, kind: str = "fetch", body: bytes | None = None) -> None:
         """A message with a number in it."""
         message = (
-            FetchRequest(partition="log-0", offset=number, corr=number)
+            FetchRequest(partition="log-0", offset=max(number, 0), corr=number)
             if kind == "fetch"
             else MetadataRequest(corr=number)
         )
@@ -382,6 +383,105 @@ def test_commands_that_make_no_sense_are_refused(net: Net) -> None:
         stranger.send(b"\xc1")
         assert msgspec.msgpack.decode(stranger.recv())["error"]
     assert net.control.stats().garbage == 0
+
+
+RULE = {"senders": ["n1"], "receivers": ["n2"], "action": "drop"}
+
+
+def rule_with(**fields: object) -> bytes:
+    """The command to add a rule, written without its type."""
+    return msgspec.msgpack.encode({"do": "add", "rule": RULE | fields})
+
+
+def command(**fields: object) -> bytes:
+    return msgspec.msgpack.encode(fields)
+
+
+HOSTILE_COMMANDS: dict[str, list[bytes]] = {
+    "empty": [b""],
+    "no command": [msgspec.msgpack.encode([1, 2])],
+    "no such command": [command(do="dance")],
+    "bad text": [b"\x81\xa2do\xa3\xff\xfe\xfd"],
+    "two frames": [command(do="stats"), command(do="stop")],
+    "a hundred thousand levels": [b"\x91" * 100_000],
+    "deep in a field that nobody knows": [b"\x82\xa2do\xa5stats\xa1x" + b"\x91" * 100_000],
+    "a list of four thousand million": [b"\xdd\xff\xff\xff\xff"],
+    "a bound that is a text": [rule_with(match={"offset": {"at_least": "many"}})],
+    "a bound that is a list": [rule_with(match={"offset": {"at_most": [1]}})],
+    "a value that is a map of maps": [rule_with(match={"offset": {"a": {"b": {}}}})],
+    "too many conditions": [rule_with(match=dict.fromkeys(map(str, range(201)), 1))],
+    "a delay without end": [rule_with(action="delay", delay_ms=float("inf"))],
+    "a delay that is no number": [rule_with(action="delay", delay_ms=float("nan"))],
+    "a delay of an age": [rule_with(action="delay", delay_ms=2.0**60)],
+    "no part": [rule_with(percent=float("nan"))],
+    "a limit below one": [rule_with(limit=-(2**63))],
+    "too many senders": [rule_with(senders=["n"] * 3000)],
+    "senders that are numbers": [rule_with(senders=[1])],
+    "no such rule": [command(do="remove", number=2**62)],
+    "a rule below none": [command(do="remove", number=-1)],
+    "a rule above all": [command(do="remove", number=2**64 - 1)],
+    "too many rules": [
+        command(do="set", rules=[msgspec.msgpack.decode(rule_with())["rule"]] * 10_001)
+    ],
+    "a node without a name": [command(do="node", name="", address="tcp://127.0.0.1:1")],
+    "a long name": [command(do="node", name="n" * 65, address="tcp://127.0.0.1:1")],
+    "a long address": [command(do="node", name="n9", address="tcp://" + "1" * 300)],
+    "no address": [command(do="node", name="n9", address="tcp://\0")],
+}
+
+
+def test_no_command_ends_the_hub(net: Net) -> None:
+    with zmq.Context() as context, context.socket(zmq.REQ) as stranger:
+        stranger.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
+        stranger.connect(net.config.control)
+        for name, frames in HOSTILE_COMMANDS.items():
+            stranger.send_multipart(frames)
+            answer = msgspec.msgpack.decode(stranger.recv())
+            assert answer["error"], name
+            assert "\n" not in answer["error"], name
+    n1, n2 = net.nodes["n1"], net.nodes["n2"]
+    n1.send("n2", 1)
+    assert n2.receive() == 1
+    assert net.control.stats().rules == {}
+
+
+def test_a_rule_that_reads_headers_survives_fields_of_any_type(net: Net) -> None:
+    n1, n2 = net.nodes["n1"], net.nodes["n2"]
+    net.control.add(
+        LinkRule(
+            senders=("*",),
+            receivers=("*",),
+            action="drop",
+            kinds=("fetch",),
+            match={"offset": {"at_least": 5}, "partition": "log-0"},
+        )
+    )
+    values = [None, "7", [7], {"a": 7}, 7.5, float("nan"), True, 2**64 - 1, b"7"]
+    for value in values:
+        fields = {"kind": "fetch", "partition": "log-0", "offset": value}
+        odd = {"kind": value, "partition": value, "offset": 7}
+        for header in (fields, odd):
+            frame = b"\x01" + msgspec.msgpack.encode(header)
+            n1.outbox.send_multipart([b"n2", b"n1", frame])
+    n1.send("n2", 3)
+    arrived = 0
+    while (
+        n2.inbox.recv_multipart()[2]
+        != wire.encode("n2", "n1", FetchRequest(partition="log-0", offset=3, corr=3))[2]
+    ):
+        arrived += 1
+    # Dropped: 7.5 and the highest number; all other fields are no offset of 5 or above.
+    assert arrived == 2 * len(values) - 2
+
+
+def test_what_is_written_down_of_garbage_can_be_read_again() -> None:
+    kept = MessageSampler()
+    fields = {"kind": ["no", "text"], "partition": "p" * 1000, "offset": 2**64 - 1, "hw": 3}
+    line = kept.line(1, "s" * 1000, "r", "dropped", fields)
+    assert line is not None
+    again = msgspec.json.decode(msgspec.json.encode(line), type=MessageLine)
+    assert again == line
+    assert (again.kind, again.offset, again.hw, len(again.partition)) == ("?", -1, 3, 240)
 
 
 def test_stop_and_then_nobody_answers(net: Net) -> None:

@@ -35,6 +35,11 @@ POWER: dict[str, Any] = {"what": "power-cut", "at_ms": 0, "on": "n1"}
         (DROP | {"kinds": ["fetch"], "match": {"hw": 1}}, "of kind fetch has a field 'hw'"),
         (DROP | {"match": {"hw": {"above": 1}}}, "a bound is written at_least or at_most"),
         (DROP | {"match": {"hw": {"given": 1.5}}}, "a condition given"),
+        (DROP | {"match": {"hw": {"at_least": "many"}}}, "at_least and at_most are numbers"),
+        (DROP | {"match": {"hw": {"at_most": True}}}, "at_least and at_most are numbers"),
+        (DROP | {"match": {"hw": [[1]]}}, "a number, a text, or a short list"),
+        (DROP | {"action": "delay", "delay_ms": 2**31}, "delay_ms: expected `int` <= 2147483647"),
+        (DROP | {"at_ms": 2**31}, "at_ms: expected `int` <= 2147483647"),
         (DROP | {"to": "n9"}, "no node 'n9'"),
         (POWER | {"keep_percent": 101}, "keep_percent: expected `int` <= 100"),
         (POWER | {"keep_percent": -1}, "keep_percent: expected `int` >= 0"),
@@ -131,7 +136,7 @@ def test_storms_cut_power_only_when_asked_to() -> None:
     assert drawn
     assert all(isinstance(fault, PowerCut) for fault in drawn)
     check(Schedule(faults=drawn))
-    with pytest.raises(UsageError, match="unknown fault 'link'"):
+    with pytest.raises(UsageError, match="fault 'link' is never drawn"):
         draw(cluster, workload, ["link"], 1)
 
 

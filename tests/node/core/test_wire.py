@@ -16,29 +16,34 @@ from node.core.batch import HEADER, MAX_PAYLOAD
 from node.core.messages import AnyMessage, FetchRequest, FetchResponse
 from node.formats import wire as wire_format
 from node.formats.errors import WireError
+from node.formats.wire_bounds import LAST_EPOCH, MAX_EPOCH, MAX_OFFSET
 
 KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]
 quick = settings(max_examples=60, deadline=None)
 
 payloads = st.binary(max_size=80)
-counts = st.integers(1, 2**32 - 1)
-offsets = st.integers(0, 2**63 - 1)
-epochs = st.integers(0, 2**31 - 1)
+sized_payloads = payloads.flatmap(
+    lambda payload: st.tuples(st.integers(1, max(1, len(payload))), st.just(payload))
+)
+"""A number of records, and a payload with room for them."""
+offsets = st.integers(0, MAX_OFFSET)
+epochs = st.integers(0, LAST_EPOCH)
 
 
 # -- batches --------------------------------------------------------------------------------------
 
 
 @quick
-@given(counts, payloads, offsets, epochs)
-def test_a_batch_comes_back(count: int, payload: bytes, base: int, epoch: int) -> None:
+@given(sized_payloads, offsets, epochs)
+def test_a_batch_comes_back(sized: tuple[int, bytes], base: int, epoch: int) -> None:
+    count, payload = sized
     one = batches.view(batches.stamp(batches.build(count, payload), base, epoch))
     assert (one.base_offset, one.epoch, one.count, one.payload) == (base, epoch, count, payload)
     assert one.end == base + count
 
 
 @quick
-@given(st.lists(st.tuples(counts, payloads), max_size=5))
+@given(st.lists(sized_payloads, max_size=5))
 def test_batches_end_to_end_come_apart_again(several: list[tuple[int, bytes]]) -> None:
     made = [batches.build(*one) for one in several]
     found = batches.split(b"".join(made))
@@ -82,6 +87,19 @@ def test_a_length_that_lies_allocates_nothing() -> None:
         batches.view(lie)
 
 
+@pytest.mark.parametrize("count", [0, 8, 2**29, 2**32 - 1])
+def test_a_count_that_lies_is_refused(count: int) -> None:
+    """Whoever expands the records of a batch reserves no more than the batch has bytes."""
+    with pytest.raises(WireError, match="does not fit"):
+        batches.view(batches.build(count, b"7 bytes"))
+
+
+@pytest.mark.parametrize(("base", "epoch"), [(-1, 0), (0, -1), (MAX_OFFSET + 1, 0)])
+def test_a_place_that_no_log_has_is_refused(base: int, epoch: int) -> None:
+    with pytest.raises(WireError, match="batch at offset"):
+        batches.view(batches.stamp(batches.build(1, b"x"), base, epoch))
+
+
 def test_the_prefix_hash_covers_order_epoch_count_and_payload() -> None:
     def chained(*several: tuple[int, int, bytes]) -> bytes:
         hash_ = batches.EMPTY_CHAIN
@@ -90,17 +108,17 @@ def test_the_prefix_hash_covers_order_epoch_count_and_payload() -> None:
             hash_ = batches.chain(hash_, one)
         return hash_
 
-    base = chained((1, 1, b"a"), (1, 1, b"b"))
+    base = chained((1, 1, b"a."), (1, 1, b"b."))
     others = [
-        chained((1, 1, b"b"), (1, 1, b"a")),
-        chained((1, 1, b"a"), (2, 1, b"b")),
-        chained((1, 1, b"a"), (1, 2, b"b")),
-        chained((1, 1, b"a"), (1, 1, b"c")),
-        chained((1, 1, b"a")),
+        chained((1, 1, b"b."), (1, 1, b"a.")),
+        chained((1, 1, b"a."), (2, 1, b"b.")),
+        chained((1, 1, b"a."), (1, 2, b"b.")),
+        chained((1, 1, b"a."), (1, 1, b"c.")),
+        chained((1, 1, b"a.")),
         chained((1, 2, b"ab")),
     ]
     assert len({base, *others}) == 7
-    assert base == chained((1, 1, b"a"), (1, 1, b"b"))
+    assert base == chained((1, 1, b"a."), (1, 1, b"b."))
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -119,12 +137,12 @@ def _drawn(field: msgspec.inspect.Field) -> st.SearchStrategy[Any]:
 def _of(kind: Any) -> st.SearchStrategy[Any]:
     i = msgspec.inspect
     match kind:
-        case i.IntType():
-            return st.integers(-(2**63), 2**63 - 1)
+        case i.IntType(ge=low, le=high):
+            return st.integers(low, high)
         case i.BoolType():
             return st.booleans()
-        case i.StrType():
-            return names
+        case i.StrType(pattern=pattern):
+            return names if pattern is None else st.sampled_from(["n1", "log-0", "a_b.c"])
         case i.EnumType(cls=cls):
             return st.sampled_from(list(cls))
         case i.NoneType():
@@ -141,7 +159,7 @@ def _of(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def drawn(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
-    """Any message of a kind, from its declared fields."""
+    """Any message of a kind, from its declared fields and their bounds."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     return st.builds(kind, **{field.name: _drawn(field) for field in info.fields})
@@ -245,6 +263,8 @@ def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> No
         ([b"n1", b"n2", b"\x02\x80"], "version 02"),
         ([b"n1", b"n2", b"\x01"], "not understood"),
         ([b"n1", b"n2", b"\x01\x80"], "not understood"),
+        ([b"n1", b"n" * 65, b"\x01\x80"], "name above"),
+        ([b"n1", b"n2", bytes(wire_format.MAX_HEADER_BYTES + 1)], "header above"),
         ([b"\xff", b"n2", wire.encode("", "", messages.MetadataRequest())[2]], "not understood"),
     ],
 )
@@ -261,13 +281,21 @@ def test_a_message_that_is_too_big_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @quick
-@given(st.integers(-(2**63), 2**63 - 1), offsets, st.lists(payloads, max_size=3))
+@given(st.integers(-1, MAX_EPOCH), offsets, st.lists(payloads, max_size=3))
 def test_the_body_of_a_fetch_response(epoch: int, hw: int, several: list[bytes]) -> None:
     body = wire_format.fetch_body(epoch, hw, several)
     assert wire_format.split_fetch_body(body) == (epoch, hw, b"".join(several))
     peeked = wire_format.peek(wire.encode("n1", "n2", FetchResponse(partition="log-0"), body))
     assert (peeked["leader_epoch"], peeked["hw"]) == (epoch, hw)
     assert peeked["body_bytes"] == len(body)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "hw"), [(-2, 0), (MAX_EPOCH + 1, 0), (2**63 - 1, 0), (0, -1), (0, MAX_OFFSET + 1)]
+)
+def test_a_fetch_response_out_of_bounds(epoch: int, hw: int) -> None:
+    with pytest.raises(WireError, match="leader epoch"):
+        wire_format.split_fetch_body(wire_format.fetch_body(epoch, hw, []))
 
 
 @pytest.mark.parametrize("body", [None, b"", bytes(15)])

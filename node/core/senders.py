@@ -1,0 +1,80 @@
+"""Who may send what to a node, by the names in its configuration.
+
+A message speaks for its sender only: a broker registers, fetches and proposes for itself, only
+nodes answer nodes, and only the harness commands the controller. The world that carries messages
+vouches for the sender's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from node.core.api import NodeConfig
+from node.core.messages import (
+    CONSUMER,
+    AdminRequest,
+    AlterPartition,
+    AnyMessage,
+    EpochEndRequest,
+    FetchRequest,
+    Heartbeat,
+    MetadataRequest,
+    ProduceRequest,
+    RegisterBroker,
+    ReportLeader,
+)
+from node.formats.wire import ADMIN
+
+Test = Callable[["Senders", str, Any], bool]
+
+
+class Senders:
+    """The brokers and voters of one cluster."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.brokers = frozenset(config.brokers)
+        self.nodes = frozenset((*config.brokers, *config.voters))
+
+    def permit(self, source: str, message: AnyMessage) -> bool:
+        """Whether a message of `source` may say this."""
+        test = _TESTS.get(type(message))
+        return source in self.nodes if test is None else test(self, source, message)
+
+
+def _anyone(senders: Senders, source: str, message: object) -> bool:
+    return True
+
+
+def _fetches(senders: Senders, source: str, message: FetchRequest) -> bool:
+    return message.replica == CONSUMER or _replica(senders, source, message)
+
+
+def _replica(
+    senders: Senders, source: str, message: FetchRequest | EpochEndRequest | ReportLeader
+) -> bool:
+    return message.replica == source and source in senders.nodes
+
+
+def _broker(
+    senders: Senders, source: str, message: RegisterBroker | Heartbeat | AlterPartition
+) -> bool:
+    return message.broker == source and source in senders.brokers
+
+
+def _admin(senders: Senders, source: str, message: object) -> bool:
+    return source == ADMIN
+
+
+_TESTS: Final[dict[type, Test]] = {
+    ProduceRequest: _anyone,
+    MetadataRequest: _anyone,
+    FetchRequest: _fetches,
+    EpochEndRequest: _replica,
+    ReportLeader: _replica,
+    RegisterBroker: _broker,
+    Heartbeat: _broker,
+    AlterPartition: _broker,
+    **dict.fromkeys(AdminRequest.__args__, _admin),
+}
+"""Every other kind is between nodes."""

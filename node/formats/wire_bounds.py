@@ -1,0 +1,62 @@
+"""Bounds of what a message may carry, for the types of all messages and of metadata records.
+
+A number from the wire is packed into fixed room (a batch keeps its epoch in 4 bytes), used for
+arithmetic on microseconds, written to the trace, or used as a key of the disk. Each has a range in
+its type, so a message with a number out of its range is refused where it is decoded, and no later
+step can fail for it. What a node makes of a number that it was told (the next term, the end of a
+batch) needs more room than the number itself: so every range ends well below its room.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+MAX_EPOCH: Final = 2**30
+"""The highest term or leader epoch that a message may name."""
+LAST_EPOCH: Final = 2**31 - 1
+"""The highest that a batch has room for; between the two is what nodes may add themselves."""
+MAX_OFFSET: Final = 2**62
+MAX_NODE_NAME: Final = 64
+MAX_PARTITION_NAME: Final = 240
+"""In bytes of ASCII: a key of the disk is such a name and a prefix."""
+MAX_NODES: Final = 256
+MAX_PARTITIONS: Final = 20_000
+"""Of a whole cluster: one message and one metadata batch may name all of them."""
+MAX_WAIT_MS: Final = 2**31 - 1
+MAX_FETCH_BYTES: Final = 16 << 20
+
+Correlation = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+Epoch = Annotated[int, msgspec.Meta(ge=-1, le=MAX_EPOCH)]
+"""A term or leader epoch, -1 where there is none."""
+Version = Annotated[int, msgspec.Meta(ge=-1, le=2**40)]
+"""A partition epoch, which rises with each change of a partition; -1 where there is none."""
+Offset = Annotated[int, msgspec.Meta(ge=-1, le=MAX_OFFSET)]
+"""An offset of a log, or a broker epoch, which is one of the metadata log; -1: none."""
+Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
+"""An offset where there must be one."""
+Incarnation = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
+Wait = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
+FetchBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_FETCH_BYTES)]
+Acks = Annotated[int, msgspec.Meta(ge=-1, le=1)]
+LookupVersion = Annotated[int, msgspec.Meta(ge=-1, le=1)]
+Copies = Annotated[int, msgspec.Meta(ge=0, le=MAX_NODES)]
+"""A number of replicas."""
+PartitionCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_PARTITIONS)]
+
+NodeName = Annotated[str, msgspec.Meta(max_length=MAX_NODE_NAME)]
+"""A node or client, "" where there is none."""
+BrokerName = Annotated[str, msgspec.Meta(max_length=MAX_NODE_NAME, pattern=r"^[A-Za-z0-9._-]+\Z")]
+"""A broker that enters the metadata."""
+PartitionName = Annotated[str, msgspec.Meta(max_length=MAX_PARTITION_NAME)]
+StoredPartitionName = Annotated[
+    str, msgspec.Meta(max_length=MAX_PARTITION_NAME, pattern=r"^[A-Za-z0-9._-]+\Z")
+]
+"""A partition that gets a log: its name becomes a key of the disk."""
+Nodes = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=MAX_NODES)]
+Sentence = Annotated[str, msgspec.Meta(max_length=100_000)]
+"""Why a command was refused; it may name every node and partition that the command named."""
+
+StoredEpoch = Annotated[int, msgspec.Meta(ge=-1, le=LAST_EPOCH)]
+"""A leader epoch in a metadata record, where a node may have added to what it was told."""
