@@ -141,8 +141,8 @@ class _Finds:
 def _status(result: CampaignResult) -> str:
     return (
         f"{result.schedules:,} schedules, {result.schedules_per_s:.1f}/s, "
-        f"{result.coverage} decisions met, up to {result.states} states a run, "
-        f"{result.failures:,} failures, {len(result.findings)} kinds"
+        f"{result.failures:,} failures, {len(result.findings)} kinds; {result.states:,} joint "
+        f"states, the next schedule shows another one with probability {result.unseen:.2f}"
     )
 
 

@@ -45,7 +45,8 @@ class Attempt:
     sentence: str = ""
     coverage: frozenset[str] = frozenset()
     fault_coverage: tuple[str, ...] = ()
-    states: int = 0
+    states: frozenset[int] = frozenset()
+    steps: frozenset[int] = frozenset()
     virtual_us: int = 0
     events: int = 0
     digest: str = ""
@@ -91,6 +92,7 @@ def attempt(
         coverage=frozenset("/".join(point) for point in result.coverage),
         fault_coverage=tuple(fault_coverage(result.trace, result.faults).elements()),
         states=result.states,
+        steps=result.steps,
         virtual_us=result.virtual_us,
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.

@@ -25,6 +25,7 @@ from harness.search.deadline import Stop, never
 from harness.search.engines import ENGINES, Subject
 from harness.search.escalate import rerun_without
 from harness.search.shrink import Shrinking
+from harness.search.unseen import UnseenStates
 from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
@@ -81,8 +82,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class CampaignResult(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
-    distinct states of the cluster in the run that had most. `buckets` counts failures by bucket,
-    `fault_coverage` faults by `kind/role/phase`."""
+    joint states of the cluster; `unseen` is how probable it is that the next schedule shows another
+    one (`harness.search.unseen`). `buckets` counts failures by bucket, `fault_coverage` faults by
+    `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -90,6 +92,7 @@ class CampaignResult(msgspec.Struct, kw_only=True):
     events: int = 0
     coverage: int = 0
     states: int = 0
+    unseen: float = 1.0
     seconds: float = 0.0
     findings: list[Finding] = []
     problems: list[str] = []
@@ -161,11 +164,11 @@ def run(
     ]
     for worker in workers:
         worker.start()
-    result = CampaignResult()
+    result, met = CampaignResult(), _Met()
     try:
-        _listen(campaign, result, workers, updates, report, stop)
+        _listen(campaign, result, met, workers, updates, report, stop)
     finally:
-        _end(campaign.budget, workers, updates, result, asked, stop)
+        _end(campaign.budget, workers, updates, result, met, asked, stop)
     return result
 
 
@@ -179,6 +182,7 @@ class _Asked(NamedTuple):
 def _listen(
     campaign: Campaign,
     result: CampaignResult,
+    met: _Met,
     workers: list[Any],
     updates: Any,
     report: Callable[[CampaignResult], None],
@@ -186,10 +190,9 @@ def _listen(
 ) -> None:
     """Merge the updates of workers until the campaign is over."""
     began_s = reported_s = time.monotonic()
-    covered: set[str] = set()
     while any(worker.is_alive() for worker in workers):
         with contextlib.suppress(queue.Empty):
-            _merge(result, covered, updates.get(timeout=REPORT_EVERY_S))
+            _merge(result, met, updates.get(timeout=REPORT_EVERY_S))
         now_s = time.monotonic()
         result.seconds = now_s - began_s
         if now_s - reported_s >= REPORT_EVERY_S:
@@ -204,6 +207,7 @@ def _end(
     workers: list[Any],
     updates: Any,
     result: CampaignResult,
+    met: _Met,
     asked: _Asked,
     stop: Stop,
 ) -> None:
@@ -212,33 +216,45 @@ def _end(
     asked.stop.set()
     left_s = budget.seconds * (1 - budget.reserve / 2) - result.seconds
     shrink_s = max(left_s, 1e-3) if budget.seconds else JOIN_S
-    _drain(workers, updates, result, deadline.after(shrink_s), stop)
+    _drain(workers, updates, result, met, deadline.after(shrink_s), stop)
     asked.finish.set()
-    _drain(workers, updates, result, deadline.after(JOIN_S))
+    _drain(workers, updates, result, met, deadline.after(JOIN_S))
     for worker in workers:
         if worker.is_alive():
             worker.kill()
         worker.join()
 
 
-def _drain(workers: list[Any], updates: Any, result: CampaignResult, *ends: Stop) -> None:
+def _drain(
+    workers: list[Any], updates: Any, result: CampaignResult, met: _Met, *ends: Stop
+) -> None:
     """Merge updates until no worker is left, or one of `ends`."""
     while any(worker.is_alive() for worker in workers) and not any(end() for end in ends):
         with contextlib.suppress(queue.Empty):
-            _merge(result, set(), updates.get(timeout=0.05))
+            _merge(result, met, updates.get(timeout=0.05))
     with contextlib.suppress(queue.Empty):
         while True:
-            _merge(result, set(), updates.get_nowait())
+            _merge(result, met, updates.get_nowait())
 
 
-def _merge(result: CampaignResult, covered: set[str], update: dict[str, Any]) -> None:
+class _Met:
+    """What the schedules of a campaign have met, all workers together."""
+
+    def __init__(self) -> None:
+        self.decisions: set[str] = set()
+        self.states = UnseenStates()
+
+
+def _merge(result: CampaignResult, met: _Met, update: dict[str, Any]) -> None:
     result.schedules += update["schedules"]
     result.failures += update["failures"]
     result.virtual_us += update["virtual_us"]
     result.events += update["events"]
-    covered |= set(update["coverage"])
-    result.coverage = max(result.coverage, len(covered))
-    result.states = max(result.states, update["states"])
+    met.decisions |= set(update["coverage"])
+    result.coverage = max(result.coverage, len(met.decisions))
+    for states in update["states"]:
+        met.states.add(states)
+    result.states, result.unseen = met.states.distinct, met.states.probability
     for found in update["findings"]:
         _keep(result.findings, msgspec.json.decode(found, type=Finding))
     result.problems += [p for p in update["problems"] if p not in result.problems]
@@ -299,7 +315,7 @@ class _Worker:
         pending["events"] += outcome.events
         pending["coverage"] += sorted(outcome.coverage - self._covered)
         self._covered |= outcome.coverage
-        pending["states"] = max(pending["states"], outcome.states)
+        pending["states"].append(sorted(outcome.states))
         if outcome.problem and len(pending["problems"]) < MAX_BUCKETS:
             pending["problems"].append(outcome.problem)
         pending["fault_coverage"].update(outcome.fault_coverage)
@@ -368,11 +384,11 @@ class _LocalChannel:
         self.result = CampaignResult()
         self._budget = budget
         self._began_s = time.monotonic()
-        self._covered: set[str] = set()
+        self._met = _Met()
 
     def put(self, update: dict[str, Any]) -> None:
         """Merge an update, as `Queue.put`."""
-        _merge(self.result, self._covered, update)
+        _merge(self.result, self._met, update)
 
     def stop(self) -> bool:
         """Whether to draw nothing more."""
@@ -393,9 +409,11 @@ def search_alone(campaign: Campaign) -> CampaignResult:
 
 
 def merge(results: Iterable[CampaignResult]) -> CampaignResult:
-    """The sum of several results; of each bucket the first finding is kept."""
-    total = CampaignResult()
+    """The sum of several results; of each bucket the first finding is kept. Their states are not
+    put together: `states` is the most of one result, and `unseen` their mean, which is too high."""
+    total = CampaignResult(unseen=0.0)
     for result in results:
+        total.unseen += result.unseen * result.schedules
         total.schedules += result.schedules
         total.failures += result.failures
         total.virtual_us += result.virtual_us
@@ -408,6 +426,7 @@ def merge(results: Iterable[CampaignResult]) -> CampaignResult:
         total.problems += [p for p in result.problems if p not in total.problems]
         for name in _COUNTED:
             _add(getattr(total, name), getattr(result, name))
+    total.unseen = total.unseen / total.schedules if total.schedules else 1.0
     return total
 
 
@@ -433,7 +452,7 @@ def _empty_update() -> dict[str, Any]:
         "virtual_us": 0,
         "events": 0,
         "coverage": [],
-        "states": 0,
+        "states": [],
         "findings": [],
         "problems": [],
         **{name: Counter[str]() for name in _COUNTED},

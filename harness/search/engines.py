@@ -13,17 +13,15 @@ from typing import Final, Protocol
 
 import hypothesis
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from harness.search.attempt import Attempt
-from harness.search.choice_source import HypothesisChoices, RandomChoices
+from harness.search.choice_source import HypothesisChoices, RandomChoices, TapeChoices
 from harness.search.escalate import judge_with_escalations
-from harness.search.generator import MAX_FAULTS_DRAWN, draw_schedule
-from harness.search.shrink_passes import possible
-from nemesis.formats.schedule import Fault, Schedule
+from harness.search.generator import draw_schedule
+from harness.search.guidance import Corpus, branch
+from nemesis.formats.schedule import Schedule
 
-MAX_CORPUS: Final = 500
-_FRESH_PERCENT: Final = 40
+_FRESH_PERCENT: Final = 50
 _HYPOTHESIS_ROUND: Final = 200
 
 
@@ -67,62 +65,18 @@ def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> Attempt:
 
 
 def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
-    """Schedules with new coverage are kept and mutated; some are drawn independently.
-
-    The corpus is bounded; the oldest leave first.
-    """
+    """Half of the schedules are drawn independently, the others branch off from an earlier one
+    that went through rare steps of the cluster (`harness.search.guidance`)."""
     rng = random.Random(f"guided/{seed}")
-    seen: set[object] = set()
-    corpus: list[Schedule] = []
+    corpus = Corpus()
     while not enough():
-        if not corpus or rng.randrange(100) < _FRESH_PERCENT:
-            schedule = draw_schedule(RandomChoices(rng), subject.protocol, subject.bugs)
-        else:
-            schedule = mutate(rng.choice(corpus), rng)
-        covered = set(_judge(schedule, judge, enough).coverage)
-        if not covered <= seen:
-            seen |= covered
-            corpus.append(schedule)
-            del corpus[:-MAX_CORPUS]
-
-
-def mutate(schedule: Schedule, rng: random.Random) -> Schedule:
-    """The schedule with one or two small changes to its faults or its workload."""
-    changed = schedule
-    for _ in range(rng.choice((1, 1, 2))):
-        candidate = _one_change(changed, rng)
-        if possible(candidate):
-            changed = candidate
-    return changed
-
-
-def _one_change(schedule: Schedule, rng: random.Random) -> Schedule:
-    other = draw_schedule(RandomChoices(rng), schedule.cluster.protocol, schedule.cluster.bugs)
-    faults = list(schedule.faults)
-    change = rng.randrange(5)
-    if change == 0 or not faults:
-        fresh = other.faults[:1]
-        faults[len(faults) // 2 : len(faults) // 2] = fresh
-    elif change == 1:
-        del faults[rng.randrange(len(faults))]
-    elif change == 2:
-        at = rng.randrange(len(faults))
-        faults[at] = _retimed(faults[at], rng)
-    elif change == 3:
-        at = rng.randrange(len(faults))
-        faults[at : at + 1] = other.faults[:1]
-    else:
-        return replace(schedule, workload=other.workload)
-    return replace(schedule, faults=tuple(faults[:MAX_FAULTS_DRAWN]))
-
-
-def _retimed(fault: Fault, rng: random.Random) -> Fault:
-    """The same fault earlier, later, or at another occurrence of its event."""
-    factor = rng.choice((0.5, 0.8, 1.25, 2.0))
-    if fault.after is not None:
-        nth = max(1, round(fault.after.nth * factor))
-        return replace(fault, after=replace(fault.after, nth=nth))
-    return replace(fault, at_ms=round((fault.at_ms or 0) * factor))
+        branching = len(corpus) > 0 and rng.randrange(100) >= _FRESH_PERCENT
+        before, keep = branch(corpus.choose(rng), rng) if branching else ({}, ())
+        choices = TapeChoices(rng, before, keep)
+        schedule = draw_schedule(choices, subject.protocol, subject.bugs)
+        if choices.tape == before:
+            continue  # what was drawn anew is what was there
+        corpus.add(choices.tape, _judge(schedule, judge, enough).steps)
 
 
 class _RoundEnded(Exception):

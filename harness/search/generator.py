@@ -20,7 +20,10 @@ from node.core.protocol import protocol as protocol_of
 
 GENERATOR_VERSION: Final = 13
 """Under another version the same seed draws another schedule."""
-MAX_SCENARIOS: Final = 6
+CLUSTER: Final = "cluster"
+CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))
+WORKLOAD: Final = "workload"
+"""The sections of the choices of a draw, in their order."""
 MAX_FAULTS_DRAWN: Final = 14
 TIMINGS: Final = Timings(
     heartbeat_ms=80,
@@ -52,6 +55,7 @@ TIMING_PROFILES: Final = (
 
 def draw_schedule(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...] = ()) -> Schedule:
     """One schedule for `protocol`, with the bugs `bugs` turned on."""
+    choose.section(CLUSTER)
     cluster = _cluster(choose, protocol, bugs)
     seed = choose.integer(0, 1 << 16)
     builder = ScenarioBuilder(
@@ -61,12 +65,14 @@ def draw_schedule(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...] = (
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
     )
     scenarios = _enabled(choose, votes=builder.votes)
-    for number in range(MAX_SCENARIOS):
+    for number, section in enumerate(CHAIN):
+        choose.section(section)
         if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):
             break
         choose.pick(scenarios)(builder)
         if builder.held and choose.chance(40):
             release(builder)
+    choose.section(WORKLOAD)
     workload = Workload(
         seed=seed,
         clients=choose.pick((2, 1, 3)),

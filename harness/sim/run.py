@@ -53,6 +53,7 @@ class SimResult:
     one that alone found a violation ("" when they agree). `violations` has the first violation of
     each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
     counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
+    `states` and `steps` are as in `harness.sim.coverage`.
     """
 
     schedule: Schedule
@@ -66,7 +67,8 @@ class SimResult:
     events: int
     messages: int
     virtual_us: int
-    states: int
+    states: frozenset[int]
+    steps: frozenset[int]
     coverage: frozenset[Point]
     info: RunInfo = field(repr=False)
     ops: list[Op] = field(repr=False)
@@ -287,6 +289,7 @@ class _SimRun:
             messages=cluster.network.messages,
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
             states=self.coverage.states,
+            steps=self.coverage.steps,
             coverage=self.coverage.points,
             info=self.info,
             ops=cluster.clients().ops,

@@ -35,7 +35,7 @@ def test_one_fault_of_a_scenario_triggers_the_next(
     scenario: Scenario, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generator, "_enabled", lambda choose, votes: [scenario])
-    monkeypatch.setattr(generator, "MAX_SCENARIOS", 1)
+    monkeypatch.setattr(generator, "CHAIN", generator.CHAIN[:1])
     injected: Counter[int] = Counter()
     for number in range(6):
         schedule = generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
@@ -49,7 +49,7 @@ def test_one_fault_of_a_scenario_triggers_the_next(
 def test_rules_for_diverging_responses_affect_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that matches no message that is ever sent would go unnoticed."""
     monkeypatch.setattr(generator, "_enabled", lambda choose, votes: [alternate_leaders])
-    monkeypatch.setattr(generator, "MAX_SCENARIOS", 1)
+    monkeypatch.setattr(generator, "CHAIN", generator.CHAIN[:1])
     met = False
     for number in range(60):
         schedule = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")

@@ -15,7 +15,7 @@ from harness.sim.run import simulate
 from tests.support.sim_schedules import storm
 for protocol in ("kafka", "quorum"):
     result = simulate(storm(7, protocol=protocol, flush="async"), seed=7, stop_at="never")
-    print(len(result.trace), len(result.faults), result.digest, result.states)
+    print(len(result.trace), len(result.faults), result.digest, sorted(result.states))
     print(sorted(result.coverage))
 """
 
