@@ -1,0 +1,242 @@
+"""One connection through the proxy: the end that dialed, the node that it leads to, two flows.
+
+A connection lives in phases. *naming*: accepted, and nobody knows yet who dialed. *held*: a cut is
+between the two; the node knows nothing of it. *dialing*: the proxy connects to the node. *up*.
+*over*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Literal, cast
+
+from nemesis.links.dialers import Ends
+from nemesis.links.tcp_flow import End, Flow
+from nemesis.links.tcp_rules import UNKNOWN, TcpRules
+
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+Phase = Literal["naming", "held", "dialing", "up", "over"]
+
+
+class Side(asyncio.Protocol):
+    """One of the two ends: feeds one flow, and is the destination of the other."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._transport: asyncio.Transport | None = None
+        self._gone = False
+        self._finished = False
+        self.out: Flow
+        """What this end sends."""
+        self.other: Side
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        # Whatever the kernel does not take at once holds the source up.
+        self._transport.set_write_buffer_limits(high=0)
+
+    def data_received(self, data: bytes) -> None:
+        """This end has sent something."""
+        if self.out.is_clear:
+            self.other.write(data)
+        else:
+            self.out.take(data)
+
+    def eof_received(self) -> bool:
+        """This end will send no more; it may still receive."""
+        self._finished = True
+        self._connection.finished(self, End.FIN)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: this end reset it, or we closed it."""
+        if not self._gone:
+            self._gone = True
+            self._connection.finished(self, End.RST)
+
+    def pause_writing(self) -> None:
+        """This end does not read."""
+        self.other.out.destination_full(True)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self.other.out.destination_full(False)
+
+    # -- called by flows and by the connection
+
+    @property
+    def ends(self) -> Ends | None:
+        """The addresses of this end and of the door; None when it is gone."""
+        if self._transport is None or self._gone:
+            return None
+        dialer = self._transport.get_extra_info("peername")
+        dialed = self._transport.get_extra_info("sockname")
+        return Ends(dialer[:2], dialed[:2]) if dialer and dialed else None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is no socket any more."""
+        return self._gone
+
+    def write(self, data: bytes) -> None:
+        """Send to this end."""
+        if self._transport is not None and not self._gone:
+            self._transport.write(data)
+
+    def finish(self, end: End) -> None:
+        """The other end has ended."""
+        if self._transport is None or self._gone:
+            return
+        if end is End.FIN:
+            try:
+                # Nothing is buffered here (see `connection_made`), so this acts at once.
+                self._transport.write_eof()
+            except OSError:
+                # It was reset meanwhile, which nobody notices after its own last byte.
+                end = End.RST
+        if end is End.RST:
+            self.reset()
+        self._connection.passed(end)
+
+    def pause(self, paused: bool) -> None:
+        """Do not read what this end sends, or do."""
+        # Reading on after the end of a stream would find its end again.
+        if self._transport is None or self._gone or self._finished:
+            return
+        if paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def reset(self) -> None:
+        """Close at once, so that this end gets a RST."""
+        if self._transport is not None and not self._gone:
+            self._gone = True
+            raw: socket.socket = self._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close in good order, after what has been written."""
+        if self._transport is not None and not self._gone:
+            self._gone = True
+            self._transport.close()
+
+
+class Connection:
+    """Two sides and two flows. `on_over` is called once, when nothing is left of it."""
+
+    def __init__(
+        self,
+        number: int,
+        node: str,
+        rules: TcpRules,
+        rng: random.Random,
+        on_over: Callable[[Connection], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.number = number
+        self.node = node
+        self.dialer = UNKNOWN
+        self.phase: Phase = "naming"
+        self._rules = rules
+        self._on_over = on_over
+        self._half_open: dict[int, Side] = {}
+        self._fins = 0
+        self.near = Side(self)
+        self.far = Side(self)
+        self.near.other, self.far.other = self.far, self.near
+        for side in (self.near, self.far):
+            side.out = Flow(
+                loop,
+                rng,
+                side.pause,
+                lambda numbers: rules.held(numbers, number),
+                lambda numbers: rules.delayed(numbers, number),
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of it."""
+        return self.phase == "over"
+
+    def apply_rules(self) -> None:
+        """The rules in force have changed, or it is known now who dialed."""
+        if self.is_over:
+            return
+        self.near.out.apply(self._rules.state(self.number, self.dialer, self.node))
+        self.far.out.apply(self._rules.state(self.number, self.node, self.dialer))
+
+    def up(self) -> None:
+        """The node has accepted: what has come since passes on."""
+        self.phase = "up"
+        self.apply_rules()
+        self.near.out.lead_to(self.far)
+        self.far.out.lead_to(self.near)
+
+    def reset(self) -> None:
+        """End it for both, at once."""
+        self.near.reset()
+        self.far.reset()
+        self._end()
+
+    def lose(self, rule: int, name: str) -> bool:
+        """End it for the end `name`, and let the other believe in it until `recall`; False when it
+        is not up."""
+        if self.phase != "up" or self._half_open:
+            return False
+        loser = self.near if name == self.dialer else self.far
+        self._half_open[rule] = loser.other
+        loser.reset()
+        loser.out.close()
+        self._ignore(loser.other)
+        return True
+
+    def recall(self, rule: int) -> None:
+        """The end that still believed in it learns that it is gone."""
+        if self._half_open.pop(rule, None) is not None:
+            self.reset()
+
+    def finished(self, side: Side, end: End) -> None:
+        """A side has sent its last byte, or is gone."""
+        if self.is_over or self._half_open:
+            return
+        if side is self.near and self.phase == "held":
+            # It gave up while its first packet was lost: the node never hears of it.
+            self.reset()
+            return
+        side.out.end(end)
+        if end is End.RST and self.phase != "up":
+            self.reset()
+        elif end is End.RST and side.other.is_gone:
+            self._end()
+        elif end is End.RST and not self.is_over:
+            self._ignore(side.other)
+
+    def passed(self, end: End) -> None:
+        """The end of one direction has reached the other side."""
+        self._fins += 1
+        if end is End.RST or self._fins == 2:
+            self.near.close()
+            self.far.close()
+            self._end()
+
+    def _ignore(self, side: Side) -> None:
+        """What this end sends arrives nowhere: its buffers fill, and nobody acknowledges."""
+        side.out.close()
+        side.pause(True)
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.phase = "over"
+            self.near.out.close()
+            self.far.out.close()
+            self._on_over(self)

@@ -1,0 +1,187 @@
+"""Control of the TCP proxy: its config, its commands, and the harness's end of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import multiprocess
+
+from nemesis.links.rule import Counts, LinkRule
+from node.formats.errors import FloodmarkError
+from node.runtime import children
+
+DEADLINE_S: Final = 10.0
+_LOOK_S: Final = 0.1
+
+Address = tuple[str, int]
+"""A host as an IPv4 address in digits, and a port."""
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that stands for a `role` of a `node`: `listen` is dialed, and `target` is where
+    the node listens. `dialer` names who alone dials here; "": whoever dials is looked up."""
+
+    node: str
+    role: str
+    listen: Address
+    target: Address
+    dialer: str = ""
+
+
+class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a proxy needs.
+
+    `shared_clients` are the names of the clients that have one process in common, which dials as
+    `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. The proxy dies with `parent_pid`, the
+    process that started it, and writes its output to `output_file` ("": where its parent does).
+    """
+
+    doors: tuple[Door, ...]
+    shared_clients: tuple[str, ...] = ()
+    seed: int = 0
+    parent_pid: int
+    output_file: str = ""
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
+    """Base of all commands."""
+
+
+class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
+    """Put `rule` in force; answered with its number."""
+
+    rule: LinkRule
+
+
+class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
+    """End a rule; answered with what it did."""
+
+    number: int
+
+
+class SetProcesses(_Command, frozen=True, kw_only=True, tag="processes"):
+    """From now on `pids`, with their process groups and sessions, are `name`."""
+
+    name: str
+    pids: tuple[int, ...]
+
+
+class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
+    """What has passed so far?"""
+
+
+Command = AddRule | RemoveRule | SetProcesses | GetStats
+
+
+class ProxyStats(msgspec.Struct, kw_only=True):
+    """Connections since the start, by "dialer>node role".
+
+    `unknown` came from a process that nobody named, `refused` led to a node that did not listen,
+    `open` are there now. `rules` are those in force now.
+    """
+
+    accepted: dict[str, int] = {}
+    unknown: int = 0
+    refused: int = 0
+    open: int = 0
+    rules: dict[int, Counts] = {}
+
+
+class ProxyAnswer(msgspec.Struct, kw_only=True):
+    """The answer to any command; `error` says why it was refused."""
+
+    error: str = ""
+    number: int = 0
+    counts: Counts | None = None
+    stats: ProxyStats | None = None
+
+
+class ProxyGone(FloodmarkError):
+    """The proxy does not answer: it could not start, or it died."""
+
+
+class TcpLinks:
+    """A proxy of one run, as a process that ends with this one; main thread only.
+
+    The interface is that of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`,
+    `close`. Every call waits at most `DEADLINE_S` and then raises ProxyGone. `problems` are
+    sentences that make the verdict of the run unknown.
+    """
+
+    def __init__(self, config: ProxyConfig) -> None:
+        """Start the process; `wait_ready` returns when all doors are open."""
+        from nemesis.links import tcp_proxy
+
+        self._config = config
+        self._pipe, theirs = multiprocess.Pipe()
+        self._child = children.start("tcp-proxy", tcp_proxy.main, config, theirs)
+        theirs.close()
+        self._closed = False
+
+    @property
+    def problems(self) -> list[str]:
+        """That the proxy has ended by itself, if it has."""
+        if self._closed or self._child.exitcode is None:
+            return []
+        return [str(self._why_gone())]
+
+    def wait_ready(self) -> None:
+        """Return once every door is open. Raises FloodmarkError when one cannot be had."""
+        self.stats()
+
+    def add(self, rule: LinkRule) -> int:
+        """Put a rule in force; returns its number. Raises FloodmarkError for an impossible one."""
+        return self._ask(AddRule(rule=rule)).number
+
+    def remove(self, number: int) -> Counts:
+        """End a rule and learn what it did; what waited because of it goes on at once."""
+        counts = self._ask(RemoveRule(number=number)).counts
+        assert counts is not None
+        return counts
+
+    def set_processes(self, name: str, pids: Sequence[int]) -> None:
+        """Say which processes a node has, whenever it is started, and which the clients have."""
+        self._ask(SetProcesses(name=name, pids=tuple(pids)))
+
+    def stats(self) -> ProxyStats:
+        """What has passed so far."""
+        stats = self._ask(GetStats()).stats
+        assert stats is not None
+        return stats
+
+    def close(self) -> None:
+        """End the proxy, and every connection through it. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._pipe.close()
+            self._child.kill()
+            self._child.join()
+
+    def _ask(self, command: Command) -> ProxyAnswer:
+        """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if refused."""
+        deadline = time.monotonic() + DEADLINE_S
+        try:
+            self._pipe.send_bytes(msgspec.msgpack.encode(command))
+            while not self._pipe.poll(_LOOK_S):
+                if time.monotonic() > deadline:
+                    # An answer that came later would be taken for that of the next command.
+                    self._child.kill()
+                    raise ProxyGone(f"the TCP proxy did not answer within {DEADLINE_S:g} s")
+            answer = msgspec.msgpack.decode(self._pipe.recv_bytes(), type=ProxyAnswer)
+        except (OSError, EOFError):
+            self._child.join(DEADLINE_S)
+            raise self._why_gone() from None
+        if answer.error:
+            raise FloodmarkError(answer.error)
+        return answer
+
+    def _why_gone(self) -> ProxyGone:
+        seen = f" (see {self._config.output_file})" if self._config.output_file else ""
+        return ProxyGone(f"the TCP proxy ended by itself, with code {self._child.exitcode}{seen}")
+
+
+Pipe = Any
+"""The proxy's end of the pipe: a `multiprocess` connection."""

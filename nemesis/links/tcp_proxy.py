@@ -1,0 +1,235 @@
+"""The TCP proxy: a process that stands between unmodified servers, under link rules.
+
+Each node has one address a role that everybody else dials (a `Door`), and the proxy forwards from
+there to where the node listens. Who dials is looked up (`nemesis.links.dialers`), so addresses may
+be advertised and gossiped. What the rules mean is in `nemesis.links.tcp_rules`. Three things are
+not as they would be on a wire, because a listener cannot leave a SYN unanswered:
+
+* While a link is cut, `connect` of a new connection succeeds, and nothing more happens. The node
+  hears nothing of it. If the dialer is still there at the heal, the connection comes about then.
+* A node that does not listen (it is dead) gives a connection that is reset, not a refused one.
+* Bytes that waited for a heal pass at once: no retransmission timer has to run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import sys
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from nemesis.links.dialers import Dialers
+from nemesis.links.tcp_connection import Connection, Side
+from nemesis.links.tcp_control import (
+    AddRule,
+    Command,
+    Door,
+    GetStats,
+    Pipe,
+    ProxyAnswer,
+    ProxyConfig,
+    ProxyStats,
+    RemoveRule,
+    SetProcesses,
+)
+from nemesis.links.tcp_rules import UNKNOWN, TcpRules
+from node.formats.errors import FloodmarkError
+from node.runtime.children import settle_in
+
+NAMING_S: Final = 1.0
+"""How long an unknown process may dial before the harness has said whose it is."""
+BACKLOG: Final = 512
+
+
+def main(config: ProxyConfig, pipe: Pipe) -> None:
+    """Entry point of the proxy's process: forward until the harness closes the pipe."""
+    settle_in(config.parent_pid, config.output_file)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        asyncio.run(TcpProxy(config, pipe).run())
+    except FloodmarkError as error:
+        sys.stderr.write(f"TCP proxy: {error}\n")
+        sys.exit(error.exit_code)
+
+
+class TcpProxy:
+    """Doors, connections and commands, in one event loop."""
+
+    def __init__(self, config: ProxyConfig, pipe: Pipe) -> None:
+        self._config = config
+        self._pipe = pipe
+        self._rules = TcpRules(config.shared_clients)
+        self._rng = random.Random(f"tcp/{config.seed}")
+        self._dialers = Dialers()
+        self._connections: dict[int, Connection] = {}
+        self._admissions: dict[int, asyncio.Task[None]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._failure = ""
+        self._last_number = 0
+        self._stats = ProxyStats()
+        self._stopped = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Open the doors, then obey. Raises FloodmarkError for an address that cannot be had."""
+        loop = asyncio.get_running_loop()
+        for door in self._config.doors:
+            try:
+                made = partial(self._accepted, door)
+                server = await loop.create_server(made, *door.listen, backlog=BACKLOG)
+            except OSError as error:
+                where = "{}:{}".format(*door.listen)
+                raise FloodmarkError(
+                    f"cannot listen on {where} for {door.node}: {error.strerror}"
+                ) from None
+            self._servers.append(server)
+        loop.set_exception_handler(self._failed)
+        loop.add_reader(self._pipe.fileno(), self._obey)
+        await self._stopped.wait()
+        if self._failure:
+            raise FloodmarkError(self._failure)
+
+    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong that nobody expected: a proxy in doubt must not carry on."""
+        self._failure = f"{context.get('message')}: {context.get('exception')!r}"
+        self._stopped.set()
+
+    # -- connections
+
+    def _accepted(self, door: Door) -> Side:
+        self._last_number += 1
+        made = Connection(self._last_number, door.node, self._rules, self._rng, self._over)
+        self._connections[made.number] = made
+        task = asyncio.get_running_loop().create_task(self._admit(made, door))
+        self._admissions[made.number] = task
+        task.add_done_callback(lambda _: self._admissions.pop(made.number, None))
+        return made.near
+
+    def _over(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
+        if connection.number in self._admissions:
+            self._admissions[connection.number].cancel()
+
+    async def _admit(self, connection: Connection, door: Door) -> None:
+        """See who dials, wait while the link is cut, and connect to the node."""
+        connection.dialer = door.dialer or await self._name(connection)
+        name = f"{connection.dialer}>{door.node} {door.role}"
+        self._stats.accepted[name] = self._stats.accepted.get(name, 0) + 1
+        self._stats.unknown += connection.dialer == UNKNOWN
+        while True:
+            between = (connection.dialer, connection.node)
+            if resets := self._rules.about(*between, "reset"):
+                self._rules.ended(resets, connection.number)
+                connection.reset()
+                return
+            cuts = self._rules.about(*between, "drop")
+            if not cuts:
+                break
+            connection.phase = "held"
+            connection.apply_rules()
+            self._rules.held(cuts, connection.number)
+            await self._changed()
+        connection.phase = "dialing"
+        await self._connect(connection, door)
+
+    async def _connect(self, connection: Connection, door: Door) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: connection.far, *door.target)
+        except OSError:
+            self._stats.refused += 1
+            connection.reset()
+            return
+        connection.up()
+
+    async def _name(self, connection: Connection) -> str:
+        """Who dialed. A process that was started just now may be named in a moment."""
+        # The protocol is made before its transport: let that come first.
+        await asyncio.sleep(0)
+        ends = connection.near.ends
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + NAMING_S
+        while ends is not None:
+            name = self._dialers.name_of(ends)
+            if name is not None:
+                return name
+            left = deadline - loop.time()
+            if left <= 0 or not self._dialers.is_open(ends):
+                break
+            try:
+                await asyncio.wait_for(self._changed(), left)
+            except TimeoutError:
+                break
+        return UNKNOWN
+
+    async def _changed(self) -> None:
+        """Wait for the next change of rules or names."""
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    # -- commands
+
+    def _obey(self) -> None:
+        """Carry out one command and answer it; without a harness there is nothing to do."""
+        try:
+            raw = self._pipe.recv_bytes()
+        except (OSError, EOFError):
+            self._stopped.set()
+            return
+        try:
+            answer = self._answer(msgspec.msgpack.decode(raw, type=Command))
+        except (msgspec.MsgspecError, FloodmarkError) as error:
+            answer = ProxyAnswer(error=str(error))
+        self._pipe.send_bytes(msgspec.msgpack.encode(answer))
+
+    def _answer(self, command: Command) -> ProxyAnswer:
+        match command:
+            case AddRule(rule=rule):
+                number = self._rules.add(rule)
+                self._enforce(number)
+                return ProxyAnswer(number=number)
+            case RemoveRule(number=number):
+                counts = self._rules.remove(number)
+                if counts is None:
+                    return ProxyAnswer(error=f"there is no link rule {number}")
+                for connection in list(self._connections.values()):
+                    connection.recall(number)
+                    connection.apply_rules()
+                self._tell()
+                return ProxyAnswer(counts=counts)
+            case SetProcesses(name=name, pids=pids):
+                self._dialers.set_processes(name, pids)
+                self._tell()
+            case GetStats():
+                self._stats.open = len(self._connections)
+                self._stats.rules = self._rules.counts()
+                return ProxyAnswer(stats=self._stats)
+        return ProxyAnswer()
+
+    def _enforce(self, number: int) -> None:
+        """Let a new rule act on the connections that are there."""
+        action, rules = self._rules.action(number), self._rules
+        for connection in list(self._connections.values()):
+            if connection.phase == "naming":
+                continue
+            dialer, node = connection.dialer, connection.node
+            if action == "reset" and number in rules.about(dialer, node, "reset"):
+                rules.ended((number,), connection.number)
+                connection.reset()
+            elif action == "half-open":
+                loser = next(
+                    (r for s, r in ((dialer, node), (node, dialer)) if rules.covers(number, s, r)),
+                    None,
+                )
+                if loser is not None and connection.lose(number, loser):
+                    rules.ended((number,), connection.number)
+            connection.apply_rules()
+        self._tell()
