@@ -23,17 +23,17 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 Phase = Literal["naming", "held", "dialing", "up", "over"]
 
 
-class Side(asyncio.Protocol):
+class ConnectionEnd(asyncio.Protocol):
     """One of the two ends: feeds one flow, and is the destination of the other."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ProxiedConnection) -> None:
         self._connection = connection
         self._transport: asyncio.Transport | None = None
         self._gone = False
         self._finished = False
         self.out: Flow
         """What this end sends."""
-        self.other: Side
+        self.other: ConnectionEnd
 
     # -- called by the event loop
 
@@ -131,7 +131,7 @@ class Side(asyncio.Protocol):
             self._transport.close()
 
 
-class Connection:
+class ProxiedConnection:
     """Two sides and two flows. `on_over` is called once, when nothing is left of it."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Connection:
         node: str,
         rules: TcpRules,
         rng: random.Random,
-        on_over: Callable[[Connection], None],
+        on_over: Callable[[ProxiedConnection], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
@@ -149,10 +149,10 @@ class Connection:
         self.phase: Phase = "naming"
         self._rules = rules
         self._on_over = on_over
-        self._half_open: dict[int, Side] = {}
+        self._half_open: dict[int, ConnectionEnd] = {}
         self._fins = 0
-        self.near = Side(self)
-        self.far = Side(self)
+        self.near = ConnectionEnd(self)
+        self.far = ConnectionEnd(self)
         self.near.other, self.far.other = self.far, self.near
         for side in (self.near, self.far):
             side.out = Flow(
@@ -205,7 +205,7 @@ class Connection:
         if self._half_open.pop(rule, None) is not None:
             self.reset()
 
-    def finished(self, side: Side, end: End) -> None:
+    def finished(self, side: ConnectionEnd, end: End) -> None:
         """A side has sent its last byte, or is gone."""
         if self.is_over or self._half_open:
             return
@@ -229,7 +229,7 @@ class Connection:
             self.far.close()
             self._end()
 
-    def _ignore(self, side: Side) -> None:
+    def _ignore(self, side: ConnectionEnd) -> None:
         """What this end sends arrives nowhere: its buffers fill, and nobody acknowledges."""
         side.out.close()
         side.pause(True)

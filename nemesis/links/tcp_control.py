@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import multiprocess
 
+from nemesis.links.hub_control import AddRule, GetStats, RemoveRule
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.runtime import children
@@ -46,34 +47,14 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     output_file: str = ""
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
-    """Base of all commands."""
-
-
-class AddRule(_Command, frozen=True, kw_only=True, tag="add"):
-    """Put `rule` in force; answered with its number."""
-
-    rule: LinkRule
-
-
-class RemoveRule(_Command, frozen=True, kw_only=True, tag="remove"):
-    """End a rule; answered with what it did."""
-
-    number: int
-
-
-class SetProcesses(_Command, frozen=True, kw_only=True, tag="processes"):
+class SetProcesses(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="processes"):
     """From now on `pids`, with their process groups and sessions, are `name`."""
 
     name: str
     pids: tuple[int, ...]
 
 
-class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
-    """What has passed so far?"""
-
-
-Command = AddRule | RemoveRule | SetProcesses | GetStats
+ProxyCommand = AddRule | RemoveRule | GetStats | SetProcesses
 
 
 class ProxyStats(msgspec.Struct, kw_only=True):
@@ -160,7 +141,7 @@ class TcpLinks:
             self._child.kill()
             self._child.join()
 
-    def _ask(self, command: Command) -> ProxyAnswer:
+    def _ask(self, command: ProxyCommand) -> ProxyAnswer:
         """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if refused."""
         deadline = time.monotonic() + DEADLINE_S
         try:

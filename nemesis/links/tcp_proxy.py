@@ -23,17 +23,15 @@ from typing import Any, Final
 import msgspec
 
 from nemesis.links.dialers import Dialers
-from nemesis.links.tcp_connection import Connection, Side
+from nemesis.links.hub_control import AddRule, GetStats, RemoveRule
+from nemesis.links.tcp_connection import ConnectionEnd, ProxiedConnection
 from nemesis.links.tcp_control import (
-    AddRule,
-    Command,
     Door,
-    GetStats,
     Pipe,
     ProxyAnswer,
+    ProxyCommand,
     ProxyConfig,
     ProxyStats,
-    RemoveRule,
     SetProcesses,
 )
 from nemesis.links.tcp_rules import UNKNOWN, TcpRules
@@ -66,7 +64,7 @@ class TcpProxy:
         self._rules = TcpRules(config.shared_clients)
         self._rng = random.Random(f"tcp/{config.seed}")
         self._dialers = Dialers()
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ProxiedConnection] = {}
         self._admissions: dict[int, asyncio.Task[None]] = {}
         self._servers: list[asyncio.Server] = []
         self._failure = ""
@@ -101,21 +99,21 @@ class TcpProxy:
 
     # -- connections
 
-    def _accepted(self, door: Door) -> Side:
+    def _accepted(self, door: Door) -> ConnectionEnd:
         self._last_number += 1
-        made = Connection(self._last_number, door.node, self._rules, self._rng, self._over)
+        made = ProxiedConnection(self._last_number, door.node, self._rules, self._rng, self._over)
         self._connections[made.number] = made
         task = asyncio.get_running_loop().create_task(self._admit(made, door))
         self._admissions[made.number] = task
         task.add_done_callback(lambda _: self._admissions.pop(made.number, None))
         return made.near
 
-    def _over(self, connection: Connection) -> None:
+    def _over(self, connection: ProxiedConnection) -> None:
         self._connections.pop(connection.number, None)
         if connection.number in self._admissions:
             self._admissions[connection.number].cancel()
 
-    async def _admit(self, connection: Connection, door: Door) -> None:
+    async def _admit(self, connection: ProxiedConnection, door: Door) -> None:
         """See who dials, wait while the link is cut, and connect to the node."""
         connection.dialer = door.dialer or await self._name(connection)
         name = f"{connection.dialer}>{door.node} {door.role}"
@@ -137,7 +135,7 @@ class TcpProxy:
         connection.phase = "dialing"
         await self._connect(connection, door)
 
-    async def _connect(self, connection: Connection, door: Door) -> None:
+    async def _connect(self, connection: ProxiedConnection, door: Door) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.create_connection(lambda: connection.far, *door.target)
@@ -147,7 +145,7 @@ class TcpProxy:
             return
         connection.up()
 
-    async def _name(self, connection: Connection) -> str:
+    async def _name(self, connection: ProxiedConnection) -> str:
         """Who dialed. A process that was started just now may be named in a moment."""
         # The protocol is made before its transport: let that come first.
         await asyncio.sleep(0)
@@ -185,12 +183,12 @@ class TcpProxy:
             self._stopped.set()
             return
         try:
-            answer = self._answer(msgspec.msgpack.decode(raw, type=Command))
+            answer = self._answer(msgspec.msgpack.decode(raw, type=ProxyCommand))
         except (msgspec.MsgspecError, FloodmarkError) as error:
             answer = ProxyAnswer(error=str(error))
         self._pipe.send_bytes(msgspec.msgpack.encode(answer))
 
-    def _answer(self, command: Command) -> ProxyAnswer:
+    def _answer(self, command: ProxyCommand) -> ProxyAnswer:
         match command:
             case AddRule(rule=rule):
                 number = self._rules.add(rule)
