@@ -41,7 +41,7 @@ def one_system(system: str | None, system_file: str | None) -> str | None:
 
     if system is not None and system_file is not None:
         raise UsageError("--system and --system-file exclude each other")
-    if system_file is not None and ".py:" not in system_file:
+    if system_file is not None and not (system_file.endswith(".py") or ".py:" in system_file):
         raise UsageError(f"--system-file is '{system_file}', but must be written file.py:Class")
     return system if system_file is None else system_file
 

@@ -10,6 +10,7 @@ own, which is all that a synchronous client library needs. Every call has a dead
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -196,7 +197,10 @@ class Adapter:
         raise NotImplementedError
 
     async def close(self, connection: Any) -> None:
-        """End a connection."""
+        """End a connection; unless written, by its own `aclose` or `close`."""
+        end = getattr(connection, "aclose", None) or getattr(connection, "close", None)
+        if end is not None and inspect.isawaitable(ended := end()):
+            await ended
 
     # -- optional: what floodmark can see of the inside
 

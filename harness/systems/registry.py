@@ -1,9 +1,10 @@
 """The systems under test by name.
 
-A module of this folder (or `system.py` in a package of it) that defines `SYSTEM` adds one, under
-the name of the module. Other packages add theirs by an entry point of the group
-`floodmark.systems`; `package.module:Name` and `path/to/file.py:Name` name any class or object. It
-is an `Adapter`, which is all that a new system needs, or a `System` with a cluster of its own.
+A module of this folder (or `system.py` in a package of it) adds one under the name of the module:
+its only subclass of `Adapter`, which is all that a new system needs, or its `SYSTEM`, a `System`
+with a cluster of its own. Other packages add theirs by an entry point of the group
+`floodmark.systems`; `package.module:Name` and `path/to/file.py:Name` name any class or object, and
+may leave out the name of a module's only adapter.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ def _place_of(name: str) -> str:
     """Where the object of this name is."""
     for module in pkgutil.iter_modules(systems.__path__):
         if module.name == name and name not in _NO_SYSTEMS:
-            return f"{systems.__name__}.{name}" + (".system" if module.ispkg else "") + ":SYSTEM"
+            return f"{systems.__name__}.{name}" + (".system:SYSTEM" if module.ispkg else ":")
     for point in entry_points(group=ENTRY_POINTS, name=name):
         return point.value
     if ":" in name:
         return name
+    if name.endswith(".py"):
+        return f"{name}:"
     raise UsageError(f"unknown system '{name}' (known: {', '.join(names())})")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from multiprocessing.connection import Connection
@@ -45,6 +46,8 @@ class ExternalClientsConfig(msgspec.Struct, frozen=True, kw_only=True):
 def main(config: ExternalClientsConfig, pipe: Connection) -> None:
     """Run the clients of `config` until a quit command, or until the harness is gone."""
     settle_in(config.parent_pid, config.output)
+    # What went wrong is in the history; a client library would log it again for every attempt.
+    logging.disable(logging.CRITICAL)
     history = AppendOnlyFile(Path(config.history))
     status = Status()
     try:

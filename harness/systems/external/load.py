@@ -37,16 +37,20 @@ class AdapterChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_object(place: str) -> Any:
-    """What `module:Name` or `file.py:Name` names. Raises UsageError in one sentence."""
+    """What `module:Name` or `file.py:Name` names; without a name the only adapter that is defined
+    there. Raises UsageError in one sentence."""
     module, _, name = place.rpartition(":")
-    if not module or not name:
+    if not module:
         raise UsageError(f"system '{place}' must be written package.module:Name or file.py:Name")
+    found = None
     try:
         found = _from_file(Path(module)) if module.endswith(".py") else _module(module)
-        return getattr(found, name)
+        return getattr(found, name) if name else _only_adapter(module, found)
     except FloodmarkError:
         raise
-    except AttributeError:
+    except AttributeError as error:
+        if error.obj is not found or error.name != name:
+            raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
         raise UsageError(f"system '{place}' cannot be loaded: {module} has no {name}") from None
     except ModuleNotFoundError as error:
         brings = (
@@ -55,6 +59,21 @@ def load_object(place: str) -> Any:
         raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}{brings}") from None
     except Exception as error:
         raise UsageError(f"system '{place}' cannot be loaded: {in_words(error)}") from None
+
+
+def _only_adapter(place: str, module: Any) -> Any:
+    """The adapter that a module defines itself. Raises UsageError unless there is exactly one."""
+    found = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and issubclass(each, Adapter)
+        and each.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(each.__name__ for each in found) or "no adapter"
+        raise UsageError(f"{place} has {names}: name the class, as in {place}:Name")
+    return found[0]
 
 
 def _is_ours(module: str) -> bool:

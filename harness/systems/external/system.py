@@ -51,6 +51,12 @@ class ExternalSystem(System):
         return made
 
     @property
+    def short_name(self) -> str:
+        """That of the class, for one that is not installed."""
+        installed = ":" not in self.name and not self.name.endswith(".py")
+        return self.name if installed else self._adapter.__name__
+
+    @property
     def settings(self) -> dict[str, str]:
         """A value for every setting."""
         return complete_settings(self.name, self._adapter.settings, self._given)
@@ -142,7 +148,7 @@ class ExternalSystem(System):
 
     def run_options(self) -> tuple[str, ...]:
         """The system, and each setting that was given."""
-        option = "--system-file" if ".py:" in self.name else "--system"
+        option = "--system-file" if ".py" in self.name else "--system"
         given = [
             word for name, value in self._given.items() for word in ("--set", f"{name}={value}")
         ]
