@@ -200,6 +200,27 @@ def test_libraries_stay_in_their_place(library: str) -> None:
     assert not broken, listed(broken)
 
 
+JSON_READER = "node/formats/json_input.py"
+
+
+def test_json_is_decoded_in_one_place() -> None:
+    """There its size and depth are bounded, and every error has one type."""
+    found = []
+    for file in python_files(*PACKAGES):
+        name = str(file.relative_to(ROOT))
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Attribute(value=ast.Attribute(attr="json"), attr="decode" | "Decoder"):
+                    found.append((name, node.lineno))
+                case ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads"):
+                    found.append((name, node.lineno))
+                case ast.ImportFrom(module="json" | "msgspec.json"):
+                    found.append((name, node.lineno))
+    assert [place for place in found if place[0] != JSON_READER] == []
+    assert found, "the reader itself decodes"
+
+
 def test_the_core_is_pure() -> None:
     broken = [
         found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
 from checker.checks.findings import Finding, anomaly, listing, node_witness
@@ -15,6 +14,7 @@ from checker.evidence.group import Facts, Group
 from checker.evidence.sorting import distinct, order_of
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
+from node.formats.json_input import JsonReader
 
 
 @per_partition("two-leaders", "leader-outside-isr", "isr-outside-replicas", "fenced-in-isr")
@@ -107,7 +107,7 @@ def _may_lead(was: PartitionMembers, now: PartitionMembers) -> set[str]:
 
 def _elections(group: Group, changes: Facts) -> Iterator[Anomaly]:
     """Each committed change of the partition against the one before it."""
-    decoder = msgspec.json.Decoder(PartitionMembers)
+    decoder = JsonReader(PartitionMembers)
     # Every voter may report a change; a partition epoch names one.
     _, first = np.unique(changes.value, return_index=True)
     outside: list[tuple[str, Witness]] = []

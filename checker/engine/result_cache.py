@@ -19,6 +19,7 @@ from checker.formats.verdict import RunResult
 from checker.ingest.ingest import only_tables, sources
 from checker.output.conclude import write_results
 from node.formats.files import write_whole
+from node.formats.json_input import Unreadable, read_file
 
 _MARK: Final = "checked.json"
 _DIGEST_BYTES: Final = 16
@@ -40,11 +41,11 @@ def stamp(folder: Path) -> str:
 def cached_result(target: Path, mark: str) -> RunResult | None:
     """The result in `target` if it was made of what `mark` stands for."""
     try:
-        known = msgspec.json.decode((target / _MARK).read_bytes(), type=dict[str, str])
+        known = read_file(target / _MARK, dict[str, str])
         if known.get("mark") != mark:
             return None
-        return msgspec.json.decode((target / "results.json").read_bytes(), type=RunResult)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return read_file(target / "results.json", RunResult)
+    except (OSError, Unreadable):
         return None
 
 

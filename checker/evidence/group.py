@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow as pa
 from checker.evidence.columns import Columns
 from checker.evidence.facts import COMPLETE, I64, TRANSACTIONS, Kind
 from checker.evidence.run_meta import RunMeta
+from node.formats.json_input import decode
 
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
@@ -217,7 +217,7 @@ class Group:
 @lru_cache(maxsize=64)
 def _meta(text: str) -> RunMeta:
     """The metadata of a run, decoded once for all its partitions."""
-    return msgspec.json.decode(text, type=RunMeta)
+    return decode(text, RunMeta)
 
 
 def group_of(partition: str, blocks: Mapping[Kind, Sequence[pa.RecordBatch]]) -> Group:

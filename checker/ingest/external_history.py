@@ -17,14 +17,16 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.ingest.edn import EdnError, read_forms
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.lines import UNREADABLE, Line, Problems, read_lines
+from checker.ingest.lines import Line, Problems, read_lines
 from checker.ingest.read_history import read_history
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
 from harness.formats.problem import Problem
+from node.formats.json_input import JsonReader, Unreadable
 
 SUFFIX: Final = ".floodmark"
 HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
+_jepsen: Final = JsonReader(Any)
 _PROBED_LINES: Final = 20
 _ALL: Final = 1 << 30
 # Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
@@ -50,8 +52,8 @@ def form_of(file: Path) -> str:
         return "edn"
     for line in _first_lines(file):
         try:
-            found = msgspec.json.decode(line.data)
-        except UNREADABLE:
+            found = _jepsen.decode(line.data)
+        except Unreadable:
             if line.data.lstrip()[:2] in (b"{:", b"#j", b"[{"):
                 return "edn"
             continue
@@ -155,8 +157,8 @@ def _forms(file: Path, form: str) -> Iterator[tuple[int, Any]]:
             return
         for line in read_lines(file):
             try:
-                yield line.number, msgspec.json.decode(line.data)
-            except UNREADABLE as error:
+                yield line.number, _jepsen.decode(line.data)
+            except Unreadable as error:
                 yield line.number, error
     except OSError as error:
         yield 0, EdnError(str(error.strerror))

@@ -13,10 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
-
-# All that decoding a line of an arbitrary file can raise.
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+from node.formats.json_input import MOST_LINE_BYTES, JsonReader, Unreadable, ended
 
 _Form = TypeVar("_Form")
 _IN_FULL: Final = 5
@@ -79,7 +76,9 @@ def read_blocks(path: Path) -> Iterator[Block]:
     """A file in blocks of whole lines. Raises OSError."""
     number = 1
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():
+        while block := file.read(_BLOCK_BYTES) + file.readline(MOST_LINE_BYTES):
+            if not block.endswith(b"\n"):
+                block = ended(block, file)
             yield number, block
             number += block.count(b"\n")
 
@@ -103,11 +102,11 @@ def readable_lines(
 ) -> Iterator[_Form]:
     """The lines of a file that hold one of `needles`, as `form`; those that cannot be read are left
     out: who judges the file reports them."""
-    decoder = msgspec.json.Decoder(form)
+    decoder = JsonReader(form)
     try:
         for line in read_lines(path):
             if any(needle in line.data for needle in needles):
-                with contextlib.suppress(*UNREADABLE):
+                with contextlib.suppress(Unreadable):
                     yield decoder.decode(line.data)
     except OSError:
         return

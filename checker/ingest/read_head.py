@@ -17,12 +17,13 @@ import pyarrow as pa
 from checker.evidence.facts import EXPECTED, FaultAction, Kind
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
-from checker.ingest.lines import UNREADABLE, Files, Problems
+from checker.ingest.lines import Files, Problems
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood
 from nemesis.formats.fault_log import FaultLine
+from node.formats.json_input import JsonReader, Unreadable, decode, read_bytes
 from node.formats.trace import METADATA_PARTITION
 
 _Form = TypeVar("_Form", bound=msgspec.Struct)
@@ -78,11 +79,11 @@ def read_meta(folder: Path, problems: Problems, files: Files | None = None) -> R
 def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, Any] | None:
     """A JSON object from a file, None if it is not there or not one."""
     try:
-        text = path.read_bytes() if files is None else files[path.name]
-        found = msgspec.json.decode(text)
+        text = read_bytes(path) if files is None else files[path.name]
+        found = decode(text, Any)
     except (FileNotFoundError, KeyError):
         return None
-    except (OSError, *UNREADABLE) as error:
+    except (OSError, Unreadable) as error:
         problems.add(path.name, f"{path.name} cannot be read: {error}.")
         return None
     return found if isinstance(found, dict) else None
@@ -154,14 +155,14 @@ def _lines(
     source: Source, name: str, form: type[_Form], into: Ingested
 ) -> Iterator[tuple[int, _Form]]:
     """The lines of a small file that can be understood, with their numbers."""
-    decoder = msgspec.json.Decoder(form)
+    decoder = JsonReader(form)
     if not source.has(name):
         return
     try:
         for line in source.lines(name):
             try:
                 yield line.number, decoder.decode(line.data)
-            except UNREADABLE as error:
+            except Unreadable as error:
                 into.problems.add(
                     f"{name}: line", f"{name} line {line.number} is not understood: {why(error)}."
                 )

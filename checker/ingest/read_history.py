@@ -29,10 +29,11 @@ from checker.ingest import tables
 from checker.ingest.counts import tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.lines import UNREADABLE, Line, lines_of
+from checker.ingest.lines import Line, lines_of
 from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
 from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
+from node.formats.json_input import JsonReader, Unreadable
 from node.formats.trace import METADATA_PARTITION
 
 
@@ -51,9 +52,9 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reads: tuple[_StrictRead, ...] = ()
 
 
-_strict = msgspec.json.Decoder(_StrictOp)
+_strict = JsonReader(_StrictOp)
 _strict_lines = _strict.decode_lines
-_lenient = msgspec.json.Decoder(Op)
+_lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
 
@@ -85,10 +86,10 @@ class Reader(FileReader):
         """The operation on a line; None, and a sentence, if there is none."""
         try:
             return _strict.decode(line.data)
-        except UNREADABLE as first:
+        except Unreadable as first:
             try:
                 op = _lenient.decode(line.data)
-            except UNREADABLE as error:
+            except Unreadable as error:
                 self.lines_lost = True
                 if line.whole:
                     self.problem("line", f"line {line.number} is not an operation: {why(error)}.")
@@ -102,7 +103,7 @@ class Reader(FileReader):
         """Take a block, all at once if all is well with it."""
         try:
             ops = _strict_lines(text)
-        except UNREADABLE:
+        except Unreadable:
             ops = []
         if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
             for number, op in enumerate(ops, first):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from checker.evidence.facts import COMPLETE, Kind, hash_number
 from checker.ingest import tables
-from checker.ingest.lines import UNREADABLE, Line, lines_of
+from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import FileReader, Ingested, Source, why
 from harness.formats.history import LogRun, RecordRun
+from node.formats.json_input import JsonReader, Unreadable
 
-_decoder = msgspec.json.Decoder(LogRun)
+_decoder = JsonReader(LogRun)
 _decode_lines = _decoder.decode_lines
 
 
@@ -38,7 +38,7 @@ class _LogReader(FileReader):
             for entry in entries:
                 hash_number(entry.hash)
                 hash_number(entry.stored_hash)
-        except (*UNREADABLE, ValueError):
+        except (Unreadable, ValueError):
             for line in lines_of(first, text):
                 self.read_line(line)
             return
@@ -51,7 +51,7 @@ class _LogReader(FileReader):
             entry = _decoder.decode(line.data)
             hash_number(entry.hash)
             hash_number(entry.stored_hash)
-        except (*UNREADABLE, ValueError) as error:
+        except (Unreadable, ValueError) as error:
             self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
             return
         self.take(entry)

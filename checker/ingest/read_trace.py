@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from checker.evidence.facts import COMPLETE, LEADER, Kind, PartitionMembers, hash_number
 from checker.ingest import tables
-from checker.ingest.lines import UNREADABLE, Line, lines_of
+from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import FileReader, Ingested, Source, why
 from node.formats import trace
 from node.formats.bounds import Number, Offset, Time
+from node.formats.json_input import JsonReader, Unreadable, WrongForm
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     fenced: tuple[str, ...] = ()
 
 
-_decoder = msgspec.json.Decoder(_Event)
+_decoder = JsonReader(_Event)
 _decode_lines = _decoder.decode_lines
 # Columns of the table that are fields of an event, between run, node, incarnation, line and text.
 _FIELDS: Final = tables.SCHEMAS["trace"].names[4:-1]
@@ -74,7 +75,7 @@ class _Reader(FileReader):
         if not self.into.whole_tables and text.endswith(b"\n"):
             try:
                 events = _decode_lines(text)
-            except UNREADABLE:
+            except Unreadable:
                 events = []
             if len(events) == text.count(b"\n"):
                 for number, event in enumerate(events, first):
@@ -87,12 +88,12 @@ class _Reader(FileReader):
         """One line, which may be half of one with a whole one behind it."""
         try:
             event, text = _decoder.decode(line.data), line.data
-        except UNREADABLE as error:
+        except Unreadable as error:
             found = _whole_tail(line.data)
             self.settle(None)
             if found is None:
                 self.torn = line.number
-                if line.whole and isinstance(error, msgspec.ValidationError):
+                if line.whole and isinstance(error, WrongForm):
                     self.torn = None
                     self.problem("line", f"line {line.number} is not a trace event: {why(error)}.")
                 return
@@ -154,7 +155,7 @@ def _whole_tail(data: bytes) -> tuple[_Event, bytes] | None:
     while place >= 0:
         try:
             return _decoder.decode(data[place:]), data[place:]
-        except UNREADABLE:
+        except Unreadable:
             place = data.find(b'{"', place + 1)
     return None
 

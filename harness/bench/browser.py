@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
+from node.formats import json_input
 from node.formats.errors import FloodmarkError
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -148,7 +149,7 @@ class Browser:
             self._buffer += some
             *whole, self._buffer = self._buffer.split(b"\0")
             for text in whole:
-                self._take(json.loads(text))
+                self._take(json_input.decode(text, dict[str, Any]))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "id" in message:

@@ -19,6 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from node.formats.bounds import Count, Number, Offset, PartitionName, Time, Value
+from node.formats.json_input import JsonReader
 
 FORMAT_VERSION: Final = 1
 VALUES_PER_PROCESS: Final = 1 << 32
@@ -120,7 +121,7 @@ def show_value(value: int) -> str:
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Op)
+_decoder = JsonReader(Op)
 
 
 def encode(op: Op) -> bytes:
@@ -129,7 +130,7 @@ def encode(op: Op) -> bytes:
 
 
 def decode(line: bytes) -> Op:
-    """Read one history line. Raises msgspec.DecodeError (or ValidationError) if it is not one."""
+    """Read one history line. Raises Unreadable if it is not one."""
     return _decoder.decode(line)
 
 

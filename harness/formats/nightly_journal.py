@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.bounds import Number, Seconds, Tally
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
+from node.formats.json_input import JsonReader, Unreadable
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -147,7 +148,7 @@ AnyRow = (
     | Lost
     | Ended
 )
-_decoder: Final = msgspec.json.Decoder(AnyRow)
+_decoder: Final = JsonReader(cast("type[AnyRow]", AnyRow))
 
 
 def journal_of(store: Path, number: int) -> Path:
@@ -176,7 +177,7 @@ def read(path: Path) -> list[AnyRow]:
     for number, line in enumerate(lines[:-1], 1):
         try:
             found.append(_decoder.decode(line))
-        except msgspec.DecodeError as error:
+        except Unreadable as error:
             if number == len(lines) - 1:
                 break
             raise StorageError(f"{path}:{number}: not a line of a journal: {error}") from None

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from node.formats.bounds import Number, Seconds, Tally
+from node.formats.json_input import Unreadable, read_file
 
 FORMAT_VERSION: Final = 1
 FOLDER: Final = "nightly"
@@ -173,8 +174,8 @@ def nightly_runs(store: Path) -> tuple[list[NightlyRun], list[str]]:
     found, unread = [], []
     for file in sorted((store / FOLDER).glob("*.json")):
         try:
-            nightly = msgspec.json.decode(file.read_bytes(), type=NightlyRun)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            nightly = read_file(file, NightlyRun)
+        except (OSError, Unreadable) as error:
             unread.append(f"{FOLDER}/{file.name} cannot be read: {error}")
             continue
         if nightly.format == FORMAT_VERSION:

@@ -23,6 +23,7 @@ from harness.search.known_bugs import STORE_FOLDER
 from nemesis import ready_made
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
+from node.formats.json_input import Unreadable, read_file
 
 FINDINGS: Final = "findings"
 PAGE: Final = "report.html"
@@ -90,8 +91,8 @@ def named(file: Path, schedule: Schedule) -> str:
     if file.parent.name != FINDINGS:
         return ""
     try:
-        return msgspec.json.decode((file / EXPLANATION).read_bytes(), type=Explanation).bucket
-    except (OSError, msgspec.DecodeError):
+        return read_file(file / EXPLANATION, Explanation).bucket
+    except (OSError, Unreadable):
         return f"{schedule.expectation.property or UNNAMED}: {UNNAMED}"
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import multiprocess
@@ -29,10 +29,11 @@ from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
+from node.formats.json_input import JsonReader, decode
 from node.runtime import children
 
 LOOK_S: Final = 0.2
-_job_decoder: Final = msgspec.json.Decoder(AnyJob)
+_job_decoder: Final = JsonReader(cast("type[AnyJob]", AnyJob))
 
 
 class FinishedJob(NamedTuple):
@@ -91,7 +92,7 @@ def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> Fin
         )
     if said.startswith(b"!"):
         return FinishedJob(job, None, seconds, said[1:].decode())
-    return FinishedJob(job, msgspec.json.decode(said, type=kinds), seconds)
+    return FinishedJob(job, decode(said, kinds), seconds)
 
 
 def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_journal import Judged, NightlyJournal, Ran, journal_of, numbers, read
 from harness.nightly.environment import NightlyEnvironment
@@ -24,6 +22,7 @@ from harness.runs.replay import broken_properties
 from harness.search.fault_coverage import fault_coverage
 from nemesis.formats.fault_log import FaultLine
 from node.formats.errors import StorageError
+from node.formats.json_input import JsonReader, Unreadable
 
 Form = TypeVar("Form")
 
@@ -128,7 +127,7 @@ def _trace(folder: Path) -> Iterable[dict[str, Any]]:
 
 def _lines(path: Path, form: type[Form]) -> list[Form]:
     """The whole lines of a file; the checker reports what cannot be read."""
-    found, decoder = [], msgspec.json.Decoder(form)
+    found, decoder = [], JsonReader(form)
     try:
         text = path.read_bytes()
     except OSError:
@@ -136,7 +135,7 @@ def _lines(path: Path, form: type[Form]) -> list[Form]:
     for line in text.split(b"\n"):
         try:
             found.append(decoder.decode(line))
-        except msgspec.DecodeError:
+        except Unreadable:
             continue
     return found
 

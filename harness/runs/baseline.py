@@ -22,6 +22,7 @@ from harness.systems import registry
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from node.formats.files import write_whole
+from node.formats.json_input import Unreadable, read_file
 
 
 def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
@@ -31,8 +32,8 @@ def make_baseline(folder: Path, tell: Callable[[str], None]) -> Baseline | None:
     """
     schedule = load_schedule(folder / "schedule.json")
     try:
-        about = msgspec.json.decode((folder / "run.json").read_bytes(), type=RunInfo)
-    except (OSError, msgspec.DecodeError):
+        about = read_file(folder / "run.json", RunInfo)
+    except (OSError, Unreadable):
         about = RunInfo()
     # Another system has no simulated world, and our brokers say nothing about it.
     if not about.system.simulated:

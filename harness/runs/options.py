@@ -22,6 +22,7 @@ from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 from nemesis.links.abilities import HUB
 from node.formats.errors import UsageError
+from node.formats.json_input import Unreadable, read_file
 
 DEFAULT_FAULTS: Final = "all"
 NO_FAULTS: Final = ("none", "")
@@ -133,8 +134,8 @@ def system_of(
     if not record.is_file() or (path.is_file() and path.name != SCHEDULE):
         return registry.find(registry.DEFAULT, settings)
     try:
-        system = msgspec.json.decode(record.read_bytes(), type=_Record).system
-    except (OSError, msgspec.DecodeError) as error:
+        system = read_file(record, _Record).system
+    except (OSError, Unreadable) as error:
         raise UsageError(
             f"{record}: cannot be read, so that the system of this run is not known: {error}"
         ) from None

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import msgspec
-
 from checker.formats.verdict import RunResult, Verdict
 from checker.output.timeline_file import write_timeline
 from harness.formats import baseline
@@ -24,6 +22,7 @@ from harness.runs.baseline import make_baseline
 from harness.runs.options import load_schedule
 from harness.runs.program import command_line, program
 from harness.sim.run import simulate
+from node.formats.json_input import Unreadable, read_file
 from reports import build
 
 SIMULATED: Final = "simulated"
@@ -130,7 +129,7 @@ def is_finding(path: Path) -> bool:
 def is_invalid(run: Path) -> bool:
     """Whether a run was judged invalid."""
     try:
-        result = msgspec.json.decode((run / "results.json").read_bytes(), type=RunResult)
-    except (OSError, msgspec.DecodeError):
+        result = read_file(run / "results.json", RunResult)
+    except (OSError, Unreadable):
         return False
     return result.verdict is Verdict.INVALID

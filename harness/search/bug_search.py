@@ -31,6 +31,7 @@ from harness.search.real_schedule import WORLDS, real_schedule
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import write_whole
+from node.formats.json_input import Unreadable, read_file
 
 FIRST_SECONDS: Final = 20.0
 """What the first round gives each search; most bugs need less."""
@@ -306,8 +307,8 @@ def _save(file: Path, what: msgspec.Struct) -> None:
 
 def _load(file: Path, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+        return read_file(file, kind)
+    except (OSError, Unreadable):
         return None
 
 

@@ -29,6 +29,7 @@ from harness.search.unseen import UnseenStates
 from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
+from node.formats.json_input import decode
 
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
@@ -256,7 +257,7 @@ def _merge(result: CampaignResult, met: _Met, update: dict[str, Any]) -> None:
         met.states.add(states)
     result.states, result.unseen = met.states.distinct, met.states.probability
     for found in update["findings"]:
-        _keep(result.findings, msgspec.json.decode(found, type=Finding))
+        _keep(result.findings, decode(found, Finding))
     result.problems += [p for p in update["problems"] if p not in result.problems]
     for name in _COUNTED:
         _add(getattr(result, name), update[name])

@@ -18,6 +18,7 @@ from nemesis.formats.fault import decode_all
 from nemesis.formats.schedule import After, Cluster, Fault, Schedule, Workload, check
 from node.formats import trace
 from node.formats.errors import UsageError
+from node.formats.json_input import decode
 
 _PLAIN_CLUSTER: Final = Cluster()
 SHORTEST_MS: Final = 20
@@ -192,7 +193,7 @@ def lower_names(schedule: Schedule) -> Iterator[Schedule]:
 
 def _renamed(faults: str, names: Mapping[str, str]) -> tuple[Fault, ...]:
     text = re.sub(r"\b(n|log-)\d+\b", lambda found: names.get(found[0], found[0]), faults)
-    return decode_all(msgspec.json.decode(text))
+    return decode_all(decode(text, Any))
 
 
 def plainer_faults(schedule: Schedule) -> Iterator[Schedule]:

@@ -8,6 +8,7 @@ from checker.engine.spark_session import start_session
 from checker.formats.errors import CheckerError
 from harness.search.campaign import Campaign, CampaignResult, merge, search_alone
 from node.formats.errors import FloodmarkError
+from node.formats.json_input import decode
 
 
 def run_on_spark(campaign: Campaign, master: str) -> CampaignResult:
@@ -31,9 +32,9 @@ def run_on_spark(campaign: Campaign, master: str) -> CampaignResult:
         found = context.parallelize(parts, len(parts)).map(_task).collect()
     finally:
         session.stop()
-    return merge(msgspec.json.decode(one, type=CampaignResult) for one in found)
+    return merge(decode(one, CampaignResult) for one in found)
 
 
 def _task(part: bytes) -> bytes:
     """One campaign, on an executor."""
-    return msgspec.json.encode(search_alone(msgspec.json.decode(part, type=Campaign)))
+    return msgspec.json.encode(search_alone(decode(part, Campaign)))

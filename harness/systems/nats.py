@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.request import urlopen
 
 import nats
@@ -12,6 +13,7 @@ from nats.js.errors import NoStreamResponseError
 
 from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
+from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 _PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
@@ -75,7 +77,7 @@ class Nats(adapter.Adapter):
 
     def probe(self, me: Node) -> dict[str, Roles]:
         with urlopen(f"http://{me.listen('http')}/jsz?streams=1", timeout=1) as answer:
-            told = json.load(answer)
+            told = decode(answer.read(MOST_OPEN_BYTES), dict[str, Any])
         led = {"": Roles()} if told["meta_cluster"].get("leader") == me.name else {}
         for account in told.get("account_details") or ():
             for stream in account.get("stream_detail", ()):

@@ -36,7 +36,7 @@ def out_of_bounds(made: Strict) -> str | None:
     return None
 
 
-def in_words(error: msgspec.ValidationError) -> str:
+def in_words(error: Exception) -> str:
     """The error of a decoder with the field first: "after.nth: expected `int` >= 1"."""
     text, _, path = str(error).partition(" - at `$")
     path = path.removesuffix("`").removeprefix(".")

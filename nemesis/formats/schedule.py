@@ -31,7 +31,9 @@ from nemesis.formats.cluster_spec import (
     out_of_bounds,
 )
 from nemesis.formats.fault import Fault, decode_all
+from node.formats import json_input
 from node.formats.errors import UsageError
+from node.formats.json_input import Unreadable
 
 __all__ = [
     "FORMAT_VERSION",
@@ -100,8 +102,8 @@ class Schedule(Strict, frozen=True, kw_only=True):
 def parse(text: bytes, *, source: str = "schedule") -> Schedule:
     """Read and check a schedule. Raises UsageError with the one thing that is wrong and where."""
     try:
-        head = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        head = json_input.decode(text, Any)
+    except Unreadable as error:
         raise UsageError(f"{source}: not JSON: {error}") from None
     version = head.get("floodmark_schedule") if isinstance(head, dict) else None
     if version != FORMAT_VERSION:
@@ -109,8 +111,8 @@ def parse(text: bytes, *, source: str = "schedule") -> Schedule:
             f"{source}: floodmark_schedule is {version!r}, this floodmark reads {FORMAT_VERSION}"
         )
     try:
-        schedule = msgspec.json.decode(text, type=Schedule)
-    except msgspec.ValidationError as error:
+        schedule = json_input.decode(text, Schedule)
+    except Unreadable as error:
         raise UsageError(f"{source}: {in_words(error)}") from None
     check(schedule, source=source)
     return schedule
@@ -122,9 +124,12 @@ def load(path: Path) -> Schedule:
     if path.is_dir() and not file.exists():
         raise UsageError(f"{path}: holds no schedule.json")
     try:
-        return parse(file.read_bytes(), source=str(file))
+        text = json_input.read_bytes(file)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    except Unreadable as error:
+        raise UsageError(f"{file}: {error}") from None
+    return parse(text, source=str(file))
 
 
 def check(schedule: Schedule, *, source: str = "schedule") -> None:

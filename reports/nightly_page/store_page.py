@@ -15,6 +15,7 @@ import msgspec
 
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_run import nightly_runs
+from node.formats.json_input import Unreadable, read_file
 from reports import theme, wording
 from reports.nightly_page.index_model import BucketTrend, buckets
 from reports.nightly_page.index_page import INDEX
@@ -151,8 +152,8 @@ def _classes(result: RunResult) -> Iterator[str]:
 
 def _decoded(file: Path, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return read_file(file, kind)
+    except (OSError, Unreadable):
         return None
 
 

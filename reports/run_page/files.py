@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
+from node.formats.json_input import JsonReader, Unreadable, bounded_lines, read_file
 
 T = TypeVar("T")
 
@@ -36,12 +36,12 @@ def shown(path: Path) -> str:
 def json_file(path: Path, kind: type[T], notes: Notes) -> T | None:
     """Read one JSON file as `kind`; None (and a note) when it is missing or not understood."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return read_file(path, kind)
     except FileNotFoundError:
         notes.add(f"{shown(path)} is missing.")
     except OSError as error:
         notes.add(f"{shown(path)} cannot be read: {error.strerror}.")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except Unreadable as error:
         notes.add(f"{shown(path)} cannot be understood: {error}.")
     return None
 
@@ -64,16 +64,16 @@ def numbered_lines(
     With `needles` only lines that hold one of them are looked at. A half last line is dropped with
     a note; other bad lines are counted into one note. A missing file is noted only when `wanted`.
     """
-    decoder = msgspec.json.Decoder(kind)
+    decoder = JsonReader(kind)
     bad, first_bad, number = 0, 0, 0
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(bounded_lines(file), 1):
                 if needles and not any(needle in line for needle in needles):
                     continue
                 try:
                     yield number, decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except Unreadable:
                     if not line.strip():
                         continue
                     if not line.endswith(b"\n"):

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
+from node.formats.json_input import MOST_LINE_BYTES, JsonReader, Unreadable
 from node.formats.trace import TraceEvent
 
 _READ_BYTES: Final = 4 << 20
-_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+_decoder: Final = JsonReader(dict[str, Any])
 
 
 class TraceTail:
@@ -49,12 +48,13 @@ class TraceTail:
         if not read:
             return []
         *lines, rest = (self._rest.get(node, b"") + read).split(b"\n")
-        self._rest[node] = rest
+        # A line that does not end is no event, and what is kept of it has a bound.
+        self._rest[node] = rest if len(rest) <= MOST_LINE_BYTES else b"!"
         events = []
         for line in lines:
             try:
                 events.append(_decoder.decode(line))
-            except msgspec.DecodeError:
+            except Unreadable:
                 # A killed node's half line, with the next process's first line behind it: the
                 # checker will say so, here it only costs one event.
                 continue

@@ -1,0 +1,147 @@
+"""JSON that may come from anybody: the only place that decodes it.
+
+Files, lines and messages outlive their writer, are copied, cut and edited. A reader asks here and
+gets a value of the form that it named, or `Unreadable` with the reason. Size and depth have
+bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from node.formats.errors import FloodmarkError
+
+MOST_DEPTH: Final = 100
+"""Lists and objects within each other."""
+MOST_LINE_BYTES: Final = 16 << 20
+MOST_FILE_BYTES: Final = 256 << 20
+"""Of a file that is one JSON value. A file of lines may be of any length."""
+MOST_OPEN_BYTES: Final = 16 << 20
+"""Of a file that is decoded to whatever is in it, which may take thirty times its size."""
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+Form = TypeVar("Form")
+
+
+class Unreadable(FloodmarkError):
+    """Text that is not JSON, or not of the form that is needed; the message is the reason."""
+
+    exit_code = 64
+
+
+class WrongForm(Unreadable):
+    """JSON, but not of the form that is needed."""
+
+
+class JsonReader(Generic[Form]):
+    """Decodes texts of one form, for example the lines of a history."""
+
+    def __init__(self, form: type[Form], most_bytes: int = MOST_LINE_BYTES) -> None:
+        """`form` is what `msgspec` can decode to; longer texts than `most_bytes` are refused."""
+        self._decoder: msgspec.json.Decoder[Form] = msgspec.json.Decoder(form)
+        self._most_bytes = most_bytes
+
+    def decode(self, text: bytes | str) -> Form:
+        """The value of a text. Raises Unreadable."""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        if len(data) > MOST_DEPTH:
+            self._check_bounds(data)
+        try:
+            return self._decoder.decode(data)
+        except msgspec.ValidationError as error:
+            raise WrongForm(_reason(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unreadable(_reason(error)) from None
+        except RecursionError:
+            raise Unreadable(_TOO_DEEP) from None
+
+    def decode_lines(self, block: bytes) -> list[Form]:
+        """The values of whole lines, all at once. Raises Unreadable if one of them is not of this
+        form: then they must be decoded one by one."""
+        try:
+            return self._decoder.decode_lines(block)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable(_reason(error)) from None
+
+    def _check_bounds(self, data: bytes) -> None:
+        if len(data) > self._most_bytes:
+            raise Unreadable(
+                f"it has {len(data):,} bytes, and at most {self._most_bytes:,} are read"
+            )
+        if data.count(b"[") + data.count(b"{") > MOST_DEPTH and _is_too_deep(data):
+            raise Unreadable(_TOO_DEEP)
+
+
+_TOO_DEEP: Final = f"it is nested deeper than {MOST_DEPTH} levels"
+_MOST_REASON: Final = 300
+_READERS: Final[dict[Any, JsonReader[Any]]] = {}
+
+
+def decode(text: bytes | str, form: type[Form]) -> Form:
+    """The value of a whole file or message. Raises Unreadable."""
+    reader = _READERS.get(form)
+    if reader is None:
+        reader = _READERS[form] = JsonReader(form, MOST_FILE_BYTES)
+    value: Form = reader.decode(text)
+    return value
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_OPEN_BYTES) -> bytes:
+    """What is in a file that is one JSON value. Raises OSError, and Unreadable where it is too
+    large."""
+    with path.open("rb") as file:
+        text = file.read(most_bytes + 1)
+    if len(text) > most_bytes:
+        raise Unreadable(f"it has more than {most_bytes:,} bytes")
+    return text
+
+
+def read_file(path: Path, form: type[Form]) -> Form:
+    """The value of a file. Raises OSError, Unreadable."""
+    return decode(read_bytes(path, MOST_FILE_BYTES), form)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of an open file, newlines included. Raises OSError.
+
+    Of a line that is too long only the first MOST_LINE_BYTES are given, with a newline: whoever
+    decodes it refuses it.
+    """
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        yield line if len(line) <= MOST_LINE_BYTES else ended(line, file)
+
+
+def ended(part: bytes, file: IO[bytes]) -> bytes:
+    """What was read of a file, with a newline where its last line is too long: the rest of that
+    line is read and dropped. At the end of the file nothing is added. Raises OSError."""
+    dropped = b""
+    while not part.endswith(b"\n") and not dropped.endswith(b"\n"):
+        rest = file.readline(MOST_LINE_BYTES)
+        if not rest:
+            break
+        dropped = rest
+    return part + b"\n" if dropped else part
+
+
+def _reason(error: Exception) -> str:
+    """What a decoder says, which may quote a name of any length."""
+    said = str(error)
+    return said if len(said) <= _MOST_REASON else f"{said[:_MOST_REASON]}..."
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Whether lists and objects are too deep within each other, if it is JSON at all."""
+    brackets = _TEXT.sub(b"", data).translate(None, delete=_NO_BRACKETS)
+    for _ in range(MOST_DEPTH):
+        # Takes away what is innermost.
+        fewer = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(fewer) == len(brackets):
+            return False
+        brackets = fewer
+    return bool(brackets)
