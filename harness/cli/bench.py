@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from harness.cli.common import Json, Master, Memory, Quiet, print_json
 from harness.cli.exit_codes import EXIT_UNKNOWN
+from harness.cli.values import SEED, ExistingFolder, Number, Whole, taking
+
+_HOUR_S: Final = 3600
+_MOST_OPS: Final = 10**9
 
 app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 
@@ -16,14 +20,24 @@ app = typer.Typer(invoke_without_command=True, help="Measure speed on this machi
 @app.callback()
 def bench(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(help="Seconds to measure each load.")] = 4.0,
-    batch: Annotated[int, typer.Option(help="Records per batch.")] = 100,
-    record_bytes: Annotated[int, typer.Option(help="Bytes per record, at least 16.")] = 100,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
+        ),
+    ] = 4.0,
+    batch: Annotated[
+        int, typer.Option(**taking(Whole(1, 10_000)), help="Records per batch.")
+    ] = 100,
+    record_bytes: Annotated[
+        int, typer.Option(**taking(Whole(16, 100_000)), help="Bytes per record, at least 16.")
+    ] = 100,
     judged: Annotated[
         float,
         typer.Option(
+            **taking(Number(0, _HOUR_S)),
             help="Length in seconds of a storm that is judged, to measure the time to a verdict; "
-            "0: no storm."
+            "0: no storm.",
         ),
     ] = 30.0,
     quiet: Quiet = False,
@@ -46,7 +60,9 @@ def bench(
 
 @app.command("failover")
 def bench_failover(
-    kills: Annotated[int, typer.Option(help="Leaders to kill per protocol.")] = 10,
+    kills: Annotated[
+        int, typer.Option(**taking(Whole(1, 10_000)), help="Leaders to kill per protocol.")
+    ] = 10,
     protocols: Annotated[
         str | None, typer.Option(help="Protocols, separated by commas [default: all].")
     ] = None,
@@ -74,17 +90,30 @@ def bench_failover(
 @app.command("check")
 def bench_check(
     ops: Annotated[
-        list[float] | None,
-        typer.Option(help="Operations of a history; repeatable [default: 1e4 1e5 1e6 1e7]."),
+        list[int] | None,
+        typer.Option(
+            **taking(Whole(1_000, _MOST_OPS)),
+            help="Operations of a history; repeatable [default: 1e4 1e5 1e6 1e7].",
+        ),
     ] = None,
-    keys: Annotated[int, typer.Option(help="Number of partitions.")] = 20,
-    poll_records: Annotated[int, typer.Option(help="Records per poll.")] = 5,
+    keys: Annotated[
+        int, typer.Option(**taking(Whole(1, 10_000)), help="Number of partitions.")
+    ] = 20,
+    poll_records: Annotated[
+        int, typer.Option(**taking(Whole(1, 10_000)), help="Records per poll.")
+    ] = 5,
     hot: Annotated[
-        float, typer.Option(help="Share of the sends, 0 to 1, that go to the first partition.")
+        float,
+        typer.Option(
+            **taking(Number(0, 1)),
+            help="Share of the sends, 0 to 1, that go to the first partition.",
+        ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the generated history.")] = 1,
+    seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the generated history.")] = 1,
     valid: Annotated[bool, typer.Option("--valid", help="Inject no anomalies.")] = False,
-    repeat: Annotated[int, typer.Option(help="How often to judge each history.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(**taking(Whole(1, 1000)), help="How often to judge each history.")
+    ] = 1,
     lines: Annotated[
         bool,
         typer.Option(
@@ -94,7 +123,10 @@ def bench_check(
     ] = False,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for the generated histories [default: a temporary folder]."),
+        typer.Option(
+            **taking(ExistingFolder()),
+            help="Folder for the generated histories [default: a temporary folder].",
+        ),
     ] = None,
     master: Master = None,
     memory: Memory = "",
@@ -111,7 +143,7 @@ def bench_check(
     from harness.runs.progress import Progress
 
     settings = CheckBench(
-        ops=tuple(map(int, ops or SIZES)),
+        ops=tuple(ops or map(int, SIZES)),
         keys=keys,
         poll_records=poll_records,
         hot=hot,
@@ -130,11 +162,20 @@ def bench_check(
 @app.command("sim")
 def bench_sim(
     seconds: Annotated[
-        float, typer.Option(help="Processor seconds for each shape of schedule.")
+        float,
+        typer.Option(
+            **taking(Number(0, _HOUR_S, above=True)),
+            help="Processor seconds for each shape of schedule.",
+        ),
     ] = 10.0,
-    rate: Annotated[float, typer.Option(help="Batches per second of each producer.")] = 10.0,
+    rate: Annotated[
+        float,
+        typer.Option(
+            **taking(Number(0, 1e6, above=True)), help="Batches per second of each producer."
+        ),
+    ] = 10.0,
     protocol: Annotated[str, typer.Option(help="Replication protocol.")] = "kafka",
-    seed: Annotated[int, typer.Option(help="Seed of the schedules.")] = 1,
+    seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the schedules.")] = 1,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
@@ -156,8 +197,11 @@ def bench_sim(
 @app.command("page")
 def bench_page(
     ops: Annotated[
-        list[float] | None,
-        typer.Option(help="Operations of a run; repeatable [default: 1e3 1e5 1e6]."),
+        list[int] | None,
+        typer.Option(
+            **taking(Whole(100, _MOST_OPS)),
+            help="Operations of a run; repeatable [default: 1e3 1e5 1e6].",
+        ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -170,6 +214,6 @@ def bench_page(
     from harness.runs.progress import Progress
 
     with Progress(quiet=quiet) as progress:
-        found = run_page_bench(tuple(map(int, ops or SIZES)), progress)
+        found = run_page_bench(tuple(ops or map(int, SIZES)), progress)
     print_json(found) if json else print(page_table(found))
     return 0

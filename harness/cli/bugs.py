@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.common import Json, Quiet, print_json
+from harness.cli.values import WEEK_S, Number, Whole, WritableFile, WritableFolder, taking
 
 app = typer.Typer(
     invoke_without_command=True, help="List the known bugs; `bugs find` searches for each of them."
@@ -31,26 +32,48 @@ def find(
         typer.Option(help="Search only for this bug, by name or code; repeatable."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="Budget of each search, in seconds of one core.")
+        float,
+        typer.Option(
+            **taking(Number(0, WEEK_S, above=True)),
+            help="Budget of each search, in seconds of one core.",
+        ),
     ] = 300.0,
-    seeds: Annotated[int, typer.Option(help="Searches per bug, each with its own seed.")] = 3,
+    seeds: Annotated[
+        int,
+        typer.Option(**taking(Whole(1, 1000)), help="Searches per bug, each with its own seed."),
+    ] = 3,
     schedules_for_correct: Annotated[
-        int, typer.Option(help="Also run this many schedules on each correct protocol.")
+        int,
+        typer.Option(
+            **taking(Whole(0, 10**9)), help="Also run this many schedules on each correct protocol."
+        ),
     ] = 0,
     real: Annotated[
-        int, typer.Option(help="Replay each shrunk schedule this many times on real processes.")
+        int,
+        typer.Option(
+            **taking(Whole(0, 1000)),
+            help="Replay each shrunk schedule this many times on real processes.",
+        ),
     ] = 0,
     real_seconds: Annotated[
         float,
         typer.Option(
-            help="Start no further replays on real processes after this many seconds; 0: no limit."
+            **taking(Number(0, WEEK_S)),
+            help="Start no further replays on real processes after this many seconds; 0: no limit.",
         ),
     ] = 0.0,
-    cores: Annotated[int, typer.Option(help="Number of worker processes.")] = 1,
+    cores: Annotated[
+        int, typer.Option(**taking(Whole(1, 1024)), help="Number of worker processes.")
+    ] = 1,
     store: Annotated[
-        Path, typer.Option(help="Folder for results; they go to its known-bugs/.")
+        Path,
+        typer.Option(
+            **taking(WritableFolder()), help="Folder for results; they go to its known-bugs/."
+        ),
     ] = Path("store"),
-    page: Annotated[Path | None, typer.Option(help="File for the table as Markdown.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(**taking(WritableFile()), help="File for the table as Markdown.")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:

@@ -9,12 +9,16 @@ import typer
 
 from harness.cli.common import Json, Master, Memory, NoSpark, print_json, tell
 from harness.cli.exit_codes import EXIT_UNKNOWN
+from harness.cli.values import Readable, WritableFolder, taking
 
 
 def check(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Run folders, stores, or histories of other tools (history.edn)."),
+        typer.Argument(
+            **taking(Readable()),
+            help="Run folders, stores, or histories of other tools (history.edn).",
+        ),
     ],
     no_spark: NoSpark = False,
     json: Json = False,
@@ -28,7 +32,11 @@ def check(
     master: Master = None,
     memory: Memory = "",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results and tables [default: the run folders].")
+        Path | None,
+        typer.Option(
+            **taking(WritableFolder()),
+            help="Folder for results and tables [default: the run folders].",
+        ),
     ] = None,
     again: Annotated[
         bool,
@@ -44,16 +52,9 @@ def check(
     unknown or not exercised; of several runs the worst.
     """
     from checker.formats.verdict import EXIT_CODES, worst
-    from harness.runs.judge import (
-        Keep,
-        SparkOptions,
-        SparkSoon,
-        judge,
-        run_folders,
-        summarise,
-        wrong_lines,
-    )
+    from harness.runs.judge import Keep, SparkOptions, SparkSoon, judge, summarise, wrong_lines
     from harness.runs.page_builder import is_invalid, page_after
+    from harness.runs.run_paths import run_folders
 
     if validate:
         sentences = [sentence for path in runs for sentence in wrong_lines(path)]

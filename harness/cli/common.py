@@ -7,11 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.cli.values import HeapSize, taking
+
 Master = Annotated[
     str | None, typer.Option(help="URL of a Spark cluster [default: Spark on this machine].")
 ]
 Memory = Annotated[
-    str, typer.Option("--driver-memory", help="Heap limit of the Spark driver, such as 3g.")
+    str,
+    typer.Option(
+        "--driver-memory", **taking(HeapSize()), help="Heap limit of the Spark driver, such as 3g."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -21,7 +21,7 @@ from harness.cli.common import tell
 from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, EXIT_UNKNOWN, exit_code_of
 from harness.runs.interrupts import StopNow
 
-_NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main")
+_NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main", "values")
 _ORDER: Final = (
     *("run", "check", "report", "search", "replay", "bugs", "nightly", "serve", "bench"),
     *("systems", "faults", "protocols"),

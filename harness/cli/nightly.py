@@ -8,24 +8,36 @@ from typing import Annotated
 import typer
 
 from harness.cli.common import Json, NoSpark, Quiet, worker_count
+from harness.cli.values import CORES, Whole, WritableFile, WritableFolder, taking
 
 
 def nightly(
     budget: Annotated[str, typer.Option(help="How long, like 20m, 8h or 1h30m.")] = "20m",
-    store: Annotated[Path, typer.Option(help="The store to continue.")] = Path("store"),
+    store: Annotated[
+        Path, typer.Option(**taking(WritableFolder()), help="The store to continue.")
+    ] = Path("store"),
     number: Annotated[
-        int, typer.Option(help="The number of the run, which decides its seeds [the next].")
+        int,
+        typer.Option(
+            **taking(Whole(0, 1_000_000)),
+            help="The number of the run, which decides its seeds [the next].",
+        ),
     ] = 0,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="A new nightly run even if the last one is unfinished.")
     ] = False,
-    cores: Annotated[int, typer.Option(help="Worker processes; 0: one a core.")] = 0,
+    cores: Annotated[
+        int, typer.Option(**taking(CORES), help="Worker processes; 0: one a core.")
+    ] = 0,
     no_real: Annotated[
         bool, typer.Option("--no-real", help="Simulated worlds only: no canary, no storms.")
     ] = False,
     no_spark: NoSpark = False,
     junit: Annotated[
-        Path | None, typer.Option(help="Where JUnit XML goes [junit.xml in the store].")
+        Path | None,
+        typer.Option(
+            **taking(WritableFile()), help="Where JUnit XML goes [junit.xml in the store]."
+        ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,

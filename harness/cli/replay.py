@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.common import Json, Quiet, print_json
+from harness.cli.values import SEED, Readable, Whole, WritableFolder, taking
 
 if TYPE_CHECKING:
     from harness.runs.replay import ReplayOutcome
@@ -18,7 +19,8 @@ def replay(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A schedule file, the name of a ready-made schedule, a run folder or a finding."
+            **taking(Readable()),
+            help="A schedule file, the name of a ready-made schedule, a run folder or a finding.",
         ),
     ],
     world: Annotated[
@@ -28,12 +30,18 @@ def replay(
             "real for a run of another system than our brokers]."
         ),
     ] = "",
-    times: Annotated[int, typer.Option(help="Number of runs; each uses the next seed.")] = 1,
+    times: Annotated[
+        int,
+        typer.Option(
+            **taking(Whole(1, 1_000_000)), help="Number of runs; each uses the next seed."
+        ),
+    ] = 1,
     least: Annotated[
         int | None,
         typer.Option(
+            **taking(Whole(1, 1_000_000)),
             help="How many runs must match the expectation for exit code 0 [default: 1 if invalid "
-            "is expected, all if valid is]."
+            "is expected, all if valid is].",
         ),
     ] = None,
     expect: Annotated[
@@ -47,7 +55,8 @@ def replay(
         str | None, typer.Option(help="Run it under this protocol instead of that of the schedule.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the first run [default: that of the schedule].")
+        int | None,
+        typer.Option(**taking(SEED), help="Seed of the first run [default: that of the schedule]."),
     ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Print the run step by step, in words.")
@@ -55,8 +64,9 @@ def replay(
     keep: Annotated[
         Path | None,
         typer.Option(
+            **taking(WritableFolder()),
             help="Folder for the run folders [default: store for real runs; simulated runs leave "
-            "none]."
+            "none].",
         ),
     ] = None,
     quiet: Quiet = False,

@@ -1,4 +1,4 @@
-"""`floodmark report`: the pages of run folders and findings."""
+"""`floodmark report`: the pages of run folders, findings and stores."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from harness.cli.common import tell
+from harness.cli.values import Readable, taking
 
 
 def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Run folders (store/<name>/<time>) or findings (store/findings/<name>)."
+            **taking(Readable()),
+            help="Run folders (store/<name>/<time>), findings (store/findings/<name>), or stores.",
         ),
     ],
 ) -> int:
@@ -22,12 +24,19 @@ def report(
 
     For a failed run, first runs its schedule under a correct protocol, to compare (the baseline
     run). For a finding, first runs its schedule in the simulated world. Prints the path of each
-    page.
+    page. Exit code: 0, or that of the first page that could not be built.
     """
-    from harness.runs.judge import run_folder
+    from harness.cli.exit_codes import exit_code_of
     from harness.runs.page_builder import is_finding, page_of, page_of_finding
+    from harness.runs.run_paths import folders_with_pages
+    from node.formats.errors import FloodmarkError
 
-    wanted = [path if is_finding(path) else run_folder(path) for path in runs]
-    for path in wanted:
-        print(page_of_finding(path, tell) if is_finding(path) else page_of(path, tell))
-    return 0
+    codes = []
+    for path in folders_with_pages(runs):
+        try:
+            print(page_of_finding(path, tell) if is_finding(path) else page_of(path, tell))
+        except FloodmarkError as error:
+            code, sentence = exit_code_of(error)
+            tell(f"floodmark: {sentence}")
+            codes.append(code)
+    return codes[0] if codes else 0

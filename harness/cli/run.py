@@ -17,6 +17,7 @@ from harness.cli.common import (
     one_system,
     print_json,
 )
+from harness.cli.values import SEED, WEEK_S, Number, Readable, Whole, WritableFolder, taking
 
 if TYPE_CHECKING:
     from nemesis.formats.schedule import Schedule
@@ -35,8 +36,9 @@ def run(
     schedule: Annotated[
         Path | None,
         typer.Option(
+            **taking(Readable()),
             help="Run this schedule instead of a drawn storm: a schedule file, the name of a "
-            "ready-made schedule, or a run folder (runs its schedule again)."
+            "ready-made schedule, or a run folder (runs its schedule again).",
         ),
     ] = None,
     protocol: Annotated[
@@ -45,31 +47,51 @@ def run(
             help="Replication protocol; `floodmark protocols` lists them [default: kafka]."
         ),
     ] = None,
-    brokers: Annotated[int | None, typer.Option(help="Number of brokers [default: 3].")] = None,
+    brokers: Annotated[
+        int | None, typer.Option(**taking(Whole(1, 99)), help="Number of brokers [default: 3].")
+    ] = None,
     voters: Annotated[
-        int | None, typer.Option(help="Number of metadata voters: 1, 3 or 5 [default: 1].")
+        int | None,
+        typer.Option(
+            **taking(Whole(1, 5)), help="Number of metadata voters: 1, 3 or 5 [default: 1]."
+        ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(help="Number of partitions [default: 4].")
+        int | None,
+        typer.Option(**taking(Whole(1, 10_000)), help="Number of partitions [default: 4]."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(help="Replicas of each partition [default: 3].")
+        int | None,
+        typer.Option(**taking(Whole(1, 99)), help="Replicas of each partition [default: 3]."),
     ] = None,
-    min_isr: Annotated[int | None, typer.Option(help="min.insync.replicas [default: 2].")] = None,
+    min_isr: Annotated[
+        int | None, typer.Option(**taking(Whole(1, 99)), help="min.insync.replicas [default: 2].")
+    ] = None,
     acks: Annotated[
         str | None, typer.Option(help="Acknowledgements of a send: 0, 1 or all [default: all].")
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of producers [default: 8].")] = None,
-    consumers: Annotated[int | None, typer.Option(help="Number of consumers [default: 4].")] = None,
+    clients: Annotated[
+        int | None, typer.Option(**taking(Whole(0, 1000)), help="Number of producers [default: 8].")
+    ] = None,
+    consumers: Annotated[
+        int | None, typer.Option(**taking(Whole(0, 1000)), help="Number of consumers [default: 4].")
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            help="Batches per second of each producer; 0: as fast as possible [default: 10]."
+            **taking(Number(0, 1e6)),
+            help="Batches per second of each producer; 0: as fast as possible [default: 10].",
         ),
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Records per batch [default: 5].")] = None,
+    batch: Annotated[
+        int | None, typer.Option(**taking(Whole(1, 10_000)), help="Records per batch [default: 5].")
+    ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="Length of the storm in seconds [default: 30].")
+        float | None,
+        typer.Option(
+            **taking(Number(0, WEEK_S, above=True)),
+            help="Length of the storm in seconds [default: 30].",
+        ),
     ] = None,
     faults: Annotated[
         str | None,
@@ -79,7 +101,9 @@ def run(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the drawn storm and of the workload [default: random]."),
+        typer.Option(
+            **taking(SEED), help="Seed of the drawn storm and of the workload [default: random]."
+        ),
     ] = None,
     flush: Annotated[
         str | None,
@@ -89,7 +113,9 @@ def run(
     name: Annotated[
         str | None, typer.Option(help="Name of the run in the store [default: protocol and bugs].")
     ] = None,
-    store: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("store"),
+    store: Annotated[
+        Path, typer.Option(**taking(WritableFolder()), help="Folder for run folders.")
+    ] = Path("store"),
     links: Annotated[
         str | None,
         typer.Option(

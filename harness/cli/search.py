@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from harness.cli.common import Bugs, Json, Quiet, print_json, worker_count
+from harness.cli.values import CORES, SEED, WEEK_S, Number, Whole, WritableFolder, taking
 
 if TYPE_CHECKING:
     from harness.search.campaign import CampaignResult, Finding
@@ -29,26 +30,37 @@ def search(
         str,
         typer.Option(help="How schedules are drawn: random, guided (by coverage) or hypothesis."),
     ] = "random",
-    seed: Annotated[int, typer.Option(help="The same seed tries the same schedules.")] = 0,
+    seed: Annotated[
+        int, typer.Option(**taking(SEED), help="The same seed tries the same schedules.")
+    ] = 0,
     seconds: Annotated[
         float,
         typer.Option(
-            help="End after this many seconds, all that follows a find included; 0: no limit."
+            **taking(Number(0, WEEK_S)),
+            help="End after this many seconds, all that follows a find included; 0: no limit.",
         ),
     ] = 0.0,
     schedules: Annotated[
-        int, typer.Option(help="Stop after this many schedules; 0: no limit.")
+        int,
+        typer.Option(
+            **taking(Whole(0, 10**9)), help="Stop after this many schedules; 0: no limit."
+        ),
     ] = 0,
     until_failure: Annotated[
         bool, typer.Option("--until-failure", help="Stop at the first finding.")
     ] = False,
-    cores: Annotated[int, typer.Option(help="Number of worker processes; 0: one per core.")] = 0,
+    cores: Annotated[
+        int, typer.Option(**taking(CORES), help="Number of worker processes; 0: one per core.")
+    ] = 0,
     master: Annotated[
         str | None,
         typer.Option(help="URL of a Spark cluster to search on instead of this machine."),
     ] = None,
     store: Annotated[
-        Path, typer.Option(help="Folder for results; findings go to its findings/.")
+        Path,
+        typer.Option(
+            **taking(WritableFolder()), help="Folder for results; findings go to its findings/."
+        ),
     ] = Path("store"),
     quiet: Quiet = False,
     json: Json = False,

@@ -38,6 +38,7 @@ FAULT_SETS: Final = (
 """What the storms of a nightly run are drawn from; with power cuts, brokers flush now and then
 only, so protocols whose word is about flush=sync are spared them."""
 _BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
+MOST_BUDGET_S: Final = 1000 * 3600
 _UNIT_S: Final = {"h": 3600, "m": 60, "s": 1}
 
 
@@ -90,6 +91,8 @@ def seconds_of(text: str) -> float:
     seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
     if not seconds:
         raise UsageError("--budget is nothing, but a nightly run needs some time")
+    if seconds > MOST_BUDGET_S:
+        raise UsageError(f"--budget is '{text[:40]}', but must be at most {MOST_BUDGET_S // 3600}h")
     return seconds
 
 

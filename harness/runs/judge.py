@@ -7,14 +7,14 @@ cannot be had, the same checks are made in this process, and a sentence on stder
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checker.engine.local import check_runs
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.external_history import external_history_in, run_folder_of, validate
+from checker.ingest.external_history import external_history_in, validate
 from checker.ingest.ingest import work_bytes
 from checker.output.timeline_file import write_timeline
 from harness.runs.program import program
@@ -28,7 +28,6 @@ SPARK_PATIENCE_S: Final = 180.0
 SMALL_HEAP: Final = "2g"
 LARGE_HEAP: Final = "3g"
 _LARGE_BYTES: Final = 256 << 20
-_PARTS: Final = ("run.json", "history.jsonl", "schedule.json")
 
 Tell = Callable[[str], None]
 
@@ -173,35 +172,3 @@ def wrong_lines(path: Path) -> list[str]:
         return validate(file)
     except OSError as error:
         raise UsageError(f"{path}: no history to read: {error.strerror}") from None
-
-
-def run_folders(paths: Iterable[Path]) -> list[Path]:
-    """The runs meant by `paths`: run folders, histories of other tools, or whole stores of runs.
-
-    Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
-    """
-    found: list[Path] = []
-    for path in paths:
-        depths = ("*", "*/*", "findings/*/simulated")
-        inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
-        # `latest` in a store is a link to one of the others.
-        inside = [folder for folder in inside if not folder.is_symlink()]
-        # The folder of a finding has a schedule, and the run of it inside.
-        is_run = any((path / part).exists() for part in _PARTS[:2])
-        found += inside if inside and not is_run else [run_folder(path)]
-    return found
-
-
-def run_folder(path: Path) -> Path:
-    """`path` as the folder of one run; of another tool's history one is made beside it.
-
-    Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
-    """
-    if (history := external_history_in(path)) is not None:
-        return run_folder_of(history)
-    if not path.is_dir():
-        raise UsageError(f"{path}: no such run folder")
-    if not any((path / part).exists() for part in _PARTS):
-        *others, last = _PARTS
-        raise UsageError(f"{path}: not a run folder (it has no {', '.join(others)} or {last})")
-    return path

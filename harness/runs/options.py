@@ -28,6 +28,7 @@ DEFAULT_FAULTS: Final = "all"
 NO_FAULTS: Final = ("none", "")
 DEFAULT_REPLICATION: Final = 3
 DEFAULT_MIN_ISR: Final = 2
+_FLUSH_DIGITS: Final = 8
 _SEEDS: Final = 1 << 31
 _ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
@@ -238,6 +239,7 @@ def _flush(text: str) -> dict[str, Any]:
     mode, colon, interval = text.partition(":")
     if mode == "sync" and not colon:
         return {"flush": "sync"}
-    if mode != "async" or (colon and not interval.isdigit()):
+    known = mode == "async" and (not colon or (interval.isascii() and interval.isdigit()))
+    if not known or len(interval) > _FLUSH_DIGITS:
         raise UsageError(f"--flush is '{text}', but can only be sync, async or async:MILLISECONDS")
     return {"flush": "async"} | ({"flush_interval_ms": int(interval)} if colon else {})

@@ -74,7 +74,8 @@ def create(store: Path, name: str) -> RunDir:
         for part in ("trace", "output", "logs", "data"):
             (path / part).mkdir()
     except OSError as error:
-        raise StorageError(cannot_write(parent, error)) from None
+        why = cannot_write(parent, error)
+        raise StorageError(f"{why}; choose another folder with --store") from None
     _point_latest(parent, path.name)
     return RunDir(path)
 

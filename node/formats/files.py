@@ -69,3 +69,16 @@ def cannot_write(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{path}: the disk is full"
     return f"{path}: cannot be written: {error.strerror or error}"
+
+
+def why_not_writable(folder: Path) -> str:
+    """Why nothing can be written into a folder, which may still have to be made; "" if it can.
+
+    Raises OSError for a path that no system could have.
+    """
+    for place in (folder, *folder.absolute().parents):
+        if place.is_dir():
+            return "" if os.access(place, os.W_OK | os.X_OK) else "Permission denied"
+        if place.exists():
+            return f"{place} is a file"
+    return ""

@@ -294,7 +294,8 @@ def commands(folder: RunFolder) -> list[ShownCommand]:
     """
     where, program = shlex.quote(folder.folder), folder.program
     alien = folder.info.world == "simulated" or bool(folder.info.source)
-    made = [] if alien else [_again_for_real(folder, where)]
+    known = bool(folder.info.replay) or folder.schedule is not None
+    made = [_again_for_real(folder, where)] if known and not alien else []
     if folder.schedule is not None and folder.info.system.simulated:
         how = "run it again, the same step by step" if not made else "the same simulated, in steps"
         made.append(ShownCommand(how, f"{program} replay {where} --trace"))
@@ -351,7 +352,7 @@ def summary(run_dir: Path, program: str = PROGRAM) -> str:
             lines.append(f"  {label:<11} {badge.value}. {wording.clip(badge.detail, 160)}")
     lines.append(f"  properties  {_properties_line(folder)}")
     for anomaly in folder.anomalies[:3]:
-        allowed = "" if anomaly.verdict is Verdict.INVALID else " (allowed)"
+        allowed = " (allowed)" if anomaly.verdict is Verdict.VALID else ""
         where = f" in {anomaly.partition}" if anomaly.partition else ""
         text = f"{anomaly.name}{where} × {anomaly.count:,}{allowed}"
         lines.append(f"  finding     {text}: {wording.clip(anomaly.message, 160)}")

@@ -34,7 +34,7 @@ from harness.bench.check import compare
 from harness.bench.synthetic import Made, Size, make_history
 from harness.formats.history import OpType
 from harness.formats.run_info import Phases
-from harness.runs.judge import run_folders
+from harness.runs.run_paths import run_folders
 from node.formats.errors import UsageError
 from tests.support.checker.story import Story
 

@@ -47,14 +47,14 @@ WRONG = [
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),
     ("run --brokers 3 --replication-factor 5", "replication_factor 5 needs as many brokers"),
     ("run --min-isr 4", "min_isr 4 must be 1..replication_factor"),
-    ("run --brokers 0", "brokers must be 1..99"),
+    ("run --brokers 0", "--brokers must be at least 1, not 0"),
     ("run --voters 2", "voters must be 1, 3 or 5"),
-    ("run --partitions 0", "partitions must be 1..10000"),
-    ("run --batch 0", "batch must be 1..10000"),
-    ("run --rate -1", "rate must be >= 0"),
-    ("run --time-limit 0", "--time-limit is 0.0, but must be a positive number of seconds"),
-    ("run --time-limit nan", "--time-limit is nan, but must be a positive number of seconds"),
-    ("run --rate nan", "rate must be >= 0"),
+    ("run --partitions 0", "--partitions must be at least 1, not 0"),
+    ("run --batch 0", "--batch must be at least 1, not 0"),
+    ("run --rate -1", "--rate must be at least 0, not -1"),
+    ("run --time-limit 0", "--time-limit must be above 0, not 0"),
+    ("run --time-limit nan", "--time-limit must be a number, not 'nan'"),
+    ("run --rate nan", "--rate must be a number, not 'nan'"),
     ("run --acks 2", "--acks is '2', but can only be 0, 1 or all"),
     ("run --flush never", "--flush is 'never', but can only be sync, async or async:MILLISECONDS"),
     ("run --flush async:soon", "--flush is 'async:soon'"),
@@ -66,32 +66,37 @@ WRONG = [
     ("run --schedule odd.json", "odd.json: fault 0: unknown fault 'meteor'"),
     ("run --schedule extra.json", "extra.json: Object contains unknown field `colour`"),
     ("run --schedule good.json --faults kill", "exclude each other"),
-    ("replay good.json --times 0", "--times is 0"),
+    ("replay good.json --times 0", "--times must be at least 1, not 0"),
     ("replay good.json --times 3 --least 4", "--least is 4, but must be 1..3"),
     ("replay good.json --expect perfect", "--expect is 'perfect'"),
     ("replay good.json --expect invalid:luck", "unknown property 'luck' (known: no-lost-"),
     ("replay empty", "empty: holds no schedule.json"),
-    ("search --seconds -1", "--seconds must not be negative"),
-    ("search --schedules -1", "--schedules must not be negative"),
+    ("search --seconds -1", "--seconds must be at least 0, not -1"),
+    ("search --schedules -1", "--schedules must be at least 0, not -1"),
     ("search", "a search needs an end: --seconds, --schedules or --until-failure"),
     (
         "run --links none --faults cut",
         "--links none: fault 0 (cut) is on links: the nodes are connected directly",
     ),
-    ("run --brokers three", "Invalid value for '--brokers'"),
+    ("run --brokers three", "--brokers must be a whole number, not 'three'"),
     ("run --frobnicate", "No such option: --frobnicate"),
     ("frobnicate", "No such command 'frobnicate'"),
     ("check", "Missing argument"),
     ("check nowhere", "nowhere: no such run folder"),
     ("check empty", "empty: not a run folder (it has no run.json, history.jsonl or schedule.json)"),
-    ("bench --batch 0 --quiet", "batch must be 1..10000"),
-    ("bench --record-bytes 8 --quiet", "payload_bytes 16..100000"),
-    ("bench --seconds 0", "--seconds must be positive"),
+    ("bench --batch 0 --quiet", "--batch must be at least 1, not 0"),
+    ("bench --record-bytes 8 --quiet", "--record-bytes must be at least 16, not 8"),
+    ("bench --seconds 0", "--seconds must be above 0, not 0"),
     ("bench failover --protocols paxos --quiet", "unknown protocol 'paxos' (known: "),
-    ("bench failover --kills 0 --quiet", "--kills and the time of listening must be positive"),
+    ("bench failover --kills 0 --quiet", "--kills must be at least 1, not 0"),
     ("bench sim --protocol paxos --quiet", "unknown protocol 'paxos' (known: "),
-    ("bench sim --rate 0 --quiet", "--seconds and --rate must be positive"),
+    ("bench sim --rate 0 --quiet", "--rate must be above 0, not 0"),
     ("report nowhere", "nowhere: no such run folder"),
+    ("run --store good.json", "good.json is a file; choose another folder with --store"),
+    ("serve --store nowhere", "--store must be a folder, and 'nowhere' does not exist"),
+    ("bench check --folder nowhere", "--folder must be a folder, and 'nowhere' does not exist"),
+    ("nightly --budget 999999h", "--budget is '999999h', but must be at most 1000h"),
+    ("run --flush async:999999999", "--flush is 'async:999999999'"),
 ]
 
 
@@ -122,10 +127,37 @@ def test_bad_input_is_one_sentence_and_exit_code_64(
 def test_a_full_disk_before_the_run_is_an_error_of_the_harness(
     floodmark: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "store").write_text("not a folder")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "kafka").write_text("not a folder")
     code, _, err = floodmark("run")
     assert code == 70
-    assert err == "floodmark: store/kafka: cannot be written: Not a directory\n"
+    assert err == (
+        "floodmark: store/kafka: cannot be written: File exists; choose another folder with "
+        "--store\n"
+    )
+
+
+def test_where_a_store_stands_beside_it_is_suggested(floodmark: Run, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    for command in ("check", "report"):
+        code, _, err = floodmark(command, ".")
+        assert code == 64
+        assert err.endswith("or schedule.json); did you mean ./store?\n")
+
+
+def test_report_takes_a_store(floodmark: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run = tmp_path / "store" / name / "1"
+        run.mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+    (tmp_path / "store" / "one" / "latest").symlink_to("1")
+    code, out, _ = floodmark("report", "store")
+    assert (code, out.split()) == (0, [f"store/{name}/1/report.html" for name in ("one", "two")])
+    (tmp_path / "store" / "one" / "1" / "report.html").unlink()
+    (tmp_path / "store" / "one" / "1" / "report.html").mkdir()
+    code, out, err = floodmark("report", "store")
+    assert (code, out) == (70, "store/two/1/report.html\n"), "one page less is not all pages less"
+    assert err.startswith("floodmark: store/one/1/report.html: cannot be written: ")
 
 
 def test_an_unexpected_error_shows_its_traceback_only_on_demand(
@@ -169,7 +201,7 @@ def test_every_command_is_listed_and_help_imports_nothing_slow() -> None:
     listed = {line.split()[0] for line in lines if line.startswith("  ") and line.strip()}
     room = Path(main.__file__).parent
     commands = {file.stem for file in room.glob("*.py")} - {"__init__", "__main__", "main"}
-    assert commands - {"common", "exit_codes"} <= listed
+    assert commands - {"common", "exit_codes", "values"} <= listed
     assert lines[lines.index("Commands:") + 1].split()[0] == "run", "in the order of use"
 
 

@@ -26,7 +26,7 @@ import pytest
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict
 from harness.cli import main
 from harness.formats.nightly_run import Bucket, NightlyRun
-from harness.runs.judge import run_folders
+from harness.runs.run_paths import run_folders
 from harness.serve.app import content_policy
 from harness.serve.archive import packed
 from harness.serve.server import MOST_CONNECTIONS, StoreServer, _hosts
@@ -275,7 +275,9 @@ def test_a_store_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         main.main(["serve", "--store", "nowhere-at-all"])
     assert ended.value.code == 64
-    assert capsys.readouterr().err == "floodmark: nowhere-at-all: there is no such store\n"
+    assert capsys.readouterr().err == (
+        "floodmark: --store must be a folder, and 'nowhere-at-all' does not exist\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Which runs a person means by a path: a run folder, a finding, a history, or a whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from checker.ingest.external_history import external_history_in, run_folder_of
+from harness.runs.page_builder import SIMULATED, is_finding
+from node.formats.errors import UsageError
+
+STORE: Final = "store"
+"""The name of a store, unless --store gives another."""
+_PARTS: Final = ("run.json", "history.jsonl", "schedule.json")
+
+
+def run_folders(paths: Iterable[Path]) -> list[Path]:
+    """The runs meant by `paths`: run folders, histories of other tools, or whole stores of runs.
+
+    Raises UsageError when a path is none of these, CheckerError when a folder cannot be written.
+    """
+    found: list[Path] = []
+    for path in paths:
+        depths = ("*", "*/*", "findings/*/simulated")
+        inside = sorted(p.parent for depth in depths for p in path.glob(f"{depth}/run.json"))
+        # `latest` in a store is a link to one of the others.
+        inside = [folder for folder in inside if not folder.is_symlink()]
+        # The folder of a finding has a schedule, and the run of it inside.
+        is_run = any((path / part).exists() for part in _PARTS[:2])
+        found += inside if inside and not is_run else [run_folder(path)]
+    return found
+
+
+def folders_with_pages(paths: Iterable[Path]) -> list[Path]:
+    """The runs and findings meant by `paths`, which may be whole stores. The run of a finding has
+    the page of the finding. Raises as `run_folders` does."""
+    found: list[Path] = []
+    for path in paths:
+        if is_finding(path):
+            found.append(path)
+            continue
+        findings = [each for each in sorted(path.glob("findings/*")) if is_finding(each)]
+        own = {each / SIMULATED for each in findings}
+        runs = run_folders([path]) if not findings or _holds_runs(path) else []
+        found += [*(run for run in runs if run not in own), *findings]
+    return found
+
+
+def _holds_runs(path: Path) -> bool:
+    return any(path.glob("*/*/run.json"))
+
+
+def run_folder(path: Path) -> Path:
+    """`path` as the folder of one run; of another tool's history one is made beside it.
+
+    Raises UsageError when it is none of these, CheckerError when the folder cannot be written.
+    """
+    if (history := external_history_in(path)) is not None:
+        return run_folder_of(history)
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such run folder")
+    if not any((path / part).exists() for part in _PARTS):
+        *others, last = _PARTS
+        raise UsageError(
+            f"{path}: not a run folder (it has no {', '.join(others)} or {last}){_store_in(path)}"
+        )
+    return path
+
+
+def _store_in(path: Path) -> str:
+    """The question whether the store beside was meant; "" where there is none."""
+    store = path / STORE
+    return f"; did you mean {'./' if path == Path() else ''}{store}?" if store.is_dir() else ""
