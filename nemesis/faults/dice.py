@@ -30,6 +30,7 @@ class Dice:
         self._cluster = cluster
         self.links = links
         self.timings = cluster.timings
+        self.with_voters = cluster.voters > 0
         self.with_clients = workload.clients + workload.consumers > 0
         self.rng = rng
 

@@ -178,7 +178,7 @@ def draw_other_end(dice: Dice, on: str) -> str:
         for end, weight in _OTHER_ENDS
         if (end != "clients" or dice.with_clients)
         and not (end == "follower" and on.startswith(("lagging", "minority")))
-        and not (end == "voters" and on in ON_VOTERS)
+        and not (end == "voters" and (on in ON_VOTERS or not dice.with_voters))
     ]
     return dice.weighted(ends)
 

@@ -45,6 +45,7 @@ def in_words(error: Exception) -> str:
 
 class Cluster(Strict, frozen=True, kw_only=True):
     """The cluster under test: `brokers` n1.. carry partitions log-0.., `voters` v1.. the metadata.
+    A system without nodes for that has 0 voters.
 
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
     """
@@ -78,8 +79,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
         the broker's to know and are checked where a run is made."""
         if not 1 <= self.brokers <= 99:
             yield "brokers must be 1..99"
-        if self.voters not in (1, 3, 5):
-            yield "voters must be 1, 3 or 5"
+        if self.voters not in (0, 1, 3, 5):
+            yield "voters must be 1, 3 or 5 (0: a system without)"
         if not 1 <= self.partitions <= 10_000:
             yield "partitions must be 1..10000"
         factor = self.replication_factor

@@ -113,6 +113,13 @@ class ClientConnection:
         self._connected = False
         self._closing: set[asyncio.Task[None]] = set()
 
+    async def prepare(self) -> None:
+        """Connect ahead of the first request; whether that works shows then."""
+        try:
+            await self._connect()
+        except Exception as error:
+            self._errors.note("connect", error)
+
     async def send(self, record: Record) -> int:
         """The offset of an acknowledged record.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external import calls, client_process
-from harness.systems.external.links import Links
+from harness.systems.external.links import CLIENTS, Links, make_links
 from harness.systems.external.load import AdapterChoice, in_words
 from harness.systems.external.logs import DumpConfig, dump_logs
 from harness.systems.external.probe import Probe
@@ -48,6 +50,8 @@ class ExternalCluster:
         self._schedule = schedule
         self._folder = folder
         self._adapter = adapter = choice.load()
+        self._form = form
+        self._factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
         self.view = ClusterView()
         names = schedule.cluster.broker_names()
         self._lease = PortLease(len(names) * ports_per_node(adapter, form))
@@ -57,7 +61,7 @@ class ExternalCluster:
         self._exits = folder.append_only("exits.jsonl")
         output = folder.folder("output")
         self.processes = ExternalProcesses(
-            self._launch, output, self._exits, stop_codes=adapter.stop_codes
+            self._launch, self._started, output, self._exits, stop_codes=adapter.stop_codes
         )
         self._unsynced = UnsyncedFiles(adapter.unsynced_files)
         self._links: Links | None = None
@@ -115,12 +119,15 @@ class ExternalCluster:
 
         Raises FloodmarkError, in one sentence, when a node ends or the time runs out.
         """
+        if self._form != NO_LINKS:
+            self._start_links()
         for node in self.nodes:
             self.processes.start(node)
         if self._adapter.probes():
             self._probe.start()
-        for partition in self._partitions:
-            self._create(partition)
+        with _without_logging():
+            for partition in self._partitions:
+                self._create(partition)
         if self._adapter.probes():
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
         for name in self.nodes:
@@ -128,17 +135,19 @@ class ExternalCluster:
 
     def clients(self) -> RemoteClients:
         """Start the clients of the workload, silent until `go`."""
-        schedule, path = self._schedule, self._folder.path
+        path = self._folder.path
         output = path / "output" / "clients.txt"
         config = client_process.ExternalClientsConfig(
             choice=self._choice,
-            factory=ClientFactory(cluster=schedule.cluster, workload=schedule.workload),
+            factory=self._factory,
             nodes=tuple(self.nodes.values()),
             history=str(path / "history.jsonl"),
             output=str(output),
             parent_pid=os.getpid(),
         )
         self._clients = RemoteClients(client_process.main, config, output)
+        if self._links is not None:
+            self._links.set_processes(CLIENTS, (os.getpid(), self._clients.pid))
         return self._clients
 
     def poll(self) -> list[TraceEvent]:
@@ -197,6 +206,23 @@ class ExternalCluster:
         others = {} if direct else {role: next(ports) for role in adapter.listens}
         folder = self._folder.path.absolute() / "data" / name
         return Node(name=name, folder=folder, listens=listens, dialed=listens | others)
+
+    def _start_links(self) -> None:
+        """Have the links up before any node dials."""
+        self._links = make_links(
+            tuple(self.nodes.values()),
+            tuple(self._factory.roles),
+            self._schedule.workload.seed,
+            self._folder.path / "output" / "links.txt",
+        )
+        self._links.wait_ready()
+        # The partitions are made from here.
+        self._links.set_processes(CLIENTS, (os.getpid(),))
+
+    def _started(self, node: str, pid: int) -> None:
+        """The links learn who dials."""
+        if self._links is not None:
+            self._links.set_processes(node, (pid,))
 
     def _running(self, node: str) -> int:
         """The number of the node's process; 0 while it has none, or a paused one."""
@@ -295,6 +321,17 @@ class ExternalCluster:
         if self._clients is None:
             raise FloodmarkError("there are no clients yet")
         self._clients.operate(operation)
+
+
+@contextlib.contextmanager
+def _without_logging() -> Iterator[None]:
+    """Client libraries log every attempt that fails while nodes start."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def ports_per_node(adapter: Adapter, form: str) -> int:

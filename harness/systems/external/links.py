@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
 
+from harness.systems.adapter import Node
+from nemesis.links.abilities import TCP_PROXY, LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
+from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
+from nemesis.links.tcp_rules import CLIENTS as CLIENTS
+
+PROXY_LINKS: Final = "proxy"
+ABILITIES: Final[Mapping[str, LinkAbilities]] = {PROXY_LINKS: TCP_PROXY}
+"""The forms of links that can fail, and what each can do."""
 
 
 class Links(Protocol):
-    """Links under control, as `nemesis.links.hub_control.HubControl` has them for our brokers.
+    """Links under control, as `nemesis.links.hub_control.HubControl` has them for our brokers."""
 
-    `problems` are sentences that make a verdict unknown, such as that they have failed themselves.
-    """
+    @property
+    def problems(self) -> Sequence[str]:
+        """Sentences that make a verdict unknown, such as that they have ended by themselves."""
+        ...
 
-    problems: list[str]
+    def wait_ready(self) -> None:
+        """Return once everything can be dialed. Raises FloodmarkError."""
+        ...
+
+    def set_processes(self, name: str, pids: Sequence[int]) -> None:
+        """Say which processes a node has, or the clients (`CLIENTS`)."""
+        ...
 
     def add(self, rule: LinkRule) -> int:
         """Put a rule in force; returns its number. Raises FloodmarkError."""
@@ -26,3 +45,25 @@ class Links(Protocol):
     def close(self) -> None:
         """Leave nothing behind."""
         ...
+
+
+def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> Links:
+    """Start a TCP proxy in front of every role of every node that others dial. Main thread only.
+
+    `clients` are the names of all clients, which have one process in common.
+    """
+    doors = tuple(
+        Door(node=node.name, role=role, listen=(node.host, port), target=(node.host, target))
+        for node in nodes
+        for role, port in node.dialed.items()
+        if (target := node.listens[role]) != port
+    )
+    return TcpLinks(
+        ProxyConfig(
+            doors=doors,
+            shared_clients=tuple(clients),
+            seed=seed,
+            parent_pid=os.getpid(),
+            output_file=str(output),
+        )
+    )

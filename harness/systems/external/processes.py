@@ -59,15 +59,17 @@ class ExternalProcesses:
     def __init__(
         self,
         launch: Callable[[str], Launch],
+        started: Callable[[str, int], None],
         output: Path,
         exits: AppendOnlyFile,
         *,
         stop_codes: Collection[int],
         prefix: Sequence[str] = (),
     ) -> None:
-        """`launch(node)` says how its next process is started; its output goes to
-        `output`/<node>.txt. `prefix` are words before each command line."""
+        """`launch(node)` says how its next process is started, `started(node, pid)` is told that it
+        was; its output goes to `output`/<node>.txt. `prefix` are words before each command line."""
         self._launch = launch
+        self._started = started
         self._output = output
         self._exits = exits
         self._stop_codes = frozenset(stop_codes)
@@ -135,6 +137,7 @@ class ExternalProcesses:
         except OSError as error:
             raise FloodmarkError(f"{node} cannot be started: {error}") from None
         self._running[node] = _NodeProcess(process, self._incarnations[node])
+        self._started(node, process.pid)
 
     def kill(self, node: str) -> None:
         """SIGKILL to all that belongs to it; returns when its process is gone."""

@@ -55,7 +55,7 @@ class Sessions:
         self._statistics = ClientStatistics()
         self._op = count().__next__
         self._process = count(1).__next__
-        self._connections: list[ClientConnection] = []
+        self._connections: dict[str, list[ClientConnection]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._final: list[asyncio.Task[None]] = []
         self._missing: dict[str, int] = {}
@@ -77,29 +77,37 @@ class Sessions:
             status, progress=dict(status.progress), missing=dict(status.missing)
         )
 
+    async def connect(self) -> None:
+        """Connect the clients of the storm, as far as that works at once."""
+        width = self._factory.workload.in_flight
+        for number, (client, role) in enumerate(self._factory.roles.items()):
+            if role != FINAL_READER:
+                threads = range(width if role == PRODUCER else 1)
+                self._connections[client] = [self._connection(client, number) for _ in threads]
+        prepared = [each.prepare() for all_of in self._connections.values() for each in all_of]
+        await asyncio.gather(*prepared)
+
     def begin_workload(self) -> None:
         """Start producers and consumers."""
         workload, names = self._factory.workload, self._factory.cluster.partition_names()
         for number, (client, role) in enumerate(self._factory.roles.items()):
             if role == PRODUCER:
-                for thread in range(workload.in_flight):
-                    rng = random.Random(
-                        f"{workload.seed}/{client}/sends" + f"/{thread}" * (thread > 0)
-                    )
-                    plan = SendPlan(names, send_interval_us(workload), rng)
-                    self._begin(self._produce(client, self._connect(client, number), plan))
+                for thread, connection in enumerate(self._connections[client]):
+                    seed = f"{workload.seed}/{client}/sends" + f"/{thread}" * (thread > 0)
+                    plan = SendPlan(names, send_interval_us(workload), random.Random(seed))
+                    self._begin(self._produce(client, connection, plan))
             elif role == CONSUMER:
                 index = number - workload.clients
                 mine = polled_partitions(names, index, workload.consumers)
-                self._begin(self._consume(client, self._connect(client, number), mine))
+                self._begin(self._consume(client, self._connections[client][0], mine))
 
     def operate(self, operation: int) -> None:
         """Have its client begin an operation of the schedule."""
         asked = self._factory.workload.operations[operation]
         scripted = self._scripted.get(asked.client)
         if scripted is None:
-            number = list(self._factory.roles).index(asked.client)
-            scripted = _Scripted(self._connect(asked.client, number), self._process())
+            connection = self._connections[asked.client][0]
+            scripted = _Scripted(connection, self._process())
             self._scripted[asked.client] = scripted
         self._statistics.status.operated += 1
         self._busy += 1
@@ -121,14 +129,17 @@ class Sessions:
         readers = [c for c, role in self._factory.roles.items() if role == FINAL_READER]
         for number, client in enumerate(readers):
             mine = names[number :: len(readers)]
-            reader = self._read_to_the_end(client, self._connect(client, number), mine)
+            connection = self._connection(client, number)
+            self._connections[client] = [connection]
+            reader = self._read_to_the_end(client, connection, mine)
             self._final.append(self._begin(reader))
 
     async def close(self) -> None:
         """End everything that is under way."""
         for task in self._tasks:
             task.cancel()
-        closing = [asyncio.ensure_future(each.close()) for each in self._connections]
+        connections = [each for all_of in self._connections.values() for each in all_of]
+        closing = [asyncio.ensure_future(each.close()) for each in connections]
         if closing:
             await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
 
@@ -297,10 +308,8 @@ class Sessions:
 
     # -- inside
 
-    def _connect(self, client: str, turn: int) -> ClientConnection:
-        made = ClientConnection(self._adapter, client, self._nodes, turn, self._errors)
-        self._connections.append(made)
-        return made
+    def _connection(self, client: str, turn: int) -> ClientConnection:
+        return ClientConnection(self._adapter, client, self._nodes, turn, self._errors)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

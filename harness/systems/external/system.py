@@ -11,10 +11,12 @@ import msgspec
 
 from harness.systems.adapter import Adapter
 from harness.systems.external import calls
+from harness.systems.external.links import ABILITIES
 from harness.systems.external.load import AdapterChoice, complete_settings, in_words
-from harness.systems.interface import Limits, System
-from nemesis.faults import KINDS
+from harness.systems.interface import NO_LINKS, Limits, System
+from nemesis.faults import KINDS, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
+from nemesis.links.abilities import LinkAbilities
 from node.formats.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from harness.systems.external.cluster import ExternalCluster
 
 VERSION_TIMEOUT_S: Final = 10.0
-LEAST_RECOVERY_MS: Final = 10_000
+LEAST_RECOVERY_MS: Final = 15_000
+FAILOVERS_OF_A_RECOVERY: Final = 4
 _LAG_MS: Final = 1000
 _LOOK_S: Final = 0.01
 _BY_SIGNALS: Final = ("kill", "stop", "restart", "pause", "resume")
@@ -33,6 +36,7 @@ class ExternalSystem(System):
     """A system that somebody else wrote, through an adapter."""
 
     unused = _OURS
+    link_forms = (*ABILITIES, NO_LINKS)
 
     def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
         """`place` is where other processes find the class; `given` are settings."""
@@ -78,9 +82,15 @@ class ExternalSystem(System):
     @property
     def faults(self) -> Collection[str]:  # type: ignore[override]
         """What can be done to any process, to files that are declared, and to links."""
-        possible = [*_BY_SIGNALS, *(("power-cut",) if self._made.unsynced_files else ())]
+        possible = {*_BY_SIGNALS, *(("power-cut",) if self._adapter.unsynced else ())}
+        for abilities in ABILITIES.values():
+            possible |= set(kinds_on(abilities)) - set(kinds_on(None))
         declared = self._adapter.faults
         return tuple(k for k in KINDS if k in possible and (declared is None or k in declared))
+
+    def link_abilities(self, form: str) -> LinkAbilities | None:
+        """Those of the proxy, where it is there."""
+        return ABILITIES.get(form)
 
     def launch(self, schedule: Schedule, folder: RunDir, *, links: str) -> ExternalCluster:
         """See `System.launch`."""
@@ -115,7 +125,7 @@ class ExternalSystem(System):
 
     def complete(self, cluster: Cluster) -> Cluster:
         """No voters, and times around the failover of this system."""
-        cluster = super().complete(cluster)
+        cluster = msgspec.structs.replace(super().complete(cluster), voters=0)
         if cluster.timings == Timings():
             session_ms = max(self._adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
             timings = msgspec.structs.replace(
@@ -142,9 +152,10 @@ class ExternalSystem(System):
         return ()
 
     def limits(self, cluster: Cluster) -> Limits:
-        """Recovery may take three failovers."""
+        """Recovery may take several failovers: a machine may be busy."""
         failover_ms = self._adapter.failover_ms
-        return Limits(session_ms=failover_ms, recovery_ms=max(LEAST_RECOVERY_MS, 3 * failover_ms))
+        recovery_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
+        return Limits(session_ms=failover_ms, recovery_ms=recovery_ms)
 
     def run_options(self) -> tuple[str, ...]:
         """The system, and each setting that was given."""

@@ -17,6 +17,7 @@ from node.formats.errors import FloodmarkError
 ASSUMPTION: Final = (
     "assumed: what was appended to {globs} since the storm began or the node started is unsynced"
 )
+NOTHING: Final = "assumed: all is synced in this configuration"
 MAX_FILES: Final = 10_000
 
 
@@ -36,8 +37,8 @@ class UnsyncedFiles:
 
     @property
     def assumption(self) -> str:
-        """The words for a fault's record; "" where nothing is declared."""
-        return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else ""
+        """The words for a fault's record."""
+        return ASSUMPTION.format(globs=", ".join(self._globs)) if self._globs else NOTHING
 
     def synced(self, node: str, folder: Path) -> None:
         """From now on all that is there counts as synced."""
@@ -48,10 +49,8 @@ class UnsyncedFiles:
     def cut(self, node: str, folder: Path, keep: float) -> tuple[int, int]:
         """Shorten the files of a node that is down; the unsynced bytes before and after.
 
-        Raises FloodmarkError when nothing is declared, or a file cannot be shortened.
+        Raises FloodmarkError when a file cannot be shortened.
         """
-        if not self._globs:
-            raise FloodmarkError("this configuration declares no unsynced files")
         floors = self._floors.get(node, {})
         before = after = 0
         for file, status in self._files(folder):

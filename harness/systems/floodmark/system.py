@@ -17,6 +17,7 @@ from nemesis.links.abilities import HUB, LinkAbilities
 from node.core import bugs, idle
 from node.core import protocol as protocols
 from node.core.protocol import Protocol
+from node.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from harness.runs.run_folder import RunDir
@@ -53,7 +54,10 @@ class Floodmark(System):
         return _version()
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """Protocol and bugs by their canonical names. Raises UsageError for unknown ones."""
+        """Protocol and bugs by their canonical names. Raises UsageError for unknown ones, and for a
+        cluster that cannot elect a controller."""
+        if cluster.voters == 0:
+            raise UsageError("our own brokers need voters: 1, 3 or 5")
         chosen = protocols.protocol(cluster.protocol)
         timings = cluster.timings
         idle.check(chosen, idle_wait_ms=timings.idle_wait_ms, lag_ms=timings.lag_ms)
