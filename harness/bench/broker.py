@@ -35,18 +35,22 @@ CLIENTS: Final = (1, 8, 64)
 WARM_UP_S: Final = 1.0
 START_UPS: Final = 3
 HUB_TURNS: Final = 3
+CURVE_CLIENTS: Final = 8
+CURVE_TURNS: Final = 4
 _LOOK_S: Final = 0.02
 
 Flush = Literal["sync", "async"]
 
 
 class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds each load is measured, records a batch, bytes a record, seconds of the judged run."""
+    """Seconds each load is measured, records a batch, bytes a record, seconds of the judged run;
+    whether the processes have keys (`curve`)."""
 
     seconds: float = 4.0
     batch: int = 100
     record_bytes: int = 100
     judged_s: float = 30.0
+    curve: bool = True
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +79,14 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one bench. `start_ms`: three brokers up to the first acknowledgement, median;
-    `hub_added_ms`: what the hub adds to the median latency of one client."""
+    `hub_added_ms`: what the hub adds to the median latency of one client. `curve_costs_percent`:
+    batches per second lost to keys, in each pair of measurements by turns."""
 
     settings: BenchSettings
     start_ms: float
     loads: tuple[Load, ...]
     hub_added_ms: float
+    curve_costs_percent: tuple[float, ...] = ()
     judging: Judging | None = None
 
 
@@ -96,6 +102,7 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
                 progress.phase(f"flush={flush}, {clients} clients", settings.seconds)
                 loads.append(measure(store, settings, flush, clients, hub=False))
         through_hub, hub_added_ms = _cost_of_the_hub(store, settings, progress)
+        costs = cost_of_curve(store, settings, progress) if settings.curve else ()
         judging = judge_a_run(store, settings, progress) if settings.judged_s else None
     starts = [load.start_ms for load in loads[:START_UPS]]
     return Figures(
@@ -103,6 +110,7 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
         start_ms=statistics.median(starts),
         loads=(*loads, through_hub),
         hub_added_ms=hub_added_ms,
+        curve_costs_percent=costs,
         judging=judging,
     )
 
@@ -125,6 +133,26 @@ def _cost_of_the_hub(
     return found[True][-1], round(medians[True] - medians[False], 3)
 
 
+def cost_of_curve(
+    store: Path, settings: BenchSettings, progress: Progress, *, hub: bool = False
+) -> tuple[float, ...]:
+    """CURVE_CLIENTS clients with and without keys by turns: what keys cost in each pair, in percent
+    of the batches per second without them. As in `_cost_of_the_hub`, nothing waits for the disk."""
+    costs = []
+    for turn in range(CURVE_TURNS):
+        rates = {}
+        # The first of a pair is now this one, now the other.
+        for curve in (True, False) if turn % 2 else (False, True):
+            with_or_without = "with" if curve else "without"
+            progress.phase(
+                f"{CURVE_CLIENTS} clients {with_or_without} keys, {turn + 1}/{CURVE_TURNS}"
+            )
+            wanted = msgspec.structs.replace(settings, curve=curve)
+            rates[curve] = measure(store, wanted, "async", CURVE_CLIENTS, hub=hub).batches_s
+        costs.append(round(100 * (1 - rates[True] / rates[False]), 1))
+    return tuple(costs)
+
+
 def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *, hub: bool) -> Load:
     """Start a cluster, load it for a while, and read off the history what it did."""
     schedule = Schedule(
@@ -140,7 +168,8 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
     schedules.check(schedule, source="options")
     folder = run_folder.create(store, f"{flush}-{clients}-{'hub' if hub else 'direct'}")
     links = HUB_LINKS if hub else NO_LINKS
-    cluster = SYSTEM.launch(schedule, folder, links=links)
+    system = SYSTEM.with_settings({"curve": "on" if settings.curve else "off"})
+    cluster = system.launch(schedule, folder, links=links)
     try:
         began_us = now_us()
         driver = cluster.clients()
@@ -203,6 +232,11 @@ def table(figures: Figures) -> str:
         for load in figures.loads
     ]
     lines.append(f"the link hub adds {figures.hub_added_ms:.2f} ms to the median of one client")
+    if costs := figures.curve_costs_percent:
+        lines.append(
+            f"keys (CURVE) cost {statistics.median(costs):.1f} % of the batches per second of "
+            f"{CURVE_CLIENTS} clients ({min(costs):.1f} to {max(costs):.1f} in {len(costs)} pairs)"
+        )
     if (judging := figures.judging) is not None:
         lines.append(
             f"a storm of {judging.storm_s:g} s: {judging.last_op_to_verdict_s:.1f} s from the last "

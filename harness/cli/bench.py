@@ -40,17 +40,21 @@ def bench(
             "0: no storm.",
         ),
     ] = 30.0,
+    no_curve: Annotated[
+        bool, typer.Option("--no-curve", help="No keys for the processes of the clusters.")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Measure start-up, throughput, the cost of the link hub, and the time to a verdict."""
+    """Measure start-up, throughput, the cost of the link hub and of keys, and the time to a
+    verdict."""
     from harness.bench.broker import BenchSettings, run_bench, table
     from harness.runs.progress import Progress
 
     if context.invoked_subcommand is not None:
         return 0
     settings = BenchSettings(
-        seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged
+        seconds=seconds, batch=batch, record_bytes=record_bytes, judged_s=judged, curve=not no_curve
     )
     with Progress(quiet=quiet) as progress:
         figures = run_bench(settings, progress)

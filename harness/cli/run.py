@@ -123,6 +123,14 @@ def run(
             "none for other systems; with none, link faults are impossible [default: the first]."
         ),
     ] = None,
+    no_curve: Annotated[
+        bool,
+        typer.Option(
+            "--no-curve",
+            help="Our own brokers: no keys for the processes of the run, as --set curve=off; "
+            "anybody on this host can then speak to them.",
+        ),
+    ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not build the page.")] = False,
     no_baseline: Annotated[
         bool,
@@ -156,7 +164,7 @@ def run(
 
     request = RunRequest(
         system=one_system(system, system_file),
-        settings=settings_of(setting or ()),
+        settings=settings_of([*(setting or ()), *(["curve=off"] if no_curve else ())]),
         schedule=schedule,
         protocol=protocol,
         brokers=brokers,

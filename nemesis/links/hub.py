@@ -48,6 +48,7 @@ from nemesis.links.rule import Counts
 from node.formats import wire
 from node.formats.errors import FloodmarkError
 from node.runtime.children import settle_in
+from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate, poll_with
 
 QUEUE_MESSAGES: Final = 1000
 DRAIN_MESSAGES: Final = 256
@@ -71,7 +72,8 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     `bind` is where nodes send to, `control` where `HubControl` connects, `nodes` maps each node to
     its own address. `seed` draws losses and jitter. The hub dies with `parent_pid`, the process
     that started it, and writes its output to `output_file` ("": where its parent does), messages
-    that its rules dropped or held to `messages_file` ("": nowhere).
+    that its rules dropped or held to `messages_file` ("": nowhere). `curve` has the keys of the
+    run, if it has keys: then each process speaks under its own names only.
     """
 
     bind: str
@@ -79,6 +81,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, str]
     seed: int
     parent_pid: int
+    curve: CurveKeys | None = None
     output_file: str = ""
     messages_file: str = ""
 
@@ -100,11 +103,13 @@ class Hub:
     def __init__(self, config: HubConfig) -> None:
         """Bind and connect. Raises FloodmarkError for an address that cannot be had."""
         self._context: zmq.Context[Socket] = zmq.Context()
-        self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES)
-        self._control = self._bound(zmq.REP, config.control, MAX_CONTROL_BYTES)
+        self._gate = Gate(self._context, config.curve)
+        self._inbox = self._bound(zmq.PULL, config.bind, wire.MAX_FRAME_BYTES, MESSAGES)
+        self._control = self._bound(zmq.REP, config.control, MAX_CONTROL_BYTES, CONTROL)
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._poller.register(self._control, zmq.POLLIN)
+        poll_with(self._poller, self._gate.sockets)
         self._outboxes: dict[bytes, Socket] = {}
         for name, address in config.nodes.items():
             self._outboxes[name.encode()] = self._connected(address)
@@ -121,6 +126,7 @@ class Hub:
         while not self._stopping:
             ready = dict(self._poller.poll(self._patience_ms()))
             self._flush(_now_us())
+            self._gate.serve()
             if self._control in ready:
                 self._obey()
             if self._inbox in ready:
@@ -155,7 +161,7 @@ class Hub:
 
     def _drain(self) -> None:
         """Carry what has arrived, at most DRAIN_MESSAGES, so that commands get their turn."""
-        receive = self._inbox.recv
+        receive, admits = self._inbox.recv, self._gate.admits
         # One reading of the clock for all of them; `_flush` before it, or order would be lost.
         now_us = _now_us()
         self._flush(now_us)
@@ -170,6 +176,8 @@ class Hub:
                     if len(frames) > MAX_FRAMES:
                         frames.pop(0)
                         frames[0] = zmq.Frame(b"")
+                if not admits(frames):
+                    continue
                 if idle:
                     self._forward(frames)
                 else:
@@ -235,10 +243,10 @@ class Hub:
                 numbers = tuple(map(self._pipeline.add, rules))
                 self._remove(old)
                 return HubAnswer(numbers=numbers)
-            case SetNode(name=name, address=address):
+            case SetNode(name=name, address=address, key=key):
                 if len(self._outboxes) >= MAX_OUTBOXES:
                     raise FloodmarkError(f"the hub knows {MAX_OUTBOXES} nodes, and takes no more")
-                outbox = self._connected(address)
+                outbox = self._connected(address, key)
                 before = self._outboxes.pop(name.encode(), None)
                 if before is not None:
                     before.close()
@@ -263,6 +271,7 @@ class Hub:
         return HubStats(
             forwarded=self._forwarded,
             garbage=self._garbage,
+            strangers=self._gate.strangers + self._gate.impostors,
             overflow=self._pipeline.delay_queue.overflow,
             delayed=len(self._pipeline.delay_queue) - self._pipeline.delay_queue.held,
             held=self._pipeline.delay_queue.held,
@@ -270,8 +279,9 @@ class Hub:
             rules=self._pipeline.table.counts(),
         )
 
-    def _bound(self, kind: int, address: str, max_bytes: int) -> Socket:
+    def _bound(self, kind: int, address: str, max_bytes: int, door: str) -> Socket:
         socket = self._context.socket(kind)
+        self._gate.listen(socket, door)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
         socket.set(zmq.MAXMSGSIZE, max_bytes)
@@ -281,7 +291,7 @@ class Hub:
             raise FloodmarkError(f"cannot listen on {address}: {error}") from None
         return socket
 
-    def _connected(self, address: str) -> Socket:
+    def _connected(self, address: str, server: str = "") -> Socket:
         socket = self._context.socket(zmq.PUSH)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.IMMEDIATE, 1)
@@ -289,6 +299,7 @@ class Hub:
         socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         try:
+            self._gate.speak(socket, address, server)
             socket.connect(address)
         except (zmq.ZMQError, ValueError, TypeError) as error:
             socket.close()

@@ -13,6 +13,7 @@ from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.formats.wire import NOT_A_HEADER
 from node.formats.wire_bounds import MAX_NODE_NAME
+from node.runtime.curve import CurveKeys, speak
 
 DEADLINE_MS: Final = 5000
 MAX_CONTROL_BYTES: Final = 4 << 20
@@ -25,6 +26,7 @@ RuleNumber = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NODE_NAME)]
 Address = Annotated[str, msgspec.Meta(max_length=200)]
 """Of a node: tcp://host:port or ipc://path."""
+Key = Annotated[str, msgspec.Meta(max_length=40)]
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -50,10 +52,12 @@ class SetRules(_Command, frozen=True, kw_only=True, tag="set"):
 
 
 class SetNode(_Command, frozen=True, kw_only=True, tag="node"):
-    """From now on `name` is reached at `address`: a new client, or one that moved."""
+    """From now on `name` is reached at `address`: a new client, or one that moved. In a run with
+    keys `key` is its public key, where the hub does not know it by the address."""
 
     name: NodeName
     address: Address
+    key: Key = ""
 
 
 class GetStats(_Command, frozen=True, kw_only=True, tag="stats"):
@@ -83,12 +87,14 @@ class HubStats(msgspec.Struct, kw_only=True):
     """Messages since the start. Those dropped by a rule are in the counts of that rule only.
 
     `unreachable` counts by receiver what was dropped because it was not there or its queue was
-    full; `garbage` what was no message to a known receiver; `overflow` what found no room among
-    those kept back. `delayed` and `held` are kept back now. `rules` are those in force now.
+    full; `garbage` what was no message to a known receiver; `strangers` what was not of this run,
+    or under another's name; `overflow` what found no room among those kept back. `delayed` and
+    `held` are kept back now. `rules` are those in force now.
     """
 
     forwarded: int = 0
     garbage: int = 0
+    strangers: int = 0
     overflow: int = 0
     delayed: int = 0
     held: int = 0
@@ -117,7 +123,7 @@ class HubControl:
 
     `control` is the address in the hub's config. Every call waits at most `deadline_ms` and then
     raises HubGone; `is_alive` (does the hub's process live?) ends the wait earlier. The first call
-    also waits for a hub that is just starting.
+    also waits for a hub that is just starting. `keys` are the caller's, in a run with keys.
     """
 
     def __init__(
@@ -126,6 +132,7 @@ class HubControl:
         *,
         deadline_ms: int = DEADLINE_MS,
         is_alive: Callable[[], bool] = lambda: True,
+        keys: CurveKeys | None = None,
     ) -> None:
         self._address = control
         self._deadline_ms = deadline_ms
@@ -138,6 +145,7 @@ class HubControl:
         self._socket.set(zmq.REQ_CORRELATE, 1)
         self._socket.set(zmq.RECONNECT_IVL, 20)
         self._socket.set(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
+        speak(keys, self._socket, control)
         self._socket.connect(control)
 
     def wait_ready(self) -> None:
@@ -158,9 +166,9 @@ class HubControl:
         """Replace all rules in one step; returns the numbers in the same order."""
         return self._ask(SetRules(rules=tuple(rules))).numbers
 
-    def set_node(self, name: str, address: str) -> None:
-        """Tell where a node is reached: one that is new, or that moved."""
-        self._ask(SetNode(name=name, address=address))
+    def set_node(self, name: str, address: str, key: str = "") -> None:
+        """Tell where a node is reached, and by which key: one that is new, or that moved."""
+        self._ask(SetNode(name=name, address=address, key=key))
 
     def stats(self) -> HubStats:
         """What has passed so far."""

@@ -28,7 +28,7 @@ from node.core.messages import AnyMessage, Error
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
-from node.formats.trace import REFUSED, TraceEvent, damaged_event, event
+from node.formats.trace import REFUSED, STRANGER, TraceEvent, damaged_event, event
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -104,8 +104,8 @@ class TraceFile:
 class Loop:
     """One broker between its mailbox, its disk and its trace, until it has stopped.
 
-    `turns` and `refused` (messages not understood) count since the start; `gave_up` says that the
-    core was asked to stop and did not finish in time.
+    `turns`, `refused` (messages not understood) and `strangers` (who were refused) count since the
+    start; `gave_up` says that the core was asked to stop and did not finish in time.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Loop:
         self._stopped = False
         self.turns = 0
         self.refused = 0
+        self.strangers = 0
         self.gave_up = False
 
     def run(self) -> None:
@@ -148,6 +149,7 @@ class Loop:
             arrived, all_of_it = self._inbox.drain()
             refusals: list[TraceEvent] = []
             events = self._understand(arrived, refusals)
+            self._turn_away(refusals)
             now_us = monotonic_us()
             self._behind = 0 if all_of_it else self._behind + 1
             if self._stop.asked and not self._give_up_us:
@@ -191,6 +193,15 @@ class Loop:
         del refusals[max(0, MAX_REFUSALS_TRACED - self.refused) :]
         self.refused += len(arrived) - len(events)
         return events
+
+    def _turn_away(self, refusals: list[TraceEvent]) -> None:
+        """Trace that strangers were refused: one event for all those of a turn."""
+        count = self._inbox.turned_away()
+        if count:
+            if self.refused < MAX_REFUSALS_TRACED:
+                refusals.append(event(REFUSED, kind="?", source="", reason=STRANGER))
+            self.strangers += count
+            self.refused += 1
 
     def _permits(self, source: str, message: AnyMessage) -> bool:
         return self._senders is None or self._senders.permit(source, message)

@@ -9,6 +9,7 @@ stale messages.
 from __future__ import annotations
 
 import os
+import time
 from typing import Final
 
 import zmq
@@ -17,6 +18,7 @@ from node.core import wire
 from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
 from node.formats.wire import MAX_FRAME_BYTES
+from node.runtime.curve import CurveKeys, Gate, poll_with, speak
 
 EVERYONE_ELSE: Final = "*"
 """Key of the address map: the hub, for all receivers without an address of their own."""
@@ -24,11 +26,14 @@ EVERYONE_ELSE: Final = "*"
 DRAIN_MESSAGES: Final = 512
 DRAIN_BYTES: Final = 8 << 20
 QUEUE_MESSAGES: Final = 1000
+MAX_FRAMES: Final = 8
+"""Of one message: more are read and forgotten, and the message is not understood."""
 RECONNECT_MS: Final = 20
 """The fixed pause between attempts to connect."""
 
 
 # Plain integers: or-ing zmq's own flags costs more than sending a frame.
+_LOOK_MS: Final = 2
 _NOW: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
@@ -42,11 +47,21 @@ class CannotBind(FloodmarkError):
 class Inbox:
     """Messages for this node, bound at `address` (tcp://host:port).
 
-    `wake_fd` is a descriptor that ends a wait when it becomes readable; it is emptied then.
+    `wake_fd` is a descriptor that ends a wait when it becomes readable; it is emptied then. With
+    `keys` only the callers that they name are heard, each under its own names.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, wake_fd: int) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: str,
+        wake_fd: int,
+        keys: CurveKeys | None = None,
+    ) -> None:
+        self._gate = Gate(context, keys)
+        self._turned_away = 0
         self._socket = context.socket(zmq.PULL)
+        self._gate.listen(self._socket)
         self._socket.set(zmq.LINGER, 0)
         self._socket.set(zmq.RCVHWM, QUEUE_MESSAGES)
         self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
@@ -60,6 +75,7 @@ class Inbox:
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(wake_fd, zmq.POLLIN)
+        poll_with(self._poller, self._gate.sockets)
 
     def watch(self, fd: int) -> None:
         """Wait for another descriptor too; the caller reads it."""
@@ -75,7 +91,20 @@ class Inbox:
                 os.read(self._wake_fd, 4096)
             elif ready == self._watched_fd:
                 watched = True
+            elif ready is not self._socket:
+                self._gate.serve()
         return watched
+
+    def serve_gate(self, timeout_ms: int) -> None:
+        """Let callers in, if one comes within `timeout_ms`; reads no message."""
+        if any(socket.poll(timeout_ms) for socket in self._gate.sockets[:1]):
+            self._gate.serve()
+
+    def turned_away(self) -> int:
+        """How many connections and messages of strangers were refused since the last call."""
+        before = self._turned_away
+        self._turned_away = self._gate.strangers + self._gate.impostors
+        return self._turned_away - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
         """What has arrived, as frames, and whether that is all of it.
@@ -83,17 +112,19 @@ class Inbox:
         Bounded, so that a turn ends however much comes in.
         """
         found: list[list[bytes]] = []
-        receive = self._socket.recv
+        receive, admits = self._socket.recv, self._gate.admits
         size = 0
         try:
             while len(found) < DRAIN_MESSAGES and size < DRAIN_BYTES:
                 frame = receive(_NOW, copy=False)
-                frames = [frame.bytes]
+                frames = [frame]
                 while frame.more:
                     frame = receive(_NOW, copy=False)
-                    frames.append(frame.bytes)
+                    if len(frames) < MAX_FRAMES:
+                        frames.append(frame)
                 size += len(frames[-1])
-                found.append(frames)
+                if admits(frames):
+                    found.append([each.bytes for each in frames])
         except zmq.Again:
             return found, True
         return found, False
@@ -111,7 +142,11 @@ class Outbox:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], node: str, peers: dict[str, str]
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        node: str,
+        peers: dict[str, str],
+        keys: CurveKeys | None = None,
     ) -> None:
         self._node = node
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
@@ -119,16 +154,19 @@ class Outbox:
         by_address: dict[str, zmq.Socket[bytes]] = {}
         for peer, address in peers.items():
             if address not in by_address:
-                by_address[address] = _connect(context, address)
+                by_address[address] = _connect(context, address, keys)
             self._sockets[peer] = by_address[address]
         self._all = list(by_address.values())
         self._default = self._sockets.get(EVERYONE_ELSE)
 
-    def wait_connected(self, timeout_ms: int) -> None:
-        """Give the connections up to `timeout_ms` each to come up; goes on without them."""
-        for socket in self._all:
-            if not socket.poll(timeout_ms, zmq.POLLOUT):
-                return
+    def wait_connected(self, timeout_ms: int, inbox: Inbox) -> None:
+        """Give the connections up to `timeout_ms` to come up; goes on without them. Those who
+        connect to `inbox` meanwhile are let in: each end may be waiting for the other."""
+        end = time.monotonic() + timeout_ms / 1000
+        waiting = list(self._all)
+        while waiting and time.monotonic() < end:
+            inbox.serve_gate(0)
+            waiting = [one for one in waiting if not one.poll(_LOOK_MS, zmq.POLLOUT)]
 
     def send(self, messages: list[Outgoing]) -> None:
         """Send in order; drops what cannot leave now."""
@@ -152,8 +190,11 @@ class Outbox:
             socket.close(linger_ms)
 
 
-def _connect(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+def _connect(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, keys: CurveKeys | None
+) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.PUSH)
+    speak(keys, socket, address)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.IMMEDIATE, 1)
     socket.set(zmq.SNDHWM, QUEUE_MESSAGES)

@@ -29,6 +29,7 @@ from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.children import Child, die_with_parent, redirect_output, start
+from node.runtime.curve import CurveKeys
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -46,9 +47,9 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a broker process.
 
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
-    "*" to that of the hub. `parent_pid` is the process it must not outlive (0: `spawn` fills it
-    in). `boot_id` "" asks the host. `breakpoints` are armed from the first turn on. Files
-    are created as needed, folders must exist.
+    "*" to that of the hub. `curve` has the keys of the run, if it has keys. `parent_pid` is the
+    process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host. `breakpoints`
+    are armed from the first turn on. Files are created as needed, folders must exist.
     """
 
     core: NodeConfig
@@ -57,6 +58,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     output_file: str
     bind: str
     peers: dict[str, str]
+    curve: CurveKeys | None = None
     boot_id: str = ""
     parent_pid: int = 0
     seed: int = 0
@@ -116,9 +118,9 @@ def _run(
         stack.callback(trace.close)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         stack.callback(context.destroy, linger=0)
-        inbox = Inbox(context, config.bind, stop.wake_fd)
-        outbox = Outbox(context, core_config.node, config.peers)
-        outbox.wait_connected(CONNECT_MS)
+        inbox = Inbox(context, config.bind, stop.wake_fd, config.curve)
+        outbox = Outbox(context, core_config.node, config.peers, config.curve)
+        outbox.wait_connected(CONNECT_MS, inbox)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
         try:
             core = make_core(core_config, storage, random, monotonic_us())
@@ -138,7 +140,8 @@ def _run(
         outbox.close(LINGER_MS)
         return (
             f"stopped{' without having handed over' if loop.gave_up else ''} after {loop.turns}"
-            f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood"
+            f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood,"
+            f" {loop.strangers} strangers refused"
         )
 
 

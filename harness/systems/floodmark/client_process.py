@@ -36,6 +36,7 @@ from node.core.batch import MAX_PAYLOAD
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.formats.files import AppendOnlyFile
 from node.runtime.children import settle_in
+from node.runtime.curve import CurveKeys, poll_with
 
 STATUS_EVERY_US: Final = 100_000
 LONGEST_WAIT_MS: Final = 100
@@ -52,6 +53,7 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True):
     history: str
     output: str
     parent_pid: int
+    curve: CurveKeys | None = None
 
 
 def main(config: DriverConfig, pipe: Connection) -> None:
@@ -90,6 +92,7 @@ class _Driver:
                 config.bind,
                 config.peers,
                 max_message_bytes=_largest_answer(config.factory.workload),
+                keys=config.curve,
             )
         except FloodmarkError as error:
             self._group.statistics.status.problem = str(error)
@@ -97,12 +100,14 @@ class _Driver:
             raise SystemExit(str(error)) from None
         self._poller.register(self._mail.inbox, zmq.POLLIN)
         self._poller.register(pipe.fileno(), zmq.POLLIN)
+        poll_with(self._poller, self._mail.gate.sockets)
         gc.freeze()
 
     def run(self) -> None:
         """Turn until a quit command."""
         while not self._quit:
             ready = dict(self._poller.poll(self._wait_ms()))
+            self._mail.gate.serve()
             effects: list[tuple[str, SessionEffects]] = []
             if self._mail.inbox in ready:
                 effects += self._deliver(self._mail.drain())

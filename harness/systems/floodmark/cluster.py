@@ -27,6 +27,7 @@ from harness.systems.floodmark.brokers import (
     promise_of,
     topic_of,
 )
+from harness.systems.floodmark.keyring import CLIENTS, HUB, HUB_CONTROL, Keyring
 from harness.systems.floodmark.mail import EVERYONE_ELSE, Mail
 from harness.systems.floodmark.nodes import Nodes
 from harness.systems.floodmark.replica_logs import write_logs
@@ -44,6 +45,7 @@ from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 from node.formats.wire import ADMIN
 from node.runtime import children
+from node.runtime.curve import CurveKeys
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 
 READY_TIMEOUT_S: Final = 30.0
@@ -56,8 +58,11 @@ class FloodmarkCluster:
 
     tells_in_sync = True
 
-    def __init__(self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True) -> None:
-        """Lease ports and prepare files; no process starts yet. `folder` is the run folder."""
+    def __init__(
+        self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True, with_curve: bool = True
+    ) -> None:
+        """Lease ports, make keys and prepare files; no process starts yet. `folder` is the run
+        folder. Without `with_curve` anybody on this host can speak to the nodes."""
         self._schedule = schedule
         self._folder = folder
         self.brokers = schedule.cluster.broker_names()
@@ -68,6 +73,8 @@ class FloodmarkCluster:
         self._addresses: dict[str, str] = {}
         self._lease = PortLease(len(self.brokers) + len(self.voters) + 4)
         self._give_addresses(with_hub)
+        nodes = (*self.voters, *self.brokers)
+        self.keyring = Keyring(nodes, self.factory.roles, with_hub=with_hub) if with_curve else None
         self._exits = folder.append_only("exits.jsonl")
         self._problems: list[Problem] = []
         self.nodes = Nodes(self._config, self._exits, self._excuse)
@@ -111,7 +118,7 @@ class FloodmarkCluster:
 
     def address_map(self) -> dict[str, str]:
         """Where each node listens; all clients share one address."""
-        return {**self._addresses, **dict.fromkeys(self.factory.roles, self._addresses["clients"])}
+        return {**self._addresses, **dict.fromkeys(self.factory.roles, self._addresses[CLIENTS])}
 
     # -- life
 
@@ -120,10 +127,13 @@ class FloodmarkCluster:
 
         Raises FloodmarkError, in one sentence, when a process ends or the time runs out.
         """
-        if "hub" in self._addresses:
+        if HUB in self._addresses:
             self._start_hub()
         self._mail = Mail(
-            self._addresses[ADMIN], self._peers(ADMIN), max_message_bytes=MAX_ANSWER_BYTES
+            self._addresses[ADMIN],
+            self._peers(ADMIN),
+            max_message_bytes=MAX_ANSWER_BYTES,
+            keys=self._curve(ADMIN),
         )
         for node in (*self.voters, *self.brokers):
             self.nodes.start(node)
@@ -139,11 +149,12 @@ class FloodmarkCluster:
         output = self._folder.path / "output" / "clients.txt"
         config = client_process.DriverConfig(
             factory=self.factory,
-            bind=self._addresses["clients"],
-            peers=self._peers("clients"),
+            bind=self._addresses[CLIENTS],
+            peers=self._peers(CLIENTS),
             history=str(self._folder.path / "history.jsonl"),
             output=str(output),
             parent_pid=os.getpid(),
+            curve=self._curve(CLIENTS),
         )
         self._clients = RemoteClients(client_process.main, config, output)
         return self._clients
@@ -153,6 +164,8 @@ class FloodmarkCluster:
         events = self._tail.read()
         for ended in self.nodes.reap():
             self.view.lost(ended.node)
+        if self._mail is not None:
+            self._mail.gate.serve()
         self._watch_hub()
         return events
 
@@ -218,19 +231,23 @@ class FloodmarkCluster:
         self.admin.carry_out(command)
 
     def _give_addresses(self, with_hub: bool) -> None:
-        names = [*self.voters, *self.brokers, ADMIN, "clients"]
+        names = [*self.voters, *self.brokers, ADMIN, CLIENTS]
         if with_hub:
-            names += ["hub", "hub-control"]
+            names += [HUB, HUB_CONTROL]
         # A port handed out once stays with its node: a restarted broker is found where it was.
         for name, port in zip(names, self._lease.ports, strict=False):
             self._addresses[name] = f"tcp://127.0.0.1:{port}"
 
+    def _curve(self, owner: str) -> CurveKeys | None:
+        """The keys of one process of this run."""
+        return None if self.keyring is None else self.keyring.of(owner, self._addresses)
+
     def _peers(self, me: str) -> dict[str, str]:
         """The map of addresses one node is given: the hub for all, or everyone directly."""
-        if "hub" in self._addresses:
-            return {EVERYONE_ELSE: self._addresses["hub"]}
-        direct = {n: a for n, a in self._addresses.items() if n not in (me, "clients")}
-        clients = {c: self._addresses["clients"] for c in self.factory.roles if me != "clients"}
+        if HUB in self._addresses:
+            return {EVERYONE_ELSE: self._addresses[HUB]}
+        direct = {n: a for n, a in self._addresses.items() if n not in (me, CLIENTS)}
+        clients = {c: self._addresses[CLIENTS] for c in self.factory.roles if me != CLIENTS}
         return direct | clients
 
     def _config(self, node: str, incarnation: int) -> ProcessConfig:
@@ -245,6 +262,7 @@ class FloodmarkCluster:
             output_file=str(path / "output" / f"{node}.txt"),
             bind=self._addresses[node],
             peers=self._peers(node),
+            curve=self._curve(node),
             parent_pid=os.getpid(),
             seed=self._schedule.workload.seed,
         )
@@ -256,19 +274,22 @@ class FloodmarkCluster:
         nodes = {
             name: address
             for name, address in self.address_map().items()
-            if name not in ("hub", "hub-control", "clients")
+            if name not in (HUB, HUB_CONTROL, CLIENTS)
         }
         config = hub.HubConfig(
-            bind=self._addresses["hub"],
-            control=self._addresses["hub-control"],
+            bind=self._addresses[HUB],
+            control=self._addresses[HUB_CONTROL],
             nodes=nodes,
             seed=self._schedule.workload.seed,
             parent_pid=os.getpid(),
             output_file=str(self._folder.path / "output" / "hub.txt"),
             messages_file=str(self._folder.path / message_log.FILE),
+            curve=self._curve(HUB),
         )
         child = self._hub = children.start("hub", hub.main, config)
-        self.hub = HubControl(config.control, is_alive=lambda: child.exitcode is None)
+        self.hub = HubControl(
+            config.control, is_alive=lambda: child.exitcode is None, keys=self._curve(ADMIN)
+        )
         self.hub.wait_ready()
 
     def _make_topic(self, admin: Admin) -> None:

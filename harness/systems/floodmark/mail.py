@@ -14,6 +14,7 @@ import zmq
 from node.core import wire
 from node.core.messages import AnyMessage
 from node.formats.errors import FloodmarkError
+from node.runtime.curve import CurveKeys, Gate
 
 EVERYONE_ELSE: Final = "*"
 _QUEUE_MESSAGES: Final = 10_000
@@ -28,13 +29,23 @@ class Mail:
     """The sockets of the clients of one process.
 
     `peers` maps brokers to addresses, "*" to that of everyone else (the hub). A frame above
-    `max_message_bytes` is not taken in, and its connection is closed.
+    `max_message_bytes` is not taken in, and its connection is closed. `keys` are those of this
+    process, in a run with keys: whoever waits for mail lets others in by `gate.serve`.
     """
 
-    def __init__(self, bind: str, peers: Mapping[str, str], *, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        bind: str,
+        peers: Mapping[str, str],
+        *,
+        max_message_bytes: int,
+        keys: CurveKeys | None = None,
+    ) -> None:
         """Raises FloodmarkError when `bind` (tcp://host:port) is taken."""
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.gate = Gate(self.context, keys)
         self.inbox = self.context.socket(zmq.PULL)
+        self.gate.listen(self.inbox)
         self.inbox.set(zmq.LINGER, 0)
         self.inbox.set(zmq.RCVHWM, _QUEUE_MESSAGES)
         self.inbox.set(zmq.MAXMSGSIZE, max_message_bytes)
@@ -52,11 +63,13 @@ class Mail:
         """What has arrived, as frames, up to a bound."""
         found: list[list[bytes]] = []
         size = 0
+        self.gate.serve()
         try:
             while len(found) < _DRAIN_MESSAGES and size < _DRAIN_BYTES:
-                frames = self.inbox.recv_multipart(_NOW)
+                frames = self.inbox.recv_multipart(_NOW, copy=False)
                 size += sum(map(len, frames))
-                found.append(frames)
+                if self.gate.admits(frames):
+                    found.append([frame.bytes for frame in frames])
         except zmq.Again:
             pass
         return found
@@ -83,5 +96,6 @@ class Mail:
         outlet.set(zmq.SNDHWM, _QUEUE_MESSAGES)
         outlet.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
         outlet.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        self.gate.speak(outlet, address)
         outlet.connect(address)
         return outlet

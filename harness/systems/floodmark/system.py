@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 HUB_LINKS: Final = "hub"
 _SETTLE_MS: Final = 2000
+_CURVE: Final = "curve"
+_ON: Final = "on"
+_OFF: Final = "off"
 _PROMISES: Final = ("name", "citation", "expected", "clean_only")
 
 
@@ -37,13 +41,40 @@ class Floodmark(System):
     simulated = True
     link_forms = (HUB_LINKS, NO_LINKS)
 
+    def __init__(self, *, curve: bool = True) -> None:
+        """`curve`: each process of a run has keys, and strangers are not heard."""
+        self._curve = curve
+
+    def with_settings(self, given: Mapping[str, str]) -> Floodmark:
+        """See `System.with_settings`; the one setting is `curve`."""
+        for name, value in given.items():
+            if name != _CURVE:
+                super().with_settings({name: value})
+            if value not in (_ON, _OFF):
+                raise UsageError(f"the setting curve is '{value}', but can only be on or off")
+        return Floodmark(curve=given.get(_CURVE, _ON) == _ON)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Whether the run has keys."""
+        return {_CURVE: _ON if self._curve else _OFF}
+
+    def setting_help(self) -> tuple[str, ...]:
+        """See `System.setting_help`."""
+        return (
+            "curve    on   keys for every process of a run (ZeroMQ CURVE), so that strangers are "
+            "not heard; on or off",
+        )
+
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS
     ) -> FloodmarkCluster:
         """See `System.launch`; with HUB_LINKS the link hub stands between the nodes."""
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
-        return FloodmarkCluster(schedule, folder, with_hub=links == HUB_LINKS)
+        return FloodmarkCluster(
+            schedule, folder, with_hub=links == HUB_LINKS, with_curve=self._curve
+        )
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
         """Those of the hub, where it is there."""

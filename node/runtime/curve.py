@@ -1,0 +1,178 @@
+"""CURVE on the sockets of one process: who it is, who may speak to it, and under which names.
+
+Every process of a run has a pair of keys, made for the run and known to no other. A socket that
+listens has a gate: ZeroMQ completes a connection only when the gate knows the caller's key, and the
+gate then knows of each message by whose key it came, whatever name it claims. Without keys the gate
+is open. Sources: ZeroMQ RFCs 26 (CurveZMQ) and 27 (ZAP).
+
+A gate has no thread: its sockets are part of its process's poll, and `serve` answers what has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+MESSAGES: Final = "messages"
+CONTROL: Final = "control"
+"""The two doors of a process, as ZAP domains: for messages, and for commands to the link hub."""
+ANY_NAME: Final = "*"
+_ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
+_ZAP_FRAMES: Final = 7
+_SERVE_AT_MOST: Final = 1000
+_HANDSHAKE_MS: Final = 10_000
+_REFUSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_BROKEN_OFF: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+_NOW: Final = int(zmq.NOBLOCK)
+
+Socket = zmq.Socket[bytes]
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that may connect to this one: by its key, for messages under `names` (ANY_NAME:
+    under all names, as the link hub does), and as one that gives commands, `commands`."""
+
+    public: str
+    names: tuple[str, ...] = ()
+    commands: bool = False
+
+
+class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process knows of the keys of a run, as Z85 texts.
+
+    `public` and `secret` are its own. `servers` maps each address that it connects to, to the key
+    of who listens there. Nobody but the `callers` may connect to it.
+    """
+
+    public: str
+    secret: str
+    servers: dict[str, str]
+    callers: tuple[Caller, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"CurveKeys(public={self.public!r})"
+
+
+class Gate:
+    """The keys of a process on the sockets of one context; None: no keys, and all doors open.
+
+    `strangers` counts connections that were refused, `impostors` messages under a name that is not
+    their sender's; neither kind reached anybody. `broken_off` counts connections whose other end
+    left before it had said who it is: a stranger without keys, or a process that was killed just
+    then. What does not even begin as ZeroMQ does is closed by the library, which tells nobody.
+    """
+
+    def __init__(self, context: zmq.Context[Socket], keys: CurveKeys | None) -> None:
+        self._context = context
+        self._keys = keys
+        self.strangers = 0
+        self.impostors = 0
+        self.broken_off = 0
+        self.sockets: list[Socket] = []
+        self._monitors: list[Socket] = []
+        self._names: dict[str, frozenset[bytes] | None] = {}
+        self._doors: dict[tuple[bytes, bytes], bytes] = {}
+        if keys is None:
+            return
+        for caller in keys.callers:
+            raw, name = z85.decode(caller.public.encode()), caller.public.encode()
+            if caller.names:
+                every = ANY_NAME in caller.names
+                named = None if every else frozenset(each.encode() for each in caller.names)
+                self._names[caller.public] = named
+                self._doors[MESSAGES.encode(), raw] = name
+            if caller.commands:
+                self._doors[CONTROL.encode(), raw] = name
+        self._only_any = all(names is None for names in self._names.values())
+        self._zap = context.socket(zmq.REP)
+        self._zap.set(zmq.LINGER, 0)
+        self._zap.bind(_ZAP_ADDRESS)
+        self.sockets.append(self._zap)
+
+    def listen(self, socket: Socket, door: str = MESSAGES) -> None:
+        """Put the gate in front of a socket that will be bound."""
+        if self._keys is None:
+            return
+        socket.set(zmq.CURVE_SERVER, 1)
+        socket.set(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
+        socket.set(zmq.ZAP_DOMAIN, door.encode())
+        socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+        address = f"inproc://gate.{len(self._monitors)}"
+        socket.monitor(address, _REFUSED | _BROKEN_OFF)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.set(zmq.LINGER, 0)
+        monitor.set(zmq.RCVHWM, 0)  # a full queue would hold up the sockets themselves
+        monitor.connect(address)
+        self._monitors.append(monitor)
+        self.sockets.append(monitor)
+
+    def speak(self, socket: Socket, address: str, server: str = "") -> None:
+        """Give our key to a socket that will connect to `address`; `server` is the key of who
+        listens there, if it is not among those known from the start."""
+        if self._keys is not None:
+            speak(self._keys, socket, address, server)
+
+    def serve(self) -> None:
+        """Answer who asks to come in, and count who was refused."""
+        if self._keys is None:
+            return
+        for _ in range(_SERVE_AT_MOST):
+            try:
+                self._answer(self._zap.recv_multipart(_NOW))
+            except zmq.Again:
+                break
+        for monitor in self._monitors:
+            self._count(monitor)
+
+    def admits(self, frames: list[zmq.Frame]) -> bool:
+        """Whether a message came by the key of the sender that it names in its second frame."""
+        if self._keys is None or self._only_any:
+            return True
+        try:
+            names = self._names[str(frames[0].get("User-Id"))]
+        except (KeyError, zmq.ZMQError):
+            self.impostors += 1
+            return False
+        if names is None or (len(frames) > 1 and frames[1].bytes in names):
+            return True
+        self.impostors += 1
+        return False
+
+    def _answer(self, request: list[bytes]) -> None:
+        name = None
+        if len(request) == _ZAP_FRAMES and request[5] == b"CURVE":
+            name = self._doors.get((request[2], request[6]))
+        known = name is not None
+        status, text = (b"200", b"OK") if known else (b"400", b"not of this run")
+        number = request[1] if len(request) > 1 else b""
+        self._zap.send_multipart([b"1.0", number, status, text, name or b"", b""], _NOW)
+
+    def _count(self, monitor: Socket) -> None:
+        for _ in range(_SERVE_AT_MOST):
+            try:
+                event = parse_monitor_message(monitor.recv_multipart(_NOW))
+            except zmq.Again:
+                return
+            self.strangers += bool(event["event"] & _REFUSED)
+            self.broken_off += bool(event["event"] & _BROKEN_OFF)
+
+
+def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = "") -> None:
+    """As `Gate.speak`, for a process that listens nowhere."""
+    if keys is None:
+        return
+    socket.set(zmq.CURVE_PUBLICKEY, keys.public.encode())
+    socket.set(zmq.CURVE_SECRETKEY, keys.secret.encode())
+    # Without the key of the other end no handshake succeeds: no key is no connection.
+    socket.set(zmq.CURVE_SERVERKEY, (server or keys.servers.get(address, keys.public)).encode())
+
+
+def poll_with(poller: zmq.Poller, sockets: Iterable[Socket]) -> None:
+    """Wake a poll when a gate has something to do."""
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)

@@ -1,0 +1,118 @@
+"""A hub with keys: each process speaks under its own names, and only the harness commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import zmq
+from multiprocess import get_context
+
+from harness.systems.floodmark.keyring import CLIENTS, HUB, HUB_CONTROL, Keyring
+from harness.systems.ports import PortLease
+from nemesis.links import hub
+from nemesis.links.hub import HubConfig
+from nemesis.links.hub_control import HubControl, HubGone
+from node.formats.wire import ADMIN
+from node.runtime.curve import Gate, speak
+from tests.support.waiting import until
+
+PATIENCE_MS = 30_000
+
+
+class Net:
+    """A hub in a process of its own; n2 listens, everybody may speak."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        lease = PortLease(4)
+        stack.callback(lease.release)
+        names = (HUB, HUB_CONTROL, "n1", "n2")
+        self.addresses = {
+            name: f"tcp://127.0.0.1:{port}" for name, port in zip(names, lease.ports, strict=True)
+        }
+        self.keyring = Keyring(("n1", "n2"), ("c1", "c2"), with_hub=True)
+        self._context = zmq.Context()
+        stack.callback(self._context.destroy, linger=0)
+        self.gate = Gate(self._context, self.keyring.of("n2", self.addresses))
+        self.inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
+        self.gate.listen(self.inbox)
+        self.inbox.bind(self.addresses["n2"])
+        config = HubConfig(
+            bind=self.addresses[HUB],
+            control=self.addresses[HUB_CONTROL],
+            nodes={"n1": self.addresses["n1"], "n2": self.addresses["n2"]},
+            seed=1,
+            parent_pid=os.getpid(),
+            output_file=str(folder / "hub.txt"),
+            curve=self.keyring.of(HUB, self.addresses),
+        )
+        process = get_context("spawn").Process(target=hub.main, args=(config,))
+        process.start()
+        stack.callback(process.join)
+        stack.callback(process.kill)
+        self.control = self.commander(ADMIN, PATIENCE_MS)
+        stack.callback(self.control.close)
+        self.control.wait_ready()
+
+    def commander(self, owner: str, deadline_ms: int) -> HubControl:
+        keys = self.keyring.of(owner, self.addresses)
+        return HubControl(self.addresses[HUB_CONTROL], deadline_ms=deadline_ms, keys=keys)
+
+    def speaker(self, owner: str) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.IMMEDIATE, 1)
+        if owner:
+            speak(self.keyring.of(owner, self.addresses), socket, self.addresses[HUB])
+        socket.connect(self.addresses[HUB])
+        return socket
+
+    def arrived(self) -> bool:
+        self.gate.serve()
+        return bool(self.inbox.poll(5))
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Net]:
+    with ExitStack() as stack:
+        yield Net(stack, tmp_path)
+
+
+def test_the_name_of_a_message_is_that_of_its_key(net: Net) -> None:
+    """What claims another's name is dropped and counted; what is true arrives, in order."""
+    n1, clients = net.speaker("n1"), net.speaker(CLIENTS)
+    for speaker, own in ((n1, b"n1"), (clients, b"c2")):
+        assert speaker.poll(PATIENCE_MS, zmq.POLLOUT)
+
+        def reached(speaker: zmq.Socket[bytes] = speaker, own: bytes = own) -> bool:
+            speaker.send_multipart([b"n2", own, b"are you there?"])
+            return net.arrived()
+
+        until(reached, "the hub reaches n2")
+        for claimed in (b"v1", b"admin", b"n2", b"c9", b""):
+            speaker.send_multipart([b"n2", claimed, b"believe me"])
+        speaker.send_multipart([b"n2"])
+        speaker.send_multipart([b"n2", own, b"last"])
+        found: list[bytes] = []
+        while b"last" not in found:
+            until(net.arrived, "a message")
+            frames = net.inbox.recv_multipart()
+            assert frames[1] == own
+            found.append(frames[2])
+        assert b"believe me" not in found
+    assert net.control.stats().strangers == 12
+
+
+def test_only_the_harness_commands_the_hub(net: Net) -> None:
+    with net.commander("n1", 300) as broker, pytest.raises(HubGone, match="did not answer"):
+        broker.stop()
+    until(lambda: net.control.stats().strangers > 0, "the refusal is counted")
+
+
+def test_who_has_no_keys_is_not_heard(net: Net) -> None:
+    stranger = net.speaker("")
+    until(lambda: net.control.stats().strangers > 0, "the stranger is counted")
+    assert not stranger.poll(0, zmq.POLLOUT)

@@ -1,0 +1,182 @@
+"""Keys: who is let in, under which name, and that a process without keys is open to all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from node.core import wire
+from node.core.messages import MetadataRequest
+from node.runtime.curve import ANY_NAME, CONTROL, MESSAGES, Caller, CurveKeys, Gate, speak
+from tests.support.runtime_fakes import FakeCore
+from tests.support.runtime_rig import Node
+from tests.support.waiting import until
+
+Socket = zmq.Socket[bytes]
+
+
+def pair() -> tuple[str, str]:
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+SERVER, N2, HUB, STRANGER = pair(), pair(), pair(), pair()
+SERVER_KEYS = CurveKeys(
+    public=SERVER[0],
+    secret=SERVER[1],
+    servers={},
+    callers=(
+        Caller(public=N2[0], names=("n2",)),
+        Caller(public=HUB[0], names=(ANY_NAME,), commands=True),
+    ),
+)
+
+
+def keys_of(own: tuple[str, str], address: str, server: str = SERVER[0]) -> CurveKeys:
+    return CurveKeys(public=own[0], secret=own[1], servers={address: server})
+
+
+class Place:
+    """A socket behind a gate, and those who call it."""
+
+    def __init__(self, stack: ExitStack, keys: CurveKeys | None, door: str = MESSAGES) -> None:
+        self._stack = stack
+        self._context = stack.enter_context(zmq.Context())
+        self.gate = Gate(self._context, keys)
+        self.inbox: Socket = self._context.socket(zmq.PULL)
+        self.inbox.set(zmq.LINGER, 0)
+        self.gate.listen(self.inbox, door)
+        port = self.inbox.bind_to_random_port("tcp://127.0.0.1")
+        self.address = f"tcp://127.0.0.1:{port}"
+        stack.callback(self._context.destroy, linger=0)
+
+    def call(self, keys: CurveKeys | None) -> Socket:
+        context = zmq.Context()
+        self._stack.callback(context.destroy, linger=0)
+        socket: Socket = context.socket(zmq.PUSH)
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, -1)
+        speak(keys, socket, self.address)
+        socket.connect(self.address)
+        return socket
+
+    def connected(self, socket: Socket) -> bool:
+        self.gate.serve()
+        return bool(socket.poll(5, zmq.POLLOUT))
+
+    def heard(self) -> list[bytes] | None:
+        """The next message, if the gate admits it; None if not."""
+        until(lambda: self.connected_inbox(), "a message")
+        frames = self.inbox.recv_multipart(copy=False)
+        return [each.bytes for each in frames] if self.gate.admits(frames) else None
+
+    def connected_inbox(self) -> bool:
+        self.gate.serve()
+        return bool(self.inbox.poll(5))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_caller_speaks_under_its_own_name_only(stack: ExitStack) -> None:
+    place = Place(stack, SERVER_KEYS)
+    n2 = place.call(keys_of(N2, place.address))
+    until(lambda: place.connected(n2), "a connection")
+    for frames in ([b"n1", b"n2", b"x"], [b"n1", b"v1", b"x"], [b"n1"], [b"n1", b"n2 ", b"x"]):
+        n2.send_multipart(frames)
+    assert [place.heard() for _ in range(4)] == [[b"n1", b"n2", b"x"], None, None, None]
+    assert (place.gate.impostors, place.gate.strangers) == (3, 0)
+
+
+def test_the_hub_speaks_for_everybody(stack: ExitStack) -> None:
+    place = Place(stack, SERVER_KEYS)
+    hub = place.call(keys_of(HUB, place.address))
+    until(lambda: place.connected(hub), "a connection")
+    hub.send_multipart([b"n1", b"v1", b"x"])
+    assert place.heard() == [b"n1", b"v1", b"x"]
+
+
+@pytest.mark.parametrize("who", ["no keys", "unknown key", "wrong server"])
+def test_a_stranger_is_counted_and_not_let_in(stack: ExitStack, who: str) -> None:
+    place = Place(stack, SERVER_KEYS)
+    keys = {
+        "no keys": None,
+        "unknown key": keys_of(STRANGER, place.address),
+        "wrong server": keys_of(N2, place.address, STRANGER[0]),
+    }
+    stranger = place.call(keys[who])
+
+    def counted() -> bool:
+        place.gate.serve()
+        # One without keys leaves as soon as it sees that keys are wanted.
+        return place.gate.strangers + place.gate.broken_off == 1
+
+    until(counted, "the stranger is counted")
+    assert not place.connected(stranger)
+    n2 = place.call(keys_of(N2, place.address))
+    until(lambda: place.connected(n2), "a connection beside it")
+
+
+def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
+    place = Place(stack, SERVER_KEYS, CONTROL)
+    broker = place.call(keys_of(N2, place.address))
+
+    def counted() -> bool:
+        place.gate.serve()
+        return place.gate.strangers == 1
+
+    until(counted, "a caller without the right to command")
+    assert not place.connected(broker)
+    hub = place.call(keys_of(HUB, place.address))
+    until(lambda: place.connected(hub), "a connection")
+
+
+def test_without_keys_everybody_is_heard(stack: ExitStack) -> None:
+    place = Place(stack, None)
+    anybody = place.call(None)
+    until(lambda: place.connected(anybody), "a connection")
+    anybody.send_multipart([b"n1", b"n9"])
+    assert place.heard() == [b"n1", b"n9"]
+
+
+def test_keys_do_not_show_in_messages() -> None:
+    assert SERVER[1] not in f"{SERVER_KEYS} {SERVER_KEYS!r}"
+
+
+def test_a_process_refuses_strangers_and_says_so(tmp_path: Path) -> None:
+    """It stops and starts with the same keys, and is reached again."""
+    with Node(tmp_path, FakeCore) as node:
+        node.config = msgspec.structs.replace(node.config, curve=SERVER_KEYS)
+        node.start()
+        frames = wire.encode("n1", "n2", MetadataRequest())
+        with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+            stranger.set(zmq.LINGER, 0)
+            stranger.connect(node.config.bind)
+            until(lambda: node.trace("refused"), "a refusal")
+            assert node.trace("refused")[0]["reason"] == "stranger"
+        for incarnation in (1, 2):
+            with zmq.Context() as context, context.socket(zmq.PUSH) as friend:
+                friend.set(zmq.LINGER, 0)
+                friend.set(zmq.IMMEDIATE, 1)
+                speak(keys_of(N2, node.config.bind), friend, node.config.bind)
+                friend.connect(node.config.bind)
+                assert friend.poll(30_000, zmq.POLLOUT), incarnation
+                friend.send_multipart(frames)
+                friend.send_multipart(wire.encode("n1", "c1", MetadataRequest()))
+                before = len(node.trace("refused"))
+                until(
+                    lambda was=before: len(node.trace("refused")) >= max(was, 1), "the forged one"
+                )
+            assert node.stop() == 0
+            if incarnation == 1:
+                node.start()
+        assert "strangers refused" in node.output()
