@@ -36,6 +36,32 @@ class BreakAt(NamedTuple):
     before: Literal["send", "commit"]
 
 
+class DiskFails(NamedTuple):
+    """How a disk fails from now on: each sync fails ("error"; with `written` the disk has it all
+    the same), or takes `delay_ms` longer ("slow"); nothing more fits into the file system ("full")
+    or into the map of the store ("full-map"); or syncs are confirmed and not done ("lying"), so
+    that the next power cut takes all that was written since."""
+
+    what: Literal["error", "slow", "full", "full-map", "lying"]
+    delay_ms: int = 0
+    written: bool = False
+
+
+class DiskDamage(NamedTuple):
+    """What happens to what a disk has: a bit of a batch or value is flipped, the last batch of a
+    log is torn, or everything is gone.
+
+    Where it happens is given as shares, from 0 to 1, of all that there is: `which` batch (or
+    value), and which `bit` of it (torn: how much of it remains). A `key` names one value.
+    """
+
+    what: Literal["flip", "tear", "empty"]
+    part: Literal["payload", "header", "chain", "value"] = "payload"
+    which: float = 0.0
+    bit: float = 0.0
+    key: str = ""
+
+
 class World(Protocol):
     """The cluster under test, as the injector drives it. Real processes, or a simulator.
 
@@ -97,6 +123,27 @@ class World(Protocol):
 
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Disarm a breakpoint; a process that stands at it goes on."""
+        ...
+
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+        """Let the disk of the node fail so, in this process and in later ones; returns the number
+        of the fault."""
+        ...
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        """End a fault of a disk; returns how many writes failed, were late, or are lost by it."""
+        ...
+
+    def damage_disk(self, node: str, damage: DiskDamage) -> str:
+        """Damage the disk of a node that is down; returns what was damaged, in words."""
+        ...
+
+    def copy_disk(self, node: str) -> int:
+        """Keep a copy of the disk of the node as it is now; returns the number of the copy."""
+        ...
+
+    def restore_disk(self, node: str, number: int) -> int:
+        """Give a node that is down the disk of that copy; returns how many batches are gone."""
         ...
 
     def operate(self, operation: int) -> None:
@@ -180,6 +227,26 @@ class UnableWorld:
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Refused."""
         raise _unable("stop at a breakpoint")
+
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+        """Refused."""
+        raise _unable("have its disks fail")
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        """Refused."""
+        raise _unable("have its disks fail")
+
+    def damage_disk(self, node: str, damage: DiskDamage) -> str:
+        """Refused."""
+        raise _unable("have its disks damaged")
+
+    def copy_disk(self, node: str) -> int:
+        """Refused."""
+        raise _unable("have its disks copied")
+
+    def restore_disk(self, node: str, number: int) -> int:
+        """Refused."""
+        raise _unable("have its disks restored")
 
     def operate(self, operation: int) -> None:
         """Refused."""

@@ -28,6 +28,7 @@ class Needs(Enum):
     COMMITTED_STAYS = "committed records are never rolled back"
     CLEAN_ELECTION = "only members of ISR or ELR are elected"
     SILENCE_DEPOSES = "a broker that is silent too long leaves every ISR"
+    DISKS_KEPT = "disks keep what they synced, but for as many as the protocol survives"
     CONTIGUOUS = "offsets have no holes"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "always allowed, reported for information"
@@ -58,7 +59,7 @@ CATALOGUE: Final = (
         "tail-lost", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="without-logs"
     ),
     AnomalyKind("divergence", AGREEMENT, Needs.COMMITTED_STAYS),
-    AnomalyKind("replicas-differ", AGREEMENT, Needs.NOTHING),
+    AnomalyKind("replicas-differ", AGREEMENT, Needs.DISKS_KEPT),
     AnomalyKind("committed-truncated", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("incomplete-leader", AGREEMENT, Needs.COMMITTED_STAYS),
     AnomalyKind("inconsistent-offsets", OFFSETS, Needs.COMMITTED_STAYS, "inconsistent-offsets"),
@@ -87,22 +88,24 @@ CATALOGUE: Final = (
     AnomalyKind("int-nonmonotonic-send", OFFSETS, Needs.NOTHING, "int-nonmonotonic-send"),
     AnomalyKind("unseen", LOST_WRITES, Needs.DURABLE_ACKS, "unseen", from_silence="always"),
     AnomalyKind("divergent-tail", AGREEMENT, Needs.COMMITTED_STAYS, from_silence="always"),
-    AnomalyKind("corrupt-batch", LOG, Needs.NOTHING),
-    AnomalyKind("log-hole", LOG, Needs.NOTHING),
-    AnomalyKind("epoch-regression", LOG, Needs.NOTHING),
-    AnomalyKind("hw-beyond-log", LOG, Needs.NOTHING),
-    AnomalyKind("epoch-cache-mismatch", LOG, Needs.NOTHING),
-    AnomalyKind("two-leaders", LOG, Needs.NOTHING),
-    AnomalyKind("two-controllers", LOG, Needs.NOTHING),
+    AnomalyKind("corrupt-batch", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("log-hole", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("epoch-regression", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("hw-beyond-log", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("epoch-cache-mismatch", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("two-leaders", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("two-controllers", LOG, Needs.DISKS_KEPT),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),
     AnomalyKind("isr-outside-replicas", LOG, Needs.NOTHING),
     AnomalyKind("fenced-in-isr", LOG, Needs.SILENCE_DEPOSES),
-    AnomalyKind("unexplained-exit", LIVENESS, Needs.NOTHING),
-    AnomalyKind("no-progress", LIVENESS, Needs.NOTHING, from_absence=True, from_silence="always"),
+    AnomalyKind("unexplained-exit", LIVENESS, Needs.DISKS_KEPT),
     AnomalyKind(
-        "final-reads-stuck", LIVENESS, Needs.NOTHING, from_absence=True, from_silence="always"
+        "no-progress", LIVENESS, Needs.DISKS_KEPT, from_absence=True, from_silence="always"
     ),
-    AnomalyKind("not-converged", LIVENESS, Needs.NOTHING, from_silence="always"),
+    AnomalyKind(
+        "final-reads-stuck", LIVENESS, Needs.DISKS_KEPT, from_absence=True, from_silence="always"
+    ),
+    AnomalyKind("not-converged", LIVENESS, Needs.DISKS_KEPT, from_silence="always"),
     AnomalyKind("few-acks", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("clients-stopped", EXERCISE, Needs.EXERCISE, from_absence=True),
     AnomalyKind("fault-missed", EXERCISE, Needs.EXERCISE, from_absence=True),

@@ -12,6 +12,11 @@ from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.run_info import Promise
 
 _INFORMATION: Final = {"hw-regression": "a new leader may begin with an older high watermark"}
+_LOST_DISKS: Final = "more disks lost what they had synced than the protocol survives"
+_OF_DISKS: Final = (
+    *(Needs.DISKS_KEPT, Needs.CLEAN_ELECTION),
+    *(Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.SILENCE_DEPOSES),
+)
 _INTERLEAVED: Final = "others may append between the sends of an operation"
 
 
@@ -25,6 +30,8 @@ def excuse(needs: Needs, promise: Promise) -> str:
         return "here followers, not the controller, say that a leader failed"
     if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
         return "unclean elections are switched on"
+    if not promise.disks_kept and needs in _OF_DISKS:
+        return _LOST_DISKS
     if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):
         if promise.unclean_election:
             return "unclean elections are switched on, so that committed records may be lost"

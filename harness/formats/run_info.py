@@ -18,6 +18,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     The default is the strictest promise, so that nothing is excused by a file that cannot be read.
     `committed_kept` is False where more disks may lose what was not synced than the flush mode
+    survives. `disks_kept` is False where more disks may lose what they had synced than the protocol
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
     `words` are those of the vendor of another system, `source` says where they stand.
     """
@@ -27,6 +28,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     unclean_election: bool = False
     durable_acks: bool = True
     committed_kept: bool = True
+    disks_kept: bool = True
     contiguous_offsets: bool = True
     silence_deposes: bool = True
     staleness_ms: OptionalTime = -1

@@ -29,7 +29,7 @@ from harness.systems.floodmark.replica_logs import log_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command
+from nemesis.world import BreakAt, Command, DiskDamage, DiskFails
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
@@ -62,7 +62,7 @@ class SimWorld:
         self._clients = clients
         self._admin = admin
         self._upgraded = upgraded
-        self._last_point = 0
+        self._last_number = 0
 
     def kill(self, node: str) -> None:
         """SIGKILL."""
@@ -115,13 +115,41 @@ class SimWorld:
 
     def add_breakpoint(self, node: str, point: BreakAt) -> int:
         """Arm `point` in this process and in later ones, until one has stopped at it."""
-        self._last_point += 1
-        self._nodes[node].arm(Breakpoint(number=self._last_point, **point._asdict()))
-        return self._last_point
+        number = self._next_number()
+        self._nodes[node].arm(Breakpoint(number=number, **point._asdict()))
+        return number
 
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Disarm a breakpoint; a process that has stopped at it continues."""
         self._nodes[node].disarm(number)
+
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+        """Let the disk fail so from now on."""
+        number = self._next_number()
+        self._nodes[node].disk.add_fault(number, fault)
+        return number
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        """End a fault of a disk; returns how many writes it affected."""
+        return self._nodes[node].disk.remove_fault(number)
+
+    def damage_disk(self, node: str, damage: DiskDamage) -> str:
+        """Damage the disk of a node that is down."""
+        return self._nodes[node].disk.damage(damage)
+
+    def copy_disk(self, node: str) -> int:
+        """Keep a copy of the disk."""
+        number = self._next_number()
+        self._nodes[node].disk.copy(number)
+        return number
+
+    def restore_disk(self, node: str, number: int) -> int:
+        """Give a node that is down the disk of that copy."""
+        return self._nodes[node].disk.restore(number)
+
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     def operate(self, operation: int) -> None:
         """Begin an operation of the workload."""

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
+from nemesis.world import DiskDamage, DiskFails
 from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import batch_dump, end_of, log_dump
+from node.core.log_dump import CHAIN_BYTES, batch_dump, end_of, log_dump
 from node.core.storage import StoredBatch
-from node.formats.errors import StorageError
+from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.log_dump import BatchDump, LogDump
+from node.runtime.damage import BitPlace, flipped, pick, pick_last, torn
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
 from node.runtime.overlay import Append, Delete, Op, Put, Truncate
 
+_DEADLY: Final = ("error", "full", "full-map")
+_SAID: Final = {
+    "error": "Input/output error",
+    "full": "No space left on device",
+    "full-map": "its map may not grow",
+}
 _encoder = msgspec.msgpack.Encoder()
 _Batch = tuple[bytes, bytes]
 
@@ -48,6 +57,10 @@ class _Image:
                 del log[base]
         else:
             self.logs.pop(op.partition, None)
+
+
+class _Damaged(bytes):
+    """A value of which a bit was flipped: the real store has a checksum for it."""
 
 
 @dataclass(slots=True)
@@ -91,10 +104,21 @@ class _Journal:
         return before, after
 
 
+@dataclass(slots=True)
+class DiskCopy:
+    """What a disk had at some moment."""
+
+    synced: _Image
+    journal: _Journal
+    dirty: bool
+
+
 class SimDisk:
     """One node's disk: implements `node.core.storage.Storage`, and adds power cuts and errors.
 
-    While `failing` has a sentence, each sync raises StorageError with it.
+    While `failing` has a sentence, each sync raises StorageError with it. `faults` are what is
+    wrong with the disk, by number, and `writes` how many writes each of them affected. `blamed`
+    says that what was written is not what is there.
     """
 
     clean: bool
@@ -104,6 +128,11 @@ class SimDisk:
         self._journal = _Journal()
         self._dirty = False
         self.failing = ""
+        self.faults: dict[int, DiskFails] = {}
+        self.writes: dict[int, int] = {}
+        self.blamed = False
+        self._took_ms = 0
+        self._copies: dict[int, DiskCopy] = {}
         self.open()
 
     # -- for the world
@@ -125,8 +154,97 @@ class SimDisk:
         self._must_flush = False
 
     def power_cut(self, keep: float) -> tuple[int, int]:
-        """Keep the first `keep` (0 to 1) of the journal; returns its bytes before and after."""
+        """Keep the first `keep` (0 to 1) of the journal; returns its bytes before and after. What
+        was written since a disk lies is gone before."""
+        for number, fault in self.faults.items():
+            if fault.what == "lying":
+                self.writes[number] += self.restore(number)
         return self._journal.cut(keep)
+
+    def add_fault(self, number: int, fault: DiskFails) -> None:
+        """Fail from now on. Of a disk that lies a copy is kept: what it really has."""
+        self.faults[number] = fault
+        self.writes[number] = 0
+        if fault.what == "lying":
+            self.copy(number)
+
+    def remove_fault(self, number: int) -> int:
+        """End a fault; returns how many writes it affected."""
+        del self.faults[number]
+        self._copies.pop(number, None)
+        return self.writes.pop(number)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a process may have to end because of what was done to the disk."""
+        return self.blamed or any(fault.what in _DEADLY for fault in self.faults.values())
+
+    def took_us(self) -> int:
+        """How much longer the last commit took than it should have."""
+        took_us, self._took_ms = self._took_ms * 1000, 0
+        return took_us
+
+    def copy(self, number: int) -> None:
+        """Keep a copy of what is committed."""
+        journal = self._journal
+        kept = _Journal(journal.header, journal.same_boot, journal.torn, list(journal.turns))
+        self._copies[number] = DiskCopy(self._synced.copy(), kept, self._dirty)
+
+    def restore(self, number: int) -> int:
+        """Be again as a copy was; returns how many batches are gone."""
+        before = self._stored()
+        copied = self._copies[number]
+        self._synced, self._dirty = copied.synced.copy(), copied.dirty
+        kept = copied.journal
+        self._journal = _Journal(kept.header, kept.same_boot, kept.torn, list(kept.turns))
+        self.blamed = True
+        return len(before - self._stored())
+
+    def damage(self, damage: DiskDamage) -> str:
+        """Damage what is synced, as `node.runtime.disk_damage` does; returns what, in words. Raises
+        FloodmarkError if there is nothing to damage."""
+        self.blamed = True
+        if damage.what == "empty":
+            lost = len(self._stored())
+            self._synced, self._journal, self._dirty = _Image(), _Journal(), False
+            return f"{lost} batches are gone"
+        if damage.part == "value":
+            return self._flip_value(damage)
+        stored = sorted((name, base) for name, log in self._synced.logs.items() for base in log)
+        tears = damage.what == "tear"
+        found = (pick_last if tears else pick)(stored, damage.which)
+        if found is None:
+            raise FloodmarkError("there is no batch on the disk yet")
+        name, base = found
+        log = self._synced.logs[name]
+        chain, data = log[base]
+        if tears:
+            both = torn(chain + data, damage.bit)
+            log[base] = both[:CHAIN_BYTES], both[CHAIN_BYTES:]
+            return f"{name} at {base} is torn"
+        place = BitPlace(damage.part, damage.which, damage.bit)
+        log[base] = flipped(chain, data, place)
+        return f"a bit of the {damage.part} of {name} at {base} is flipped"
+
+    def _flip_value(self, damage: DiskDamage) -> str:
+        keys = [key for key in sorted(self._synced.values) if damage.key in ("", key)]
+        if not keys:
+            raise FloodmarkError(f"there is no value '{damage.key}' on the disk")
+        key = keys[min(len(keys) - 1, int(damage.which * len(keys)))]
+        self._synced.values[key] = _Damaged(self._synced.values[key])
+        return f"a bit of the value '{key}' is flipped"
+
+    def _stored(self) -> set[tuple[str, int, bytes]]:
+        """Every committed batch: partition, base offset, prefix hash."""
+        image = self._synced.copy()
+        for turn in self._journal.turns:
+            for op in turn:
+                image.apply(op)
+        return {
+            (name, base, chain)
+            for name, log in image.logs.items()
+            for base, (chain, _) in log.items()
+        }
 
     def commit(self) -> None:
         """End the turn. Raises StorageError when the disk fails."""
@@ -148,6 +266,7 @@ class SimDisk:
             journal.settle()
             self._unsettled = False
         if self._deferred_ops:
+            self._fail_if("full", "full-map")
             journal.begin()
             journal.turns.append(self._deferred_ops)
             self._deferred_ops = []
@@ -158,8 +277,8 @@ class SimDisk:
             self.commit()
             return
         turns = self._journal.turns
-        self._sync([*(op for turn in turns for op in turn), *self._deferred_ops])
-        self._sync(self._durable_ops)
+        deferred = [*(op for turn in turns for op in turn), *self._deferred_ops]
+        self._sync([*deferred, *self._durable_ops])
         self._journal = _Journal()
         self._unsettled = self._dirty = self._must_flush = False
         self._durable_ops, self._deferred_ops = [], []
@@ -177,13 +296,32 @@ class SimDisk:
             last = next(reversed(log), -1)
             leo = end_of(last, log[last][1], len(log[last][1])) if log else 0
             start = next(iter(log), 0)
-            yield log_dump(name, start, leo, image.values.get, _batches(log))
+            yield log_dump(name, start, leo, lambda key: _sound(image.values, key), _batches(log))
 
     def _sync(self, ops: list[Op]) -> None:
         if self.failing:
             raise StorageError(self.failing)
+        if self.faults:
+            self._fail_if("full", "full-map")
+            if any(fault.what == "error" and fault.written for fault in self.faults.values()):
+                self._apply(ops)
+            self._fail_if("error")
+            for number, fault in self.faults.items():
+                if fault.what == "slow":
+                    self.writes[number] += 1
+                    self._took_ms += fault.delay_ms
+        self._apply(ops)
+
+    def _apply(self, ops: list[Op]) -> None:
         for op in ops:
             self._synced.apply(op)
+
+    def _fail_if(self, *kinds: str) -> None:
+        """Raise StorageError if the disk has a fault of one of these kinds."""
+        for number, fault in self.faults.items():
+            if fault.what in kinds:
+                self.writes[number] += 1
+                raise StorageError(f"cannot write the store: {_SAID[fault.what]}")
 
     # -- for the core
 
@@ -225,8 +363,8 @@ class SimDisk:
         self._write(("key", key), Put(key, value), durable)
 
     def get(self, key: str) -> bytes | None:
-        """A small value, None if never put."""
-        return self._now.values.get(key)
+        """A small value, None if never put. Raises DamagedStore if it is not what was put."""
+        return _sound(self._now.values, key)
 
     def _write(self, place: tuple[str, str], op: Op, durable: bool) -> None:
         """Add a write to the turn. A log or key with a deferred write stays deferred, and a durable
@@ -244,6 +382,14 @@ class SimDisk:
         else:
             self._deferred[place] = None
             self._deferred_ops.append(op)
+
+
+def _sound(values: dict[str, bytes], key: str) -> bytes | None:
+    """A value with a right checksum, None if there is none. Raises DamagedStore."""
+    found = values.get(key)
+    if isinstance(found, _Damaged):
+        raise DamagedStore("its checksum does not match", key=key)
+    return found
 
 
 def _place(op: Op) -> tuple[str, str]:

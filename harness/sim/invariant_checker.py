@@ -4,7 +4,8 @@ They are the invariants of KIP-966's specification that need more than one repli
 leader and candidate completeness, quorum superset, consistent read), one leader per epoch, one vote
 per term, and that no acknowledged record is lost. Checking is incremental: a turn's trace events
 tell what may have changed, and only that is checked. Invariants that the run's promise does not
-include are off: where committed records may be lost, or acknowledgements promise nothing.
+include are off: where committed records may be lost, or acknowledgements promise nothing. Where
+disks lose more of what they had synced than the protocol survives, none is checked.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class InvariantChecker:
         self.violations: list[Violation] = []
         self.committed_stays = promise.committed_stays
         self.clean_elections = not promise.unclean_election
+        self.disks_kept = promise.disks_kept
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
         self._broker = broker
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
@@ -129,6 +131,8 @@ class InvariantChecker:
 
     def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
         """Check what the events of a node's turn may have broken."""
+        if not self.disks_kept:
+            return
         for event in events:
             handler = self._handlers.get(event["event"])
             if handler is not None:
@@ -138,7 +142,7 @@ class InvariantChecker:
 
     def on_history(self, op: Op) -> None:
         """Check a line of the history."""
-        if op.type != "ok":
+        if op.type != "ok" or not self.disks_kept:
             return
         if op.f == "poll":
             for read in op.reads:

@@ -292,6 +292,8 @@ class SimNode:
             # Most turns are quick; a few wait for the processor or the disk.
             least_us, most_us = self._latency.turn_us
             slow_us += least_us + round((most_us - least_us) * self._jitter_rng.random() ** 6)
+        if self.disk.faults:
+            slow_us += self.disk.took_us()
         if slow_us and turn.messages and not turn.stopped:
             self._busy_until_us = self._queue.now_us + slow_us
             self._queue.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
@@ -356,7 +358,7 @@ class SimNode:
                 t_us=self._queue.now_us,
                 code=code,
                 by=by,
-                expected=by != "itself",
+                expected=by != "itself" or (code == _EXIT_STORAGE and self.disk.is_broken),
             ),
             output,
         )

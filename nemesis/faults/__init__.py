@@ -7,6 +7,16 @@ docs/faults.md describes the faults for their users.
 from nemesis.faults.admin import ElectPreferred, ElectUnclean, Reassign, SetMinIsr
 from nemesis.faults.breakpoint import Break, Release
 from nemesis.faults.connections import HalfOpen, Reset, Slow, Stall
+from nemesis.faults.disks import (
+    BitFlip,
+    DiskEmptied,
+    DiskFull,
+    FsyncError,
+    LyingFsync,
+    OldCopy,
+    SlowFsync,
+    TornWrite,
+)
 from nemesis.faults.kill import Kill
 from nemesis.faults.kind import KINDS, FaultKind, aliases, kind_of, register, storm_kinds
 from nemesis.faults.link_fault import kinds_on
@@ -18,18 +28,24 @@ from nemesis.faults.restart import Restart, Stop, Upgrade
 
 __all__ = [
     "KINDS",
+    "BitFlip",
     "Break",
     "Bridge",
     "Cut",
     "Delay",
+    "DiskEmptied",
+    "DiskFull",
     "ElectPreferred",
     "ElectUnclean",
     "FaultKind",
+    "FsyncError",
     "HalfOpen",
     "Isolate",
     "Kill",
     "Link",
     "Loss",
+    "LyingFsync",
+    "OldCopy",
     "Pause",
     "PowerCut",
     "Reassign",
@@ -40,8 +56,10 @@ __all__ = [
     "Ring",
     "SetMinIsr",
     "Slow",
+    "SlowFsync",
     "Stall",
     "Stop",
+    "TornWrite",
     "Upgrade",
     "aliases",
     "kind_of",
@@ -56,5 +74,6 @@ for _kind in (
     *(Cut, Isolate, Bridge, Ring, Delay, Loss, Link, Break, Release),
     *(ElectPreferred, ElectUnclean, Reassign, SetMinIsr),
     *(Stall, Slow, Reset, HalfOpen),
+    *(FsyncError, SlowFsync, LyingFsync, DiskFull, TornWrite, BitFlip, OldCopy, DiskEmptied),
 ):
     register(_kind)

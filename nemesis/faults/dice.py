@@ -33,6 +33,7 @@ class Dice:
         self.with_voters = cluster.voters > 0
         self.with_clients = workload.clients + workload.consumers > 0
         self.rng = rng
+        self._victim = ""
 
     def weighted(self, choices: Sequence[tuple[T, float]]) -> T:
         """One of the values, as often as its weight says."""
@@ -56,6 +57,12 @@ class Dice:
     def partition(self) -> str:
         """One of the data partitions."""
         return self.rng.choice(self._cluster.partition_names())
+
+    def victim(self) -> str:
+        """The one broker of this storm whose disk loses something."""
+        if not self._victim:
+            self._victim = self.rng.choice(self._cluster.broker_names())
+        return self._victim
 
     def between(self, low: float, high: float) -> int:
         """A number of milliseconds, at least 1."""

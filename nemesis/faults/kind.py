@@ -24,6 +24,9 @@ from nemesis.view import ClusterView
 from nemesis.world import World
 
 Pattern = Literal["plain", "bars", "stripes", "dots"]
+Loss = Literal["", "unsynced", "noticed", "unnoticed"]
+"""What disks may lose by a fault: nothing; what was not synced; something, and the node notices;
+something, and nothing shows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +52,15 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """What a fault came to: the nodes and links it is on, its link rules and breakpoints by the
-    numbers the world gave them, and the nodes that have stopped at a breakpoint since."""
+    """What a fault came to: the nodes and links it is on; its link rules, breakpoints, faults and
+    copies of disks by the numbers the world gave them; and the nodes that have stopped at a
+    breakpoint since."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     rules: tuple[int, ...] = ()
     breakpoints: Mapping[int, str] = field(default_factory=dict)
+    disks: Mapping[int, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
 
@@ -119,6 +124,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     on_links: ClassVar[bool] = False
     ends_process: ClassVar[bool] = False
     """Whether its nodes are down until they are started again."""
+    loss: ClassVar[Loss] = ""
     bar_names_nodes: ClassVar[bool] = False
     """Whether the bar of a fault on links names its nodes instead of all the links."""
     drawing: ClassVar[Drawing | str]
@@ -179,6 +185,10 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     def plainer(self) -> Iterator[Self]:
         """The same fault with one of its own fields plainer; the times are not its concern."""
         return iter(())
+
+    def may_lose(self) -> Loss:
+        """What disks may lose by this very fault."""
+        return self.loss
 
     def words(self) -> str:
         """What the fault does, without its times: "Kill the leader of log-0"."""

@@ -1,21 +1,17 @@
-"""Power cut: a kill that also takes what the node had not synced. And what such cuts can cost."""
+"""Power cut: a kill that also takes what the node had not synced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
-from nemesis.faults.admin import SetMinIsr
 from nemesis.faults.kill import Kill
 from nemesis.faults.kind import ONE_NODE, Drawing, Site
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 from nemesis.formats.fault import Fault
-from nemesis.formats.schedule import Cluster, Schedule
-
-_ONE: Final = ("leader", "follower", "lagging", "controller", "any")
 
 
 class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
@@ -29,6 +25,7 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     letter = "X"
     colour = "var(--bad)"
     ends_process = True
+    loss = "unsynced"
     # No alias: what it may cost depends on how the brokers flush.
     drawing = Drawing(
         targets=(
@@ -61,47 +58,3 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         """As a sentence."""
         kept = "a drawn part" if self.keep_percent is None else f"{self.keep_percent} %"
         return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain"
-
-
-def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
-    """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
-
-    Under flush=sync none is unsynced. Else `copies` brokers must lose their power; without that
-    min_isr, the lowest that is ever set, because so many have the write. A role counts as another
-    broker each time.
-    """
-    cluster = schedule.cluster
-    if cluster.flush == "sync":
-        return False
-    min_isr = min(
-        [cluster.min_isr, *(f.min_isr for f in schedule.faults if isinstance(f, SetMinIsr))]
-    )
-    named: set[str] = set()
-    others = 0
-    for fault in schedule.faults:
-        if isinstance(fault, PowerCut):
-            size = _size(fault.on, cluster)
-            if size is None:
-                named.update(name for name in fault.on.split(",") if name[0] == "n")
-            else:
-                others += size
-    return len(named) + others >= (min_isr if copies is None else copies)
-
-
-def _size(role: str, cluster: Cluster) -> int | None:
-    """How many brokers a role may stand for; None for names."""
-    role = role.partition(":")[0]
-    if role in _ONE:
-        return 1
-    match role:
-        case "minority":
-            return (cluster.brokers - 1) // 2
-        case "majority":
-            return cluster.brokers // 2 + 1
-        case "isr":
-            return cluster.replication_factor
-        case "all" | "rest":
-            return cluster.brokers
-        case "voters" | "clients":
-            return 0
-    return None

@@ -458,5 +458,8 @@ def _disk_emptied(ctx: Context) -> bool:
         return True
     if saved is None:
         ctx.storage.put(_FIRST_KEY, incarnation.to_bytes(8, "big"), durable=True)
+    if saved is None and incarnation > 1:
+        what = f"the disk is empty, and this is process {incarnation}"
+        ctx.trace(DAMAGED, offset=-1, key=_FIRST_KEY, what=what)
     first = incarnation if saved is None else int.from_bytes(saved[:8], "big")
     return first > 1

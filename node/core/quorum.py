@@ -32,7 +32,7 @@ from node.core.messages import (
 from node.core.replica import NEVER, Replica, trace_damage
 from node.core.serve import refuse_fetch
 from node.formats.errors import DamagedStore
-from node.formats.trace import DAMAGED, METADATA_PARTITION, REFUSED, VOTE
+from node.formats.trace import METADATA_PARTITION, REFUSED, VOTE
 from node.formats.wire import split_fetch_body
 
 MAX_TERM: Final = (1 << 31) - 1
@@ -92,7 +92,6 @@ class Quorum:
         r = self.r
         if ctx.disk_emptied and self._out_until < _FOR_EVER:
             what = "the disk was emptied, so that the votes of this voter are not known"
-            ctx.trace(DAMAGED, r.partition, offset=-1, key=self._vote_key, what=what)
             self._stay_out(ctx, _FOR_EVER, -1, what)
         elif r.log.damage is not None:
             self._lost(ctx, r.log.damage)

@@ -9,13 +9,15 @@ no message and sends nothing. Its connections stay up, as those of a hung proces
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from node.formats.trace import BREAK, TraceEvent, event, matches
+from node.runtime.failing_disk import DiskFault, FailingDisk
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,17 +37,22 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """From the harness: these are all the breakpoints there are, as of `version`."""
+    """From the harness: these are all the breakpoints and all the faults of the disk that there
+    are, as of `version`. With `copy_to` the disk is copied into that folder now."""
 
     version: int
     armed: tuple[Breakpoint, ...]
+    disk: tuple[DiskFault, ...] = ()
+    copy_to: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """To the harness: `version` is in force; breakpoint `stopped` was reached (-1: none)."""
+    """To the harness: `version` is in force; breakpoint `stopped` was reached (-1: none); by fault
+    of the disk, how many `writes` it affected so far."""
 
     version: int
     stopped: int = -1
+    writes: dict[int, int] = {}
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -98,10 +105,20 @@ def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
 
 
 class Breakpoints:
-    """The breakpoints of a real process. None stops it without a pipe to release it by."""
+    """The breakpoints of a real process. None stops it without a pipe to release it by. The same
+    pipe brings the faults of its disk to `disk`; `copy` copies the disk into a folder."""
 
-    def __init__(self, armed: Armed, pipe: Connection | None = None) -> None:
+    def __init__(
+        self,
+        armed: Armed,
+        pipe: Connection | None = None,
+        disk: FailingDisk | None = None,
+        copy: Callable[[Path], None] = lambda to: None,
+    ) -> None:
         self._armed = armed
+        self._disk = disk or FailingDisk()
+        self._disk.tell = self._report
+        self._copy = copy
         self._pipe = pipe
         self._open = pipe is not None
         self._version = 0
@@ -124,6 +141,9 @@ class Breakpoints:
                 self._open = False
                 return
             self._armed.replace(order.armed)
+            self._disk.replace(order.disk)
+            if order.copy_to:
+                self._copy(Path(order.copy_to))
             self._version = order.version
             self._report()
 
@@ -144,7 +164,8 @@ class Breakpoints:
     def _report(self, stopped: int = -1) -> None:
         if self._pipe is not None and self._open:
             try:
-                report = Report(version=self._version, stopped=stopped)
+                writes = dict(self._disk.writes)
+                report = Report(version=self._version, stopped=stopped, writes=writes)
                 self._pipe.send_bytes(_encoder.encode(report))
             except OSError:
                 self._open = False

@@ -30,6 +30,7 @@ from node.formats.trace import damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.curve import CurveKeys
+from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -49,7 +50,8 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
     "*" to that of the hub. `curve` has the keys of the run, if it has keys. `parent_pid` is the
     process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host. `breakpoints`
-    are armed from the first turn on. Files are created as needed, folders must exist.
+    are armed, and `disk_faults` in force, from the first turn on. Files are created as needed,
+    folders must exist.
     """
 
     core: NodeConfig
@@ -63,6 +65,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     parent_pid: int = 0
     seed: int = 0
     breakpoints: tuple[Breakpoint, ...] = ()
+    disk_faults: tuple[DiskFault, ...] = ()
 
 
 def spawn(
@@ -112,7 +115,8 @@ def _run(
     """Build everything, loop until stopped, take everything down; returns the last sentence."""
     core_config = config.core
     with contextlib.ExitStack() as stack:
-        storage = LmdbStorage(config.data_dir, config.boot_id or None)
+        disk = FailingDisk(config.disk_faults)
+        storage = LmdbStorage(config.data_dir, config.boot_id or None, disk=disk)
         stack.callback(storage.close)
         trace = TraceFile(config.trace_file, core_config.node, core_config.incarnation)
         stack.callback(trace.close)
@@ -128,7 +132,7 @@ def _run(
             trace.write(monotonic_us(), [damaged_event(error)])
             raise
         armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
-        points = Breakpoints(armed, pipe)
+        points = Breakpoints(armed, pipe, disk, storage.copy)
         if pipe is not None:
             inbox.watch(points.wake_fd)
         senders = Senders(core_config)

@@ -18,7 +18,7 @@ from node.runtime import journal
 from node.runtime.datadir import DataDir
 from node.runtime.overlay import Overlay
 from node.runtime.store import stored
-from node.runtime.tables import CHAIN_BYTES, Tables
+from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
 
 
 def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
@@ -37,6 +37,22 @@ def dump_logs(data_dir: str | Path) -> Iterator[LogDump]:
                     (names.add if log.present else names.discard)(name)
             for name in sorted(names):
                 yield _log(tables, overlay, name)
+
+
+def stored_batches(data_dir: str | Path) -> set[tuple[str, int, bytes]]:
+    """Every batch of the stopped node that has `data_dir`: partition, base offset, and the bytes
+    that begin with its prefix hash."""
+    with DataDir(data_dir, create=False) as dir_:
+        if not (dir_.path / DATA_FILE).exists():
+            return set()
+        tables = Tables(dir_.path, map_bytes=1 << 20, map_limit=1 << 40, readonly=True)
+        with closing(tables):
+            overlay = _replayed(dir_.journal, tables)
+            return {
+                (name, base, start[:CHAIN_BYTES])
+                for name in {*tables.ids, *overlay.logs}
+                for base, start, _ in stored(tables, (overlay,), name, whole=False)
+            }
 
 
 def _replayed(path: Path, tables: Tables) -> Overlay:

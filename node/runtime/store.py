@@ -19,6 +19,7 @@ unclean: what the core must forget then, it forgets durably in its first turn.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from node.core.storage import StoredBatch
 from node.formats.errors import StorageError
 from node.runtime import journal
 from node.runtime.datadir import DataDir, host_boot_id
+from node.runtime.failing_disk import FailingDisk
 from node.runtime.journal import Journal, JournalContents
 from node.runtime.overlay import Append, Delete, Kept, Op, Overlay, Put, Truncate
 from node.runtime.tables import CHAIN_BYTES, MAX_NAME_BYTES, Tables
@@ -43,8 +45,8 @@ class LmdbStorage:
 
     `boot_id` identifies the boot of the host (None: ask the host). The LMDB map starts at
     `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
-    method may raise StorageError; after one from `commit` or `flush` the store refuses all further
-    work, for what is in memory is no longer what is on disk.
+    method may raise StorageError, also because of the faults of `disk`; after one from `commit` or
+    `flush` the store refuses all further work, for what is in memory is no longer what is on disk.
     """
 
     clean: bool
@@ -58,8 +60,10 @@ class LmdbStorage:
         map_bytes: int = MAP_BYTES,
         map_limit: int = MAP_LIMIT,
         journal_limit: int = JOURNAL_LIMIT,
+        disk: FailingDisk | None = None,
     ) -> None:
         boot = journal.boot_digest(host_boot_id() if boot_id is None else boot_id)
+        self.disk = disk or FailingDisk()
         self._limit = journal_limit
         self._turn = Overlay()
         self._deferred = Overlay()
@@ -179,7 +183,7 @@ class LmdbStorage:
             return
         try:
             # The tables first: killed in between, the journal's old generation is ignored.
-            self._tables.write([self._deferred, self._turn], {"generation": self._generation + 1})
+            self._sync([self._deferred, self._turn], {"generation": self._generation + 1})
             self._generation += 1
             self._journal.settle(self._generation, 0)
         except StorageError as error:
@@ -190,6 +194,12 @@ class LmdbStorage:
         self._deferred.clear()
         self._turn.clear()
         self._ops = []
+
+    def copy(self, to: Path) -> None:
+        """Write a copy of all that is committed into the folder `to`, between two turns."""
+        to.mkdir(parents=True)
+        self._tables.copy(to)
+        shutil.copyfile(self.path / journal.FILE_NAME, to / journal.FILE_NAME)
 
     def close(self) -> None:
         """Close the files and unlock. Drops what is not committed; does not flush."""
@@ -216,16 +226,22 @@ class LmdbStorage:
             self._journal.begin()
         if self._turn or first:
             numbers = {"dirty": self._generation} if first else {}
-            self._tables.write([self._turn], numbers)
+            self._sync([self._turn], numbers)
             self._turn.clear()
             self._dirty = self._dirty or first
         if self._unsettled is not None:
             self._journal.settle(self._generation, self._unsettled)
             self._unsettled = None
         if self._ops:
+            self.disk.write(self.path)
             self._journal.begin()
             self._journal.append(self._ops)
             self._ops = []
+
+    def _sync(self, overlays: list[Overlay], numbers: dict[str, int]) -> None:
+        """One synced commit, as well as the disk can."""
+        self._tables.fill_map(self.disk.map_full)
+        self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))
 
     def _replay(self, replay: JournalContents, boot: bytes) -> None:
         """Replay the journal, and decide whether it has all that was ever written."""

@@ -36,7 +36,7 @@ _LOG_PREFIX: Final = struct.Struct(">cI")
 _ID: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 _CRC: Final = struct.Struct(">I")
-_DATA_FILE: Final = "data.mdb"
+DATA_FILE: Final = "data.mdb"
 _OPEN_HINT: Final = "it is damaged or is not a floodmark store"
 
 
@@ -55,7 +55,8 @@ class Tables:
         self._limit = map_limit
         self._map_bytes = min(map_bytes, map_limit)
         self._reader: lmdb.Transaction | None = None
-        if not (path / _DATA_FILE).exists():
+        self._full = False
+        if not (path / DATA_FILE).exists():
             if readonly:
                 raise StorageError(f"there is no store in {path}")
             _create(path)
@@ -180,7 +181,25 @@ class Tables:
                 txn.abort()
             raise
 
+    def fill_map(self, full: bool) -> None:
+        """With `full` the map has no room beyond what is used now, and does not grow."""
+        if full == self._full:
+            return
+        self._full = full
+        self._end_read()
+        used = (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
+        self._env.set_mapsize(used if full else self._map_bytes)
+
+    def copy(self, to: Path) -> None:
+        """Write a copy of the environment into the folder `to`, which is there and empty."""
+        try:
+            self._env.copy(str(to))
+        except (lmdb.Error, OSError) as error:
+            self._refuse("copy", error)
+
     def _grow(self) -> None:
+        if self._full:
+            raise StorageError(f"the store in {self.path} is full: its map may not grow")
         if self._map_bytes >= self._limit:
             raise StorageError(
                 f"the store in {self.path} is full: it may not grow above {self._limit} bytes"
@@ -211,7 +230,7 @@ class Tables:
     def _check_length(self) -> None:
         # Reading a page beyond the file's end is no error but a SIGBUS, so look before.
         needed = (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
-        found = os.stat(self.path / _DATA_FILE).st_size
+        found = os.stat(self.path / DATA_FILE).st_size
         if found < needed:
             raise StorageError(
                 f"the store in {self.path} was cut short: {found} bytes of at least {needed}"
@@ -243,7 +262,7 @@ def _crc(key: bytes, value: bytes) -> bytes:
 def _create(path: Path) -> None:
     """Make an empty environment under another name first: a kill or a full disk must not leave
     half of one behind, which could never be opened."""
-    new, data = path / f"{_DATA_FILE}.new", path / _DATA_FILE
+    new, data = path / f"{DATA_FILE}.new", path / DATA_FILE
     try:
         new.unlink(missing_ok=True)
         with lmdb.open(str(new), subdir=False, lock=False) as env, env.begin(write=True) as txn:

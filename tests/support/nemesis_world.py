@@ -12,7 +12,7 @@ from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Worklo
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command
+from nemesis.world import BreakAt, Command, DiskDamage, DiskFails
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
@@ -28,6 +28,9 @@ class RecordingWorld:
         self.paused: set[str] = set()
         self.rules: dict[int, LinkRule] = {}
         self.points: dict[int, str] = {}
+        self.disk_faults: dict[int, DiskFails] = {}
+        self.damages: list[DiskDamage] = []
+        self.writes = 3
         self.last_rule = 0
         self.commands: list[Command] = []
         self.log: list[str] = []
@@ -48,7 +51,7 @@ class RecordingWorld:
 
     def power_cut(self, node: str, keep: float) -> tuple[int, int]:
         self._act("power_cut", node)
-        self.up.remove(node)
+        self.up.discard(node)
         self.paused.discard(node)
         return 1000, round(1000 * keep)
 
@@ -100,6 +103,33 @@ class RecordingWorld:
     def remove_breakpoint(self, node: str, number: int) -> None:
         assert self.points.pop(number) == node
         self._act("remove_breakpoint", node)
+
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+        self._act(f"add_disk_fault {fault.what}", node)
+        self.last_rule += 1
+        self.disk_faults[self.last_rule] = fault
+        return self.last_rule
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        fault = self.disk_faults.pop(number)
+        self._act(f"remove_disk_fault {fault.what}", node)
+        return self.writes
+
+    def damage_disk(self, node: str, damage: DiskDamage) -> str:
+        assert node not in self.up, "a process has the disk"
+        self._act(f"damage_disk {damage.what}", node)
+        self.damages.append(damage)
+        return "something is damaged"
+
+    def copy_disk(self, node: str) -> int:
+        self._act("copy_disk", node)
+        self.last_rule += 1
+        return self.last_rule
+
+    def restore_disk(self, node: str, number: int) -> int:
+        assert node not in self.up, "a process has the disk"
+        self._act("restore_disk", node)
+        return self.writes
 
     def operate(self, operation: int) -> None:
         self._act("operate", str(operation))

@@ -15,7 +15,7 @@ from typing import Any, Self
 import multiprocess
 import zmq
 
-from harness.systems.floodmark.nodes import RemoteBreakpoints
+from harness.systems.floodmark.nodes import ProcessOrders
 from node.core import batch, wire
 from node.core.api import NodeConfig
 from node.core.messages import AnyMessage, ProduceRequest
@@ -72,7 +72,7 @@ class Node:
         self.outbox.set(zmq.SNDTIMEO, int(DEADLINE_S * 1000))
         self.outbox.connect(self.config.bind)
         self.process: Child
-        self.breakpoints: RemoteBreakpoints
+        self.breakpoints: ProcessOrders
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +88,7 @@ class Node:
         """Start a process and wait until it says that it has started."""
         before = len(self.trace("started"))
         near, far = multiprocess.Pipe()
-        self.breakpoints = RemoteBreakpoints(near)
+        self.breakpoints = ProcessOrders(near)
         self.process = spawn(self.config, self.make_core, far)
         far.close()
         until(

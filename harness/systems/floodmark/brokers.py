@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from harness.formats.run_info import Promise
 from nemesis.faults import ElectUnclean, Upgrade
-from nemesis.faults.power_cut import outnumber_copies
+from nemesis.faults.losses import may_lose_synced, outnumber_copies
 from nemesis.formats.schedule import Cluster, Schedule
 from node.core.api import NodeConfig
 from node.core.messages import CreateTopic
-from node.core.protocol import Detection, LeaderBy, RestartRule, are_compatible, protocol
+from node.core.protocol import Detection, LeaderBy, Protocol, RestartRule, are_compatible, protocol
 from node.formats import trace
 from node.formats.errors import UsageError
 
@@ -60,16 +60,26 @@ def promise_of(schedule: Schedule) -> Promise:
     # A broker that comes back at once keeps its place in the ISR, or even the lead, without what
     # the power cut took: then one is enough (what KIP-966 mends).
     copies = 1 if rules.restart is RestartRule.AT_ONCE else None
-    kept = not unclean and not outnumber_copies(schedule, copies)
+    disks_kept = not may_lose_synced(schedule, _copies(rules, cluster))
+    kept = not unclean and disks_kept and not outnumber_copies(schedule, copies)
     return Promise(
         acks=acks,
         flush=cluster.flush,
         unclean_election=unclean,
         durable_acks=acks == -1 and kept,
         committed_kept=kept,
+        disks_kept=disks_kept,
         contiguous_offsets=not voted,
         silence_deposes=rules.detection is Detection.HEARTBEATS,
     )
+
+
+def _copies(rules: Protocol, cluster: Cluster) -> int | None:
+    """How many brokers must lose what they had synced until a partition may lose something, or
+    nobody may lead it; None: min_isr."""
+    if rules.restart is RestartRule.AT_ONCE:
+        return 1
+    return (cluster.replication_factor - 1) // 2 + 1 if rules.leader_by is LeaderBy.VOTES else None
 
 
 def check_upgrades(schedule: Schedule) -> None:

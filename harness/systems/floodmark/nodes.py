@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -23,10 +24,13 @@ from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint, Order, Report
 from node.runtime.children import Child
-from node.runtime.process import ProcessConfig, spawn
+from node.runtime.failing_disk import DiskFault
+from node.runtime.process import EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
 REAP_TIMEOUT_S: Final = 10.0
+ENDS_S: Final = 3.0
+"""How long a process may take to end after its disk failed."""
 
 PATIENCE_S: Final = 1.0
 """How long a process may take to confirm an order: it does so between two turns."""
@@ -36,31 +40,49 @@ _reports: Final = msgspec.msgpack.Decoder(Report)
 MakeConfig = Callable[[str, int], ProcessConfig]
 
 
-class RemoteBreakpoints:
-    """The breakpoints of one process, as the harness arms them; it may have ended."""
+class ProcessOrders:
+    """What the harness wants of one process: its breakpoints, and the faults of its disk. The
+    process may have ended. `writes` counts, by fault, those that the disk affected."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._version = 0
         self._in_force = -1
         self._reached: set[int] = set()
+        self._slowest_s = 0.0
+        self.writes: dict[int, int] = {}
 
-    def order(self, armed: Sequence[Breakpoint], *, wait: bool = True) -> None:
-        """Replace the breakpoints; returns when that is in force.
+    def order(
+        self,
+        armed: Sequence[Breakpoint],
+        disk: Sequence[DiskFault] = (),
+        *,
+        copy_to: str = "",
+        wait: bool = True,
+    ) -> bool:
+        """Replace breakpoints and faults of the disk; returns when that is in force, False if the
+        process has ended.
 
         A process that has not come to its first turn is not waited for: it obeys before that; nor
         is a dead one. Without `wait` none is. Raises FloodmarkError when it is not confirmed in
         time.
         """
         self._version += 1
+        order = Order(version=self._version, armed=tuple(armed), disk=tuple(disk), copy_to=copy_to)
+        # A turn in progress may sync more than once, as slowly as the disk was until now.
+        slowest_s = sum(fault.delay_ms for fault in disk) / 1000
+        patience_s = PATIENCE_S + 3 * max(slowest_s, self._slowest_s)
+        self._slowest_s = slowest_s
         try:
-            self._pipe.send_bytes(_encoder.encode(Order(version=self._version, armed=tuple(armed))))
+            self._pipe.send_bytes(_encoder.encode(order))
             self._read(0)
-            while wait and 0 <= self._in_force < self._version:
-                if not self._read(PATIENCE_S):
-                    raise FloodmarkError("the process did not confirm its breakpoints in time")
+            begun = -1 if copy_to else 0
+            while wait and begun <= self._in_force < self._version:
+                if not self._read(patience_s):
+                    raise FloodmarkError("the process did not confirm its orders in time")
         except (EOFError, OSError):
-            return
+            return False
+        return True
 
     def reached(self) -> set[int]:
         """The numbers of the breakpoints that the process has come to so far."""
@@ -80,6 +102,7 @@ class RemoteBreakpoints:
         while self._pipe.poll(0 if found else patience_s):
             report = _reports.decode(self._pipe.recv_bytes())
             self._in_force = report.version
+            self.writes.update(report.writes)
             if report.stopped >= 0:
                 self._reached.add(report.stopped)
             found = True
@@ -90,7 +113,7 @@ class RemoteBreakpoints:
 class _Running:
     process: Child
     incarnation: int
-    breakpoints: RemoteBreakpoints
+    orders: ProcessOrders
     paused: bool = False
 
 
@@ -111,7 +134,11 @@ class Nodes:
         self._running: dict[str, _Running] = {}
         self._incarnations: dict[str, int] = {}
         self._armed: dict[str, list[Breakpoint]] = {}
-        self._last_point = 0
+        self._disk_faults: dict[str, list[DiskFault]] = {}
+        self._deadly: set[int] = set()
+        self._writes: dict[int, int] = {}
+        self._blamed: dict[str, int] = {}
+        self._last_number = 0
         self.unexpected: list[Exit] = []
         self.problems: list[Problem] = []
 
@@ -121,12 +148,15 @@ class Nodes:
             return
         incarnation = self._incarnations.get(node, 0) + 1
         self._incarnations[node] = incarnation
-        armed = tuple(self._armed.get(node, ()))
-        config = msgspec.structs.replace(self._make_config(node, incarnation), breakpoints=armed)
+        config = msgspec.structs.replace(
+            self._make_config(node, incarnation),
+            breakpoints=tuple(self._armed.get(node, ())),
+            disk_faults=tuple(self._disk_faults.get(node, ())),
+        )
         near, far = multiprocess.Pipe()
         process = spawn(config, pipe=far)
         far.close()
-        self._running[node] = _Running(process, incarnation, RemoteBreakpoints(near))
+        self._running[node] = _Running(process, incarnation, ProcessOrders(near))
 
     def is_alive(self, node: str) -> bool:
         """Whether the node has a process, as far as is known since the last `reap`."""
@@ -161,20 +191,68 @@ class Nodes:
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
         """Arm a breakpoint in the node's process, if there is one, and in later ones until one
         has come to it; returns its number. Raises FloodmarkError when that is not confirmed."""
-        self._last_point += 1
-        self._armed.setdefault(node, []).append(make(self._last_point))
+        number = self.next_number()
+        self._armed.setdefault(node, []).append(make(number))
         self._order(node)
-        return self._last_point
+        return number
 
     def disarm(self, node: str, number: int) -> None:
         """Take a breakpoint away; a process that stands at it goes on."""
         self._armed[node] = [each for each in self._armed.get(node, ()) if each.number != number]
         self._order(node)
 
+    def next_number(self) -> int:
+        """A number for a breakpoint, a fault of a disk or a copy of one."""
+        self._last_number += 1
+        return self._last_number
+
+    def add_disk_fault(self, node: str, make: Callable[[int], DiskFault]) -> int:
+        """Let the disk of the node's process fail, and of later ones; returns the number of the
+        fault. Raises FloodmarkError when that is not confirmed."""
+        fault = make(self.next_number())
+        self._disk_faults.setdefault(node, []).append(fault)
+        if fault.what != "slow":
+            self._deadly.add(fault.number)
+        self._order(node)
+        return fault.number
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        """End a fault of a disk; returns how many writes it affected."""
+        faults = self._disk_faults.get(node, [])
+        self._disk_faults[node] = [each for each in faults if each.number != number]
+        self._order(node)
+        running = self._running.get(node)
+        if running is None:
+            return self._writes.get(number, 0)
+        running.orders.reached()
+        if self._is_ending(running):
+            # It said that its disk failed: what it still does is to end.
+            running.process.join(ENDS_S)
+        if running.process.exitcode is not None:
+            self._bury(node, "itself")
+            return self._writes.get(number, 0)
+        return self._writes.get(number, 0) + running.orders.writes.get(number, 0)
+
+    def copy_disk(self, node: str, to: Path) -> bool:
+        """Have the node's process copy its store into a folder; False if it has ended. Raises
+        FloodmarkError when that is not confirmed."""
+        running = self._running[node]
+        armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
+        return running.orders.order(armed, disk, copy_to=str(to))
+
+    def blame_disk(self, node: str) -> None:
+        """From the next process on, the node may end because of what was done to its disk."""
+        self._blamed.setdefault(node, self.incarnation(node) + 1)
+
+    def _is_ending(self, running: _Running) -> bool:
+        """Whether its disk failed in a way that ends the process."""
+        return not self._deadly.isdisjoint(running.orders.writes)
+
     def _order(self, node: str) -> None:
         running = self._running.get(node)
         if running is not None:
-            running.breakpoints.order(self._armed[node], wait=not running.paused)
+            armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
+            running.orders.order(armed, disk, wait=not running.paused)
 
     def ask_to_stop(self, node: str) -> None:
         """SIGTERM; a paused process is resumed for it."""
@@ -220,13 +298,18 @@ class Nodes:
         """Reap an ended process and put its end on record. `why`: what the harness did to it."""
         running = self._running.pop(node)
         running.process.join(REAP_TIMEOUT_S)
-        reached = running.breakpoints.reached()
+        reached = running.orders.reached()
         self._armed[node] = [p for p in self._armed.get(node, ()) if p.number not in reached]
-        running.breakpoints.close()
+        running.orders.close()
+        for number, count in running.orders.writes.items():
+            self._writes[number] = self._writes.get(number, 0) + count
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
         by = _ended_by(why, code)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
+        if code == EXIT_STORAGE:
+            blamed = running.incarnation >= self._blamed.get(node, running.incarnation + 1)
+            expected = expected or blamed or self._is_ending(running)
         expected = expected or self._excuse(node, code)
         done = Exit(
             node=node,

@@ -70,10 +70,23 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
         epochs=log.epochs,
     )
     for one in log.batches:
-        if one.count == 0 or (one.problem and one.count * MIN_RECORD_BYTES > len(one.payload)):
-            problems.append(f"{node}, {log.partition}, batch at {one.base_offset}: {one.problem}")
+        if one.base_offset < 0:
+            problems.append(f"{node}, {log.partition}: {one.problem}")
+        elif one.count == 0 or (one.problem and one.count * MIN_RECORD_BYTES > len(one.payload)):
+            yield _unreadable(node, log.partition, one)
         else:
             yield _batch(node, log.partition, one)
+
+
+def _unreadable(node: str, partition: str, one: BatchDump) -> LogRun:
+    """A batch that is too damaged to say what it holds: its prefix hash cannot be recomputed."""
+    return LogRun(
+        node=node,
+        partition=partition,
+        offset=one.base_offset,
+        count=1,
+        stored_hash=one.stored_chain.hex() or "0",
+    )
 
 
 def _batch(node: str, partition: str, one: BatchDump) -> LogRun:

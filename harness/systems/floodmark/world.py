@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from harness.runs.clock import now_us
 from harness.systems.floodmark.nodes import Nodes
 from nemesis.links.hub_control import HubControl
 from nemesis.links.rule import Counts, LinkRule
-from nemesis.world import BreakAt, Command
+from nemesis.world import BreakAt, Command, DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
-from node.runtime import datadir
+from node.runtime import datadir, disk_damage
 from node.runtime.breakpoints import Breakpoint
+from node.runtime.damage import BitPlace
+from node.runtime.failing_disk import DiskFault
 
 
 class RealWorld:
@@ -37,14 +40,20 @@ class RealWorld:
         self._operate = operate
         self._command = command
         self._upgraded = upgraded
+        self._copies: dict[int, Path] = {}
+        self._copies_of_lies: dict[int, int] = {}
+        self._lies: dict[str, dict[int, int]] = {}
 
     def kill(self, node: str) -> None:
         """SIGKILL; returns when the process is gone."""
         self._nodes.kill(node)
 
     def power_cut(self, node: str, keep: float) -> tuple[int, int]:
-        """SIGKILL, then the journal of unsynced writes is cut to its first `keep`."""
+        """SIGKILL, then the journal of unsynced writes is cut to its first `keep`; where syncs were
+        lies, all that was written since is gone before."""
         self._nodes.kill(node)
+        for number in self._lies.get(node, {}):
+            self._lies[node][number] += self.restore_disk(node, self._copies_of_lies[number])
         return datadir.power_cut(self._data(node), keep)
 
     def start(self, node: str) -> None:
@@ -87,6 +96,55 @@ class RealWorld:
     def remove_breakpoint(self, node: str, number: int) -> None:
         """Disarm a breakpoint; a process that stands at it goes on."""
         self._nodes.disarm(node, number)
+
+    def add_disk_fault(self, node: str, fault: DiskFails) -> int:
+        """Through the process's pipe, and for the processes after it. Of a disk that lies a copy is
+        kept: what it really has."""
+        if fault.what == "lying":
+            copied = self.copy_disk(node)
+            number = self._nodes.next_number()
+            self._copies_of_lies[number] = copied
+            self._lies.setdefault(node, {})[number] = 0
+            return number
+        what, delay_ms, written = fault.what, fault.delay_ms, fault.written
+        return self._nodes.add_disk_fault(
+            node,
+            lambda number: DiskFault(number=number, what=what, delay_ms=delay_ms, written=written),
+        )
+
+    def remove_disk_fault(self, node: str, number: int) -> int:
+        """In the process that runs, and for those after it."""
+        if number in self._copies_of_lies:
+            shutil.rmtree(self._copies[self._copies_of_lies.pop(number)], ignore_errors=True)
+            return self._lies[node].pop(number)
+        return self._nodes.remove_disk_fault(node, number)
+
+    def damage_disk(self, node: str, damage: DiskDamage) -> str:
+        """Change the files of a node that is down."""
+        self._nodes.blame_disk(node)
+        path = self._data(node)
+        if damage.what == "empty":
+            return f"{disk_damage.empty(path)} batches are gone"
+        if damage.what == "tear":
+            return disk_damage.tear(path, damage.which, damage.bit)
+        place = BitPlace(damage.part, damage.which, damage.bit, damage.key)
+        return disk_damage.flip_bit(path, place)
+
+    def copy_disk(self, node: str) -> int:
+        """The process copies its store between two turns; without one the files are copied."""
+        number = self._nodes.next_number()
+        to = self._data(node).with_name(f"{node}.copy-{number}")
+        if self._nodes.is_paused(node):
+            raise FloodmarkError(f"{node} is paused: its disk cannot be copied now")
+        if not self._nodes.is_alive(node) or not self._nodes.copy_disk(node, to):
+            disk_damage.copy(self._data(node), to)
+        self._copies[number] = to
+        return number
+
+    def restore_disk(self, node: str, number: int) -> int:
+        """Put the files of the copy in place."""
+        self._nodes.blame_disk(node)
+        return disk_damage.restore(self._data(node), self._copies[number])
 
     def operate(self, operation: int) -> None:
         """Tell the client process."""

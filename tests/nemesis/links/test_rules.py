@@ -12,7 +12,7 @@ from harness.runs.options import RunRequest, to_schedule
 from nemesis import ready_made
 from nemesis.draw import draw
 from nemesis.faults import Kill, Link, PowerCut
-from nemesis.faults.power_cut import outnumber_copies
+from nemesis.faults.losses import outnumber_copies
 from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check, parse
 from node.formats.errors import UsageError
 from node.formats.trace import matches

@@ -1,0 +1,349 @@
+"""Faults of disks: syncs that fail, take long or lie, full disks, and what was written and is not
+there any more. And what they can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final, Literal, Self
+
+import msgspec
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.kill import Kill
+from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Healed, Injected, Loss, Site
+from nemesis.faults.pause import Pause
+from nemesis.faults.process_fault import ProcessFault
+from nemesis.faults.words import target
+from nemesis.formats.fault import Fault
+from nemesis.processes import CannotAct
+from nemesis.world import DiskDamage, DiskFails
+from node.formats.errors import FloodmarkError
+
+_COLOUR: Final = "#6b5b95"
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+DelayMs = Annotated[int, msgspec.Meta(ge=1, le=60_000)]
+
+
+class _FailingDisk(FaultKind, frozen=True, kw_only=True):
+    """The disk of `on` fails until the heal; a node that has stopped because of it is started then.
+
+    Its effect counts writes.
+    """
+
+    on: str
+
+    colour = _COLOUR
+    pattern = "stripes"
+    on_processes = True
+
+    def fails(self) -> DiskFails:
+        """What the disk does wrong."""
+        raise NotImplementedError
+
+    def inject(self, site: Site) -> Injected:
+        """Let each disk fail. Raises FloodmarkError when that was possible with none."""
+        return _on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
+
+    def heal(self, injected: Injected, site: Site) -> Healed:
+        """The disks are well again; a node that stopped is started."""
+        writes, notes, failed = 0, [], []
+        for number, node in injected.disks.items():
+            try:
+                writes += self.end(site, node, number)
+                if not site.world.is_up(node):
+                    site.view.lost(node)
+                    site.processes.start_again(site.number, node)
+            except CannotAct as error:
+                notes.append(str(error))
+            except FloodmarkError as error:
+                failed.append(f"{node}: {error}")
+        return Healed(
+            nodes=injected.nodes,
+            detail="; ".join((*notes, *failed)),
+            failed=tuple(failed),
+            effect=Effect(nodes=injected.nodes, counts={"writes": writes}),
+        )
+
+    def end(self, site: Site, node: str, number: int) -> int:
+        """End the fault of one disk; returns how many writes it affected."""
+        return site.world.remove_disk_fault(node, number)
+
+
+class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
+    """Each sync fails until the heal. With `written` the disk has what the failed sync was to
+    write."""
+
+    written: bool = False
+
+    letter = "f"
+    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), fails_leader=(3,))
+
+    def fails(self) -> DiskFails:
+        """A sync is an error."""
+        return DiskFails("error", written=self.written)
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> FsyncError:
+        """On the disk or not."""
+        return cls(on=on, at_ms=at_ms, for_ms=for_ms, written=dice.chance(0.3))
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+    def plainer(self) -> Iterator[FsyncError]:
+        """Nothing of it is on the disk."""
+        if self.written:
+            yield msgspec.structs.replace(self, written=False)
+
+    def words(self) -> str:
+        """As a sentence."""
+        then = ", though the disk has what they write" if self.written else ""
+        return f"Let syncs of {target(self.on)} fail{then}"
+
+
+class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
+    """Each sync takes `delay_ms` longer until the heal."""
+
+    delay_ms: DelayMs
+
+    letter = "s"
+    sentence = "Let each sync of {on} take {delay_ms} ms longer"
+    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), delays_follower=(8,))
+
+    def fails(self) -> DiskFails:
+        """A sync takes long."""
+        return DiskFails("slow", delay_ms=self.delay_ms)
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> SlowFsync:
+        """From a tenth of the session to more than all of it."""
+        delay_ms = dice.between(0.1 * dice.timings.session_ms, 1.3 * dice.timings.session_ms)
+        return cls(on=on, at_ms=at_ms, for_ms=for_ms, delay_ms=delay_ms)
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A pause."""
+        yield Pause(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+
+class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
+    """Nothing more fits, into the file system or into the map of the store (`limit`)."""
+
+    limit: Literal["file-system", "map"] = "file-system"
+
+    letter = "d"
+    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), fails_leader=(4,))
+
+    def fails(self) -> DiskFails:
+        """A write does not fit."""
+        return DiskFails("full-map" if self.limit == "map" else "full")
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> DiskFull:
+        """Either of the two."""
+        limit: Literal["file-system", "map"] = "map" if dice.chance(0.5) else "file-system"
+        return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+    def plainer(self) -> Iterator[DiskFull]:
+        """The file system's."""
+        if self.limit == "map":
+            yield msgspec.structs.replace(self, limit="file-system")
+
+    def words(self) -> str:
+        """As a sentence."""
+        what = "the disk" if self.limit == "file-system" else "the map of the store"
+        return f"Let {what} of {target(self.on)} be full"
+
+
+class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
+    """Syncs are confirmed and not done. It ends with a power cut, and any power cut before, which
+    takes everything that was written since the injection."""
+
+    letter = "l"
+    sentence = "Let the disk of {on} confirm syncs that it does not do, and cut its power then"
+    ends_process = True
+    loss = "unnoticed"
+    drawing = Drawing(targets=ONE_NODE[:5], aliases=())
+
+    def fails(self) -> DiskFails:
+        """A sync is a lie."""
+        return DiskFails("lying")
+
+    def end(self, site: Site, node: str, number: int) -> int:
+        """Cut the power, and let the disk sync again."""
+        if site.world.is_up(node):
+            site.processes.power_cut(site.number, node, lambda: 1.0)
+        else:
+            site.world.power_cut(node, 1.0)
+        return site.world.remove_disk_fault(node, number)
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """An old copy of the disk."""
+        yield OldCopy(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+
+class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
+    """The disk is copied; at the heal the node is killed, gets that copy back, and is started."""
+
+    on: str
+
+    letter = "o"
+    colour = _COLOUR
+    pattern = "dots"
+    sentence = "Copy the disk of {on}, and restore that copy later"
+    on_processes = True
+    ends_process = True
+    loss = "unnoticed"
+    drawing = Drawing(targets=ONE_NODE[:5], aliases=())
+
+    def inject(self, site: Site) -> Injected:
+        """Copy each disk. Raises FloodmarkError when that was possible with none."""
+        return _on_each(site, site.world.copy_disk)
+
+    def heal(self, injected: Injected, site: Site) -> Healed:
+        """Kill, restore, start."""
+        lost, notes, failed = 0, [], []
+        for number, node in injected.disks.items():
+            try:
+                if site.world.is_up(node):
+                    site.processes.kill(site.number, node)
+                lost += site.world.restore_disk(node, number)
+                site.processes.start_again(site.number, node)
+            except CannotAct as error:
+                notes.append(str(error))
+            except FloodmarkError as error:
+                failed.append(f"{node}: {error}")
+        return Healed(
+            nodes=injected.nodes,
+            detail="; ".join((*notes, *failed)),
+            failed=tuple(failed),
+            effect=Effect(nodes=injected.nodes, counts={"writes": lost}),
+        )
+
+
+class _Damage(ProcessFault, frozen=True, kw_only=True):
+    """SIGKILL, and the disk has something else than what was written; started again as after a
+    kill."""
+
+    colour = _COLOUR
+    pattern = "bars"
+    ends_process = True
+    loss = "noticed"
+    drawing = Drawing(targets=ONE_NODE, aliases=("disk",))
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """Always on the same broker of a storm: one copy less is what a cluster survives."""
+        make: Callable[..., Self] = cls
+        return make(on=dice.victim(), at_ms=at_ms, for_ms=for_ms)
+
+    def damage(self, site: Site) -> DiskDamage:
+        """What happens to the disk of one node."""
+        raise NotImplementedError
+
+    def act(self, site: Site, node: str) -> str:
+        """SIGKILL, if it runs, then the damage."""
+        ran = site.world.is_up(node)
+        if ran:
+            site.processes.kill(site.number, node)
+        try:
+            return f"{node}: {site.world.damage_disk(node, self.damage(site))}"
+        except FloodmarkError:
+            if ran:
+                site.processes.start_again(site.number, node)
+            raise
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+
+class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
+    """A power cut that leaves the last synced batch of a log half written: its first
+    `keep_percent` remain (None: drawn), and the rest reads as zeros."""
+
+    keep_percent: Percent | None = None
+
+    letter = "t"
+
+    def damage(self, site: Site) -> DiskDamage:
+        """In a drawn log."""
+        which, kept = site.rng.random(), site.rng.random()
+        kept = kept if self.keep_percent is None else self.keep_percent / 100
+        return DiskDamage("tear", which=which, bit=kept)
+
+    def plainer(self) -> Iterator[TornWrite]:
+        """Nothing of it remains."""
+        if self.keep_percent != 0:
+            yield msgspec.structs.replace(self, keep_percent=0)
+
+    def words(self) -> str:
+        """As a sentence."""
+        return f"Kill {target(self.on)} and tear the last write to its disk"
+
+
+class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
+    """SIGKILL, and one bit on the disk is flipped: in the payload, the header or the prefix hash of
+    a batch (`part`; None: drawn), or in a small value, which `key` names ("": drawn)."""
+
+    part: Literal["payload", "header", "chain", "value"] | None = None
+    key: str = ""
+
+    letter = "b"
+
+    def may_lose(self) -> Loss:
+        """A voter that lost its vote stays out for ever, as if nobody had noticed."""
+        return "unnoticed" if self.part == "value" else "noticed"
+
+    def damage(self, site: Site) -> DiskDamage:
+        """A drawn bit."""
+        drawn: Literal["payload", "header", "chain"] = site.rng.choice(_PARTS)
+        which, bit = site.rng.random(), site.rng.random()
+        return DiskDamage("flip", part=self.part or drawn, which=which, bit=bit, key=self.key)
+
+    def plainer(self) -> Iterator[BitFlip]:
+        """Of the payload of a batch."""
+        if self.part != "payload":
+            yield msgspec.structs.replace(self, part="payload", key="")
+
+    def words(self) -> str:
+        """As a sentence."""
+        what = f"the {self.part} of a stored batch" if self.part else "a stored batch"
+        if self.part == "value":
+            what = f"the stored value '{self.key}'" if self.key else "a stored value"
+        return f"Kill {target(self.on)} and flip a bit in {what}"
+
+
+class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
+    """SIGKILL, and everything on the disk is gone."""
+
+    letter = "e"
+    sentence = "Kill {on} and empty its disk"
+
+    def damage(self, site: Site) -> DiskDamage:
+        """All of it."""
+        return DiskDamage("empty")
+
+
+_PARTS: Final[tuple[Literal["payload", "header", "chain"], ...]] = ("payload", "header", "chain")
+
+
+def _on_each(site: Site, act: Callable[[str], int]) -> Injected:
+    """Act on the disk of each node; the numbers that the world gives. Raises FloodmarkError when
+    that was possible with none."""
+    numbers: dict[int, str] = {}
+    refused = []
+    for node in site.nodes:
+        try:
+            if node[0] == "c":
+                raise CannotAct(f"{node} is a client: it has no disk")
+            numbers[act(node)] = node
+        except FloodmarkError as error:
+            refused.append(str(error))
+    if not numbers:
+        raise CannotAct("; ".join(refused))
+    return Injected(nodes=tuple(numbers.values()), disks=numbers, detail="; ".join(refused))

@@ -1,0 +1,86 @@
+"""What the faults of a schedule may take from disks, and whether a protocol survives that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from nemesis.faults.admin import SetMinIsr
+from nemesis.faults.kind import Loss, kind_of
+from nemesis.formats.schedule import Cluster, Schedule
+
+_ONE: Final = ("leader", "follower", "lagging", "controller", "any")
+
+
+def outnumber_copies(schedule: Schedule, copies: int | None = None) -> bool:
+    """Whether power cuts may take every synced and unsynced copy of an acknowledged write.
+
+    Under flush=sync none is unsynced. Else `copies` brokers must lose their power; without that
+    min_isr, the lowest that is ever set, because so many have the write. A role counts as another
+    broker each time.
+    """
+    if schedule.cluster.flush == "sync":
+        return False
+    hit = _hit(schedule, {"unsynced"}, "n")
+    return hit >= (_lowest_min_isr(schedule) if copies is None else copies)
+
+
+def may_lose_synced(schedule: Schedule, copies: int | None = None) -> bool:
+    """Whether disks may lose so much of what they had synced that a write goes, or a partition.
+
+    `copies` brokers whose disks lose something that they notice are enough (without that min_isr,
+    as above; power cuts under flush=async count too), a majority less one of the voters likewise,
+    and one disk that goes back in time without a sign of it.
+    """
+    if _hit(schedule, {"unnoticed"}, "nv"):
+        return True
+    noticed: tuple[Loss, ...] = ("noticed",)
+    brokers = _hit(schedule, noticed, "n")
+    if brokers and schedule.cluster.flush == "async":
+        brokers = _hit(schedule, (*noticed, "unsynced"), "n")
+    if brokers >= (_lowest_min_isr(schedule) if copies is None else copies):
+        return True
+    return _hit(schedule, noticed, "v") > (schedule.cluster.voters - 1) // 2
+
+
+def _lowest_min_isr(schedule: Schedule) -> int:
+    changes = [fault.min_isr for fault in schedule.faults if isinstance(fault, SetMinIsr)]
+    return min([schedule.cluster.min_isr, *changes])
+
+
+def _hit(schedule: Schedule, losses: Collection[Loss], nodes: str) -> int:
+    """How many nodes (brokers "n", voters "v") may lose something in one of these ways."""
+    named: set[str] = set()
+    others = 0
+    for fault in schedule.faults:
+        kind = kind_of(fault)
+        on = getattr(kind, "on", "")
+        if kind.may_lose() in losses and on:
+            size = _size(on, schedule.cluster, nodes)
+            if size is None:
+                named.update(name for name in on.split(",") if name[0] in nodes)
+            else:
+                others += size
+    return len(named) + others
+
+
+def _size(role: str, cluster: Cluster, nodes: str) -> int | None:
+    """How many of these nodes a role may stand for; None for names."""
+    role = role.partition(":")[0]
+    voters = {"controller": 1, "voters": cluster.voters}
+    brokers = {
+        **dict.fromkeys(_ONE, 1),
+        "minority": (cluster.brokers - 1) // 2,
+        "majority": cluster.brokers // 2 + 1,
+        "isr": cluster.replication_factor,
+        "all": cluster.brokers,
+        "rest": cluster.brokers,
+    }
+    if role not in voters and role not in brokers and role != "clients":
+        return None
+    found = 0
+    if "n" in nodes:
+        found += brokers.get(role, 0)
+    if "v" in nodes:
+        found += voters.get(role, 0)
+    return found

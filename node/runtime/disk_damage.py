@@ -1,0 +1,129 @@
+"""What happens to the files of a node that is down: a flipped bit, a torn write, an empty disk, an
+old copy. Only the harness uses it, and the lock of the folder keeps it from a node that runs."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import lmdb
+
+from node.formats.errors import FloodmarkError, StorageError
+from node.runtime import journal
+from node.runtime.damage import BitPlace, flip, flipped, pick, pick_last, torn
+from node.runtime.datadir import LOCK_NAME, DataDir
+from node.runtime.read_logs import stored_batches
+from node.runtime.tables import CHAIN_BYTES, DATA_FILE, Tables
+
+_LOG: Final = struct.Struct(">cIQ")
+_MAP_BYTES: Final = 1 << 40
+
+
+def flip_bit(path: Path, place: BitPlace) -> str:
+    """Flip one bit of a synced batch, or of a small value; says which. Raises FloodmarkError if
+    there is none."""
+    if place.part == "value":
+        return _flip_value(path, place)
+    with _store(path) as (txn, ids):
+        name, base = _chosen(pick(_synced(txn, ids), place.which), path)
+        key = _LOG.pack(b"L", ids[name], base)
+        both = bytes(txn.get(key) or b"")
+        chain, data = flipped(both[:CHAIN_BYTES], both[CHAIN_BYTES:], place)
+        txn.put(key, chain + data)
+        return f"a bit of the {place.part} of {name} at {base} is flipped"
+
+
+def tear(path: Path, which: float, kept: float) -> str:
+    """Leave the last synced batch of a log written in part; says which. Raises FloodmarkError if
+    there is none."""
+    with _store(path) as (txn, ids):
+        name, base = _chosen(pick_last(_synced(txn, ids), which), path)
+        key = _LOG.pack(b"L", ids[name], base)
+        txn.put(key, torn(bytes(txn.get(key) or b""), kept))
+        return f"{name} at {base} is torn"
+
+
+def empty(path: Path) -> int:
+    """Remove everything; returns how many batches that were."""
+    lost = len(stored_batches(path))
+    with DataDir(path, create=False):
+        for file in path.iterdir():
+            if file.name != LOCK_NAME:
+                file.unlink()
+    return lost
+
+
+def copy(path: Path, to: Path) -> None:
+    """Copy the disk of a node that is down."""
+    with DataDir(path, create=False):
+        to.mkdir(parents=True, exist_ok=True)
+        for name in (DATA_FILE, journal.FILE_NAME):
+            if (path / name).exists():
+                shutil.copyfile(path / name, to / name)
+
+
+def restore(path: Path, copied: Path) -> int:
+    """Put a copy of its disk in place; returns how many batches are gone with that."""
+    before = stored_batches(path)
+    with DataDir(path, create=False):
+        for name in (DATA_FILE, journal.FILE_NAME):
+            (path / name).unlink(missing_ok=True)
+            if (copied / name).exists():
+                shutil.copyfile(copied / name, path / name)
+    return len(before - stored_batches(path))
+
+
+def _flip_value(path: Path, place: BitPlace) -> str:
+    with _store(path) as (txn, _), txn.cursor() as cursor:
+        more = cursor.set_range(b"V")
+        keys = []
+        while more and cursor.key()[:1] == b"V":
+            keys.append(bytes(cursor.key()))
+            more = cursor.next()
+        wanted = [key for key in keys if place.key in ("", key[1:].decode())]
+        if not wanted:
+            raise FloodmarkError(f"{path.name} has no value '{place.key}' on its disk")
+        key = wanted[min(len(wanted) - 1, int(place.which * len(wanted)))]
+        txn.put(key, flip(bytes(txn.get(key) or b""), place.bit))
+        return f"a bit of the value '{key[1:].decode()}' is flipped"
+
+
+@contextmanager
+def _store(path: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, int]]]:
+    """The store of a node that is down, to be changed behind its back; and the numbers of its
+    partitions."""
+    with DataDir(path, create=False):
+        with closing(Tables(path, map_bytes=1 << 20, map_limit=_MAP_BYTES, readonly=True)) as table:
+            ids = dict(table.ids)
+        try:
+            with (
+                lmdb.open(str(path), lock=False, map_size=_MAP_BYTES) as env,
+                env.begin(write=True) as txn,
+            ):
+                yield txn, ids
+        except lmdb.Error as error:
+            raise StorageError(f"cannot damage the store in {path}: {error}") from None
+
+
+def _synced(txn: lmdb.Transaction, ids: dict[str, int]) -> list[tuple[str, int]]:
+    """The batches in the tables: partition and base offset, in order."""
+    names = {number: name for name, number in ids.items()}
+    found = []
+    with txn.cursor() as cursor:
+        more = cursor.set_range(b"L")
+        while more and cursor.key()[:1] == b"L":
+            _, number, base = _LOG.unpack(cursor.key())
+            if number in names:
+                found.append((names[number], base))
+            more = cursor.next()
+    return sorted(found)
+
+
+def _chosen(found: tuple[str, int] | None, path: Path) -> tuple[str, int]:
+    if found is None:
+        raise FloodmarkError(f"{path.name} has no batch on its disk yet")
+    return found

@@ -1,0 +1,95 @@
+"""What a process's disk does wrong because the harness wants it to: a sync that fails or takes
+long, a disk that is full.
+
+Only the harness uses it, by the pipe of `node.runtime.breakpoints`. The store asks before each
+write; a correct store ends its process at the first error. What is done to the files of a node
+that is down is in `node.runtime.disk_damage`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from node.formats.errors import StorageError
+
+DiskFailure = Literal["error", "slow", "full", "full-map"]
+"""Each sync fails, or takes `delay_ms` longer; nothing more fits into the file system, or into the
+map of the store."""
+
+
+class DiskFault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a disk. After an "error" that is `written` the disk has what the
+    failed sync was to write."""
+
+    number: int
+    what: DiskFailure
+    delay_ms: int = 0
+    written: bool = False
+
+
+class FailingDisk:
+    """The disk of one process with the faults that it has now.
+
+    `writes` counts, by the number of the fault, the writes that it made fail or made late.
+    `tell` is called at the first of each.
+    """
+
+    def __init__(
+        self, faults: Sequence[DiskFault] = (), sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._sleep = sleep
+        self._faults: tuple[DiskFault, ...] = ()
+        self.writes: dict[int, int] = {}
+        self.tell: Callable[[], None] = lambda: None
+        self.replace(faults)
+
+    def replace(self, faults: Sequence[DiskFault]) -> None:
+        """These are all the faults there are now."""
+        self._faults = tuple(faults)
+
+    @property
+    def map_full(self) -> bool:
+        """Whether the map of the store must not grow."""
+        return any(fault.what == "full-map" for fault in self._faults)
+
+    def write(self, path: Path) -> None:
+        """A write to a file without a sync is about to happen. Raises StorageError."""
+        for fault in self._faults:
+            if fault.what == "full":
+                self._fail(fault, "write", path, errno.ENOSPC)
+
+    def sync(self, path: Path, write: Callable[[], None]) -> None:
+        """Do a synced write, as well as this disk can. Raises StorageError."""
+        self.write(path)
+        for fault in self._faults:
+            if fault.what == "error":
+                if fault.written:
+                    write()
+                self._fail(fault, "sync", path, errno.EIO)
+        try:
+            write()
+        except StorageError:
+            for fault in self._faults:
+                if fault.what == "full-map":
+                    self._count(fault)
+            raise
+        for fault in self._faults:
+            if fault.what == "slow":
+                self._count(fault)
+                self._sleep(fault.delay_ms / 1000)
+
+    def _fail(self, fault: DiskFault, what: str, path: Path, number: int) -> None:
+        self._count(fault)
+        raise StorageError(f"cannot {what} the store in {path}: {os.strerror(number)}")
+
+    def _count(self, fault: DiskFault) -> None:
+        self.writes[fault.number] = self.writes.get(fault.number, 0) + 1
+        if self.writes[fault.number] == 1:
+            self.tell()
