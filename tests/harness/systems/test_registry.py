@@ -72,7 +72,7 @@ def test_what_a_system_cannot_take_is_refused() -> None:
 
 
 def test_our_brokers_are_the_default_and_take_every_fault() -> None:
-    assert registry.names() == ["floodmark", "nats"]
+    assert registry.names() == ["etcd", "floodmark", "nats", "redis"]
     system = registry.find(registry.DEFAULT)
     assert system.name == "floodmark"
     assert {"kill", "cut", "upgrade", "elect-unclean"} <= set(system.faults)

