@@ -1,4 +1,4 @@
-"""etcd: each record is a key of its own below its partition, offset = revision, by HTTP and JSON."""
+"""etcd by HTTP and JSON: a record is a key of its own below its partition, offset = revision."""
 
 import json
 from base64 import b64decode, b64encode
@@ -8,6 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record, Roles
+from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 
 class Etcd(Adapter):
@@ -61,7 +62,7 @@ class Etcd(Adapter):
     def probe(self, me: Node) -> dict[str, Roles]:
         connection = HTTPConnection(me.listen("client"), timeout=1)
         connection.request("GET", "/debug/vars")
-        raft = json.load(connection.getresponse())["raft.status"]
+        raft = decode(connection.getresponse().read(MOST_OPEN_BYTES), dict)["raft.status"]
         if raft["raftState"] != "StateLeader":
             return {}
         members = ask(connection, "cluster/member/list", 1)["members"]
@@ -76,7 +77,7 @@ def ask(connection: HTTPConnection, call: str, timeout_s: float, **body: Any) ->
         connection.sock.settimeout(timeout_s)
     connection.request("POST", f"/v3/{call}", json.dumps(body))
     told = connection.getresponse()
-    answer: dict[str, Any] = json.loads(told.read())
+    answer: dict[str, Any] = decode(told.read(MOST_OPEN_BYTES), dict)
     if told.status != 200:
         raise RuntimeError(answer.get("message", told.reason))
     return answer

@@ -1,20 +1,18 @@
-"""Redis with a Sentinel beside each server: each partition is a list, offset = index.
+"""Redis with a Sentinel beside each server: a partition is a list, offset = index. With `wait=K`
+a send is acknowledged when K replicas have it, and reads show what K replicas have."""
 
-With `wait=K` a send is acknowledged when K replicas have it, and reads show what K replicas have.
-"""
-
-import asyncio
+from asyncio import gather
 from collections.abc import Iterator, Sequence
 from os.path import commonprefix
 from typing import Any
 
 from redis import Redis as SyncRedis
-from redis.asyncio import Redis as Server
-from redis.asyncio.sentinel import Sentinel
+from redis import asyncio as aio
 
 from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Node, Promise, Record, Roles
 
+WORDS = "WAIT does not make Redis a strongly consistent store"
 ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry": None}
 
 
@@ -26,8 +24,7 @@ class Redis(adapter.Adapter):
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2")),
         adapter.Setting("fsync", "everysec", "appendfsync of the servers", ("everysec", "always")),
     )
-    listens = ("client", "sentinel")
-    failover_ms = 6000
+    listens, failover_ms = ("client", "sentinel"), 6000
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         first = min(me, *others, key=lambda node: node.name)
@@ -52,51 +49,46 @@ class Redis(adapter.Adapter):
         return ("appendonly.aof",) if self.setting["fsync"] == "everysec" else ()
 
     def promise(self) -> Promise:
-        words = "WAIT does not make Redis a strongly consistent store"
-        return Promise(words=words, source="https://redis.io/docs/latest/commands/wait/")
+        return Promise(words=WORDS, source="https://redis.io/docs/latest/commands/wait/")
 
-    async def connect(self, client: str, nodes: Sequence[Node]) -> list[Server]:
+    async def connect(self, client: str, nodes: Sequence[Node]) -> list[aio.Redis]:
         sentinels = [(node.host, node.dialed["sentinel"]) for node in nodes]
-        watch = Sentinel(sentinels, sentinel_kwargs=ONCE)  # type: ignore[no-untyped-call]
+        watch = aio.Sentinel(sentinels, sentinel_kwargs=ONCE)  # type: ignore[no-untyped-call]
         _, primary = await watch.discover_master("all")
-        ports = sorted((n.dialed["client"] for n in nodes), key=lambda port: port != int(primary))
-        return [Server(port=port, **ONCE) for port in ports]
+        nodes = sorted(nodes, key=lambda node: node.dialed["client"] != int(primary))
+        return [aio.Redis(port=node.dialed["client"], **ONCE) for node in nodes]
 
-    async def close(self, connection: list[Server]) -> None:
-        await asyncio.gather(*(server.aclose() for server in connection))
+    async def close(self, connection: list[aio.Redis]) -> None:
+        await gather(*(server.aclose() for server in connection))
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         primary = (await self.connect("setup", nodes))[0]
         if (await primary.info("replication"))["connected_slaves"] < copies - 1:
             raise RuntimeError("the replicas are not connected yet")
 
-    async def send(self, connection: list[Server], record: Record) -> int:
+    async def send(self, connection: list[aio.Redis], record: Record) -> int:
         wait, primary = int(self.setting["wait"]), connection[0]
         length = await primary.rpush(record.partition, record.payload)
         if wait and (have := await primary.wait(wait, int(record.timeout_s * 800))) < wait:
             raise RuntimeError(f"{have} of {wait} replicas have it")
         return int(length) - 1
 
-    async def read(self, connection: list[Server], part: str, offset: int, s: float) -> LogSlice:
-        wait = int(self.setting["wait"])
-        asked = [c.lrange(part, offset, offset + 499) for c in connection[: 3 if wait else 1]]
-        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
-        if isinstance(answers[0], BaseException):
-            raise answers[0]
-        lists = [[answers[0], answer] for answer in answers if isinstance(answer, list)]
-        have = sorted((len(commonprefix(both)) for both in lists), reverse=True)  # noqa: RUF071
-        return LogSlice(list(enumerate(answers[0][: have[wait]], offset)))
+    async def read(self, connection: list[aio.Redis], part: str, offset: int, s: float) -> LogSlice:
+        wait, asked = int(self.setting["wait"]), (part, offset, offset + 499)
+        primary: Any = await connection[0].lrange(*asked)
+        copies = [server.lrange(*asked) for server in connection[1:] if wait]
+        found = [c for c in await gather(*copies, return_exceptions=True) if isinstance(c, list)]
+        same = [len(commonprefix([primary, copy])) for copy in (primary, *found)]  # noqa: RUF071
+        return LogSlice(list(enumerate(primary[: sorted(same, reverse=True)[wait]], offset)))
 
     def probe(self, me: Node) -> dict[str, Roles]:
-        told = SyncRedis(port=me.listens["client"], socket_timeout=1).info("replication")
+        told: Any = SyncRedis(port=me.listens["client"], socket_timeout=1).info("replication")
         if told["role"] != "master":
             return {}
-        master: Any = SyncRedis(port=me.listens["sentinel"], socket_timeout=1).sentinel_master(
-            "all"
-        )
-        online = [r for r in map(told.get, map("slave{}".format, range(9))) if isinstance(r, dict)]
-        in_sync = [f"{r['ip']}:{r['port']}" for r in online if r["state"] == "online"]
-        return {"*": Roles(master["config-epoch"], (me.name, *in_sync))}
+        known: Any = SyncRedis(port=me.listens["sentinel"]).sentinel_master("all")
+        replicas = [told[f"slave{number}"] for number in range(told["connected_slaves"])]
+        online = [f"{each['ip']}:{each['port']}" for each in replicas if each["state"] == "online"]
+        return {"*": Roles(known["config-epoch"], (me.name, *online))}
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]]:
         offset = 0

@@ -41,7 +41,7 @@ WRONG = [
     ("run --protocol paxos", "unknown protocol 'paxos' (known: "),
     ("run --bug M99", "unknown bug 'M99' (`floodmark bugs` lists them)"),
     ("bugs find --only M99", "unknown bug 'M99' (`floodmark bugs` lists them)"),
-    ("run --system kafka", "unknown system 'kafka' (known: floodmark, nats)"),
+    ("run --system kafka", "unknown system 'kafka' (known: etcd, floodmark, nats, redis)"),
     ("run --faults meteor", "unknown fault 'meteor' (known: kill"),
     ("run --faults restart", "fault 'restart' is never drawn: what a drawn fault brings down"),
     ("run --faults bridge --brokers 2", "fault 'bridge' needs 3 brokers"),

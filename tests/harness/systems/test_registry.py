@@ -81,7 +81,7 @@ def test_our_brokers_are_the_default_and_take_every_fault() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("kafka", r"unknown system 'kafka' \(known: floodmark, nats\)"),
+        ("kafka", r"unknown system 'kafka' \(known: etcd, floodmark, nats, redis\)"),
         ("registry", "unknown system 'registry'"),
         ("no.such.module:System", "cannot be loaded: ModuleNotFoundError: No module named"),
         ("json:Missing", "cannot be loaded: json has no Missing"),
