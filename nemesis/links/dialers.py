@@ -1,21 +1,31 @@
 """Who is at the other end of a connection on this machine, without anybody's help.
 
-The kernel's table of TCP sockets has the inode of the socket that dialed, and the folder of open
-files of a process shows which inodes it holds. Nodes are known by their processes: the one that was
-started, and all of its process group or session.
+The kernel tells the inode of the socket that dialed (sock_diag(7), or else the table
+/proc/net/tcp), and the folder of open files of a process shows which inodes it holds. Nodes are
+known by their processes: the one that was started, and all of its process group or session.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _MAPPED: Final = b"0000000000000000FFFF0000"
 """What stands before an IPv4 address in the table of IPv6 sockets."""
+_SOCK_DIAG: Final = 4
+_BY_FAMILY: Final = 20
+_REQUEST: Final = 1
+_HEADER: Final = struct.Struct("=IHHII")
+_QUERY: Final = struct.Struct("=BBBBI")
+_NO_COOKIE: Final = b"\xff" * 8
+_INODE_AT: Final = _HEADER.size + 4 + 48 + 16
+"""In an answer: after family, state and timers, the two ends, and four counters."""
+_ANSWER_S: Final = 1.0
 
 
 class Ends(NamedTuple):
@@ -26,15 +36,18 @@ class Ends(NamedTuple):
 
 
 class Dialers:
-    """Names the owners of sockets. `proc` is the kernel's /proc."""
+    """Names the owners of sockets. `proc` is the kernel's /proc; with `ask` the kernel is asked for
+    single sockets."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self, proc: Path = Path("/proc"), *, ask: bool = True) -> None:
         self._proc = proc
+        self._socket = _diagnostics() if ask else None
         self._pids: dict[int, str] = {}
         self._last: list[int] = []
 
     def set_processes(self, name: str, pids: Sequence[int]) -> None:
-        """From now on these processes, with their process groups and sessions, are `name`."""
+        """From now on these processes are `name`, and all of the process groups and sessions that
+        they lead."""
         self._pids = {pid: who for pid, who in self._pids.items() if who != name}
         self._pids.update(dict.fromkeys(pids, name))
 
@@ -57,6 +70,17 @@ class Dialers:
 
     def _inode(self, ends: Ends) -> str | None:
         """The inode of the socket that dialed; None when it is closed."""
+        if self._socket is None:
+            return self._inode_in_tables(ends)
+        try:
+            return _asked_for(self._socket, ends)
+        except OSError:
+            # A kernel without it, or one that filters it.
+            self._socket = None
+            return self._inode_in_tables(ends)
+
+    def _inode_in_tables(self, ends: Ends) -> str | None:
+        """The same from the table of all sockets, which takes time when there are many."""
         for table, before in (("tcp", b""), ("tcp6", _MAPPED)):
             try:
                 text = (self._proc / "self/net" / table).read_bytes()
@@ -70,15 +94,17 @@ class Dialers:
                 return inode if inode != "0" else None
         return None
 
-    def _candidates(self) -> list[tuple[int, str]]:
-        """The processes that belong to a name, the one that dialed last first."""
-        running = [int(entry) for entry in os.listdir(self._proc) if entry.isdigit()]
-        found = []
-        for pid in (*self._last, *(pid for pid in running if pid not in self._last)):
-            name = self._name(pid)
-            if name is not None:
-                found.append((pid, name))
-        return found
+    def _candidates(self) -> Iterator[tuple[int, str]]:
+        """The processes that belong to a name, the likeliest first: the one that dialed last, those
+        that were named, then all of their groups."""
+        likely = dict.fromkeys((*self._last, *self._pids))
+        for pid in likely:
+            if (name := self._name(pid)) is not None:
+                yield pid, name
+        running = (int(entry) for entry in os.listdir(self._proc) if entry.isdigit())
+        for pid in running:
+            if pid not in likely and (name := self._name(pid)) is not None:
+                yield pid, name
 
     def _name(self, pid: int) -> str | None:
         """Whose process it is: by itself, else by its group, else by its session."""
@@ -102,6 +128,36 @@ class Dialers:
             except OSError:
                 continue
         return False
+
+
+def _diagnostics() -> socket.socket | None:
+    """A socket to ask the kernel about sockets; None where there is no such thing."""
+    try:
+        made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
+    except OSError:
+        return None
+    made.settimeout(_ANSWER_S)
+    return made
+
+
+def _asked_for(diagnostics: socket.socket, ends: Ends) -> str | None:
+    """The inode of one socket; None when it is closed. Raises OSError where that is not told."""
+    ports = struct.pack("!HH", ends.dialer[1], ends.dialed[1])
+    hosts = b"".join(socket.inet_aton(host).ljust(16, b"\0") for host, _ in ends)
+    query = _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+    body = query + ports + hosts + bytes(4) + _NO_COOKIE
+    diagnostics.sendto(
+        _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body, (0, 0)
+    )
+    answer = diagnostics.recv(4096)
+    _, kind, *_ = _HEADER.unpack_from(answer)
+    if kind != _BY_FAMILY:
+        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+        if -code == errno.ENOENT:
+            return None
+        raise OSError(-code, os.strerror(-code))
+    (inode,) = struct.unpack_from("=I", answer, _INODE_AT)
+    return str(inode) if inode else None
 
 
 def _hex(end: tuple[str, int]) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -134,9 +136,17 @@ class TcpLinks:
         return stats
 
     def close(self) -> None:
-        """End the proxy, and every connection through it. May be called twice."""
+        """End the proxy, and every connection through it. May be called twice.
+
+        What it has carried becomes the last line of its output file.
+        """
         if not self._closed:
             self._closed = True
+            if self._config.output_file and self._child.exitcode is None:
+                with contextlib.suppress(FloodmarkError, OSError):
+                    stats = msgspec.json.encode(self.stats()) + b"\n"
+                    with Path(self._config.output_file).open("ab") as file:
+                        file.write(stats)
             self._pipe.close()
             self._child.kill()
             self._child.join()

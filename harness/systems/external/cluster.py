@@ -211,7 +211,7 @@ class ExternalCluster:
         """Have the links up before any node dials."""
         self._links = make_links(
             tuple(self.nodes.values()),
-            tuple(self._factory.roles),
+            self._factory.working,
             self._schedule.workload.seed,
             self._folder.path / "output" / "links.txt",
         )

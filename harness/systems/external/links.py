@@ -50,7 +50,7 @@ class Links(Protocol):
 def make_links(nodes: Sequence[Node], clients: Sequence[str], seed: int, output: Path) -> Links:
     """Start a TCP proxy in front of every role of every node that others dial. Main thread only.
 
-    `clients` are the names of all clients, which have one process in common.
+    `clients` are the names of those of the storm, which have one process in common.
     """
     doors = tuple(
         Door(node=node.name, role=role, listen=(node.host, port), target=(node.host, target))

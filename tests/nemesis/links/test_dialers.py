@@ -1,0 +1,83 @@
+"""Who dialed: the kernel asked about one socket, and its table of all sockets, agree."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nemesis.links.dialers import Dialers, Ends
+
+
+@pytest.fixture(params=["one socket", "table"])
+def dialers(request: pytest.FixtureRequest) -> Dialers:
+    return Dialers(ask=request.param == "one socket")
+
+
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["tcp", "tcp6"])
+def dialed(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    """A connection of this process; Java dials IPv4 addresses from IPv6 sockets."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(request.param) as mine:
+        host = "::ffff:127.0.0.1" if request.param == socket.AF_INET6 else "127.0.0.1"
+        mine.connect((host, listener.getsockname()[1]))
+        yield mine
+
+
+def ends_of(mine: socket.socket) -> Ends:
+    return Ends(("127.0.0.1", mine.getsockname()[1]), ("127.0.0.1", mine.getpeername()[1]))
+
+
+def test_a_process_by_itself(dialers: Dialers, dialed: socket.socket) -> None:
+    ends = ends_of(dialed)
+    assert dialers.name_of(ends) is None
+    assert dialers.is_open(ends)
+    dialers.set_processes("me", [os.getpid()])
+    assert dialers.name_of(ends) == "me"
+    dialers.set_processes("me", [1])
+    assert dialers.name_of(ends) is None
+
+
+def test_a_closed_socket_is_nobodys(dialers: Dialers, dialed: socket.socket) -> None:
+    ends = ends_of(dialed)
+    dialers.set_processes("me", [os.getpid()])
+    dialed.close()
+    assert not dialers.is_open(ends)
+    assert dialers.name_of(ends) is None
+
+
+GROUPS = """
+import os, socket, sys
+mine = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+if os.fork():
+    mine.close()
+    print(mine is not None, flush=True)
+    sys.stdin.read()
+    os._exit(0)
+if sys.argv[2] == "a group of its own":
+    os.setpgid(0, 0)
+print(mine.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("where", ["the group", "a group of its own"])
+def test_children_of_a_process(dialers: Dialers, where: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        parent = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", GROUPS, str(port), where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert parent.stdout is not None
+        said = sorted([parent.stdout.readline().strip(), parent.stdout.readline().strip()])
+        ends = Ends(("127.0.0.1", int(said[0])), ("127.0.0.1", port))
+        assert dialers.name_of(ends) is None
+        dialers.set_processes("n1", [parent.pid])
+        assert dialers.name_of(ends) == "n1"
+        parent.communicate(b"")
