@@ -16,7 +16,7 @@ from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.engine.offset_ranges import splittable
 from checker.evidence.arrow_blob import unpacked
-from checker.evidence.facts import Kind
+from checker.evidence.facts import DAMAGE, Kind
 from checker.evidence.group import Group, group_of
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import Judged
@@ -30,13 +30,16 @@ SPARK_ROWS: Final = "run int, partition string, body binary"
 def judge_group(group: Group, *, measured: bool = False) -> Judged:
     """Judge one group by all checks, in a fixed order; `measured` also draws its curves."""
     scope = Scope.PARTITION if group.partition else Scope.RUN
+    problems = group.of(Kind.PROBLEM)
+    damage = problems.flags == DAMAGE
     return Judged(
         group.partition,
         tuple(_finding(check, group) for check in checks(scope)),
-        tuple(map(str, group.of(Kind.PROBLEM).text)),
+        tuple(map(str, [*problems.text[damage], *problems.text[~damage]])),
         tuple(map(str, group.of(Kind.NOTE).text)),
         0 if group.partition else len(effective_faults(group.of(Kind.FAULT))),
         _curves(group) if measured else None,
+        bool(damage.any()),
     )
 
 

@@ -104,9 +104,10 @@ def check(
     new = [p for p, result in zip(places, known, strict=True) if again or result is None]
     made: dict[ResultsPlace, RunResult] = {}
     for batch in [new] if together and new else [[place] for place in new]:
-        for place, concluded in zip(batch, judge([_run_of(p) for p in batch], make), strict=True):
+        runs = [_run_of(place) for place in batch]
+        for place, run, concluded in zip(batch, runs, judge(runs, make), strict=True):
             made[place] = concluded.result
-            place.finish(concluded.result)
+            place.finish(concluded.result, run.meta)
     results = ((made.get(p) or result) for p, result in zip(places, known, strict=True))
     return [result for result in results if result is not None]
 

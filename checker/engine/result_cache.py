@@ -15,9 +15,12 @@ from typing import Final
 
 import msgspec
 
+from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
+from checker.ingest.check_seal import seal_tables
 from checker.ingest.ingest import only_tables, sources
 from checker.output.conclude import write_results
+from harness.formats import seal
 from node.formats.files import write_whole
 from node.formats.json_input import Unreadable, read_file
 
@@ -75,10 +78,12 @@ class ResultsPlace:
         self._mark = stamp(self.folder)
         return None if self.target is None else cached_result(self.target, self._mark)
 
-    def finish(self, result: RunResult) -> None:
+    def finish(self, result: RunResult, meta: RunMeta) -> None:
         """Keep a result, and last what it was made of. Raises OSError, StorageError."""
         if self.target is not None:
             write_results(self.target, result)
+            if self.target == self.folder:
+                seal_tables(self.folder, meta)
             write_whole(self.target / _MARK, msgspec.json.encode({"mark": self._mark}) + b"\n")
 
 
@@ -90,7 +95,8 @@ def own_name(folder: Path) -> str:
 
 def _evidence(folder: Path) -> Iterator[Path]:
     """All files that a verdict rests on."""
-    for name in ("schedule.json", "faults.jsonl", "exits.jsonl"):
+    small = ("schedule.json", "faults.jsonl", "exits.jsonl", "messages.jsonl", seal.FILE)
+    for name in (*small, *([seal.TABLES_FILE] if only_tables(folder) else [])):
         yield folder / name
     yield from dict.fromkeys(source.path for source in sources(0, folder))
 

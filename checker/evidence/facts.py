@@ -111,6 +111,7 @@ class FaultAction(IntEnum):
     EFFECT = 4
 
 
+DAMAGE: Final = 1
 FINAL: Final = 1
 REBALANCED: Final = 2
 CONTENT: Final = 4

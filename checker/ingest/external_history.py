@@ -81,7 +81,7 @@ def run_folder_of(file: Path) -> Path:
         target = folder / "history.jsonl"
         target.unlink(missing_ok=True)
         about: dict[str, Any] = {
-            "format": 1,
+            "format": 2,
             "run": file.name,
             "name": file.stem,
             "state": "finished",

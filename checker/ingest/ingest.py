@@ -17,6 +17,7 @@ from checker.evidence.facts import Kind, block
 from checker.evidence.rows import Rows, rows
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
+from checker.ingest.check_seal import check_run, check_source
 from checker.ingest.lines import Files, Problems
 from checker.ingest.read_head import read_head, read_meta
 from checker.ingest.read_history import read_history
@@ -97,6 +98,9 @@ def ingest(source: Source, tables_folder: Path | None, known: RunMeta | None = N
         counts=not in_memory,
         make=rows if in_memory else block,
     )
+    if not in_memory:
+        check = check_run if source.kind == "head" else check_source
+        check(source, known, only_tables(source.folder), into.problems)
     if source.kind not in _DECLARED or not known.is_undeclared(_DECLARED[source.kind]):
         _READERS[source.kind](source, into)
     if tables_folder is not None:

@@ -37,13 +37,15 @@ class Line(NamedTuple):
 class Problems:
     """Sentences about a run folder: problems make a verdict unknown, notes do not.
 
-    Of one kind of problem in one file only the first few are reported, the others counted.
+    Of one kind of problem in one file only the first few are reported, the others counted. Damage
+    is a problem after which nothing in the evidence can be believed.
     """
 
     def __init__(self, in_full: int = _IN_FULL) -> None:
         self._in_full = in_full
         self._reported: dict[str, list[str]] = {}
         self._more: Counter[str] = Counter()
+        self._damage: dict[str, None] = {}
         self.notes: list[str] = []
 
     def add(self, kind: str, sentence: str) -> None:
@@ -54,14 +56,24 @@ class Problems:
         else:
             self._more[kind] += 1
 
+    def damage(self, sentence: str) -> None:
+        """Report that evidence is not what was written."""
+        if len(self._damage) < self._in_full:
+            self._damage.setdefault(sentence)
+
+    @property
+    def damages(self) -> list[str]:
+        """What was damaged, in sentences."""
+        return list(self._damage)
+
     def note(self, sentence: str) -> None:
         """Report something that is no reason to doubt the verdict."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def sentences(self) -> list[str]:
-        """All problems, in the order they were found by kind."""
-        made = []
+        """All problems: damage first, then the others in the order they were found by kind."""
+        made = self.damages
         for kind, reported in self._reported.items():
             made.extend(reported)
             if more := self._more[kind]:
@@ -69,7 +81,7 @@ class Problems:
         return made
 
     def __bool__(self) -> bool:
-        return bool(self._reported)
+        return bool(self._reported or self._damage)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:

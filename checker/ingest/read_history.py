@@ -31,7 +31,7 @@ from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, whole
-from checker.ingest.source import FileReader, Ingested, Source, why
+from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from harness.formats.history import Op, Read, RecordRun, Send
 from node.formats.json_input import JsonReader, Unreadable
 from node.formats.trace import METADATA_PARTITION
@@ -66,6 +66,7 @@ class Reader(FileReader):
         super().__init__(source, into)
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
+        self.numbers = LineNumbers()
         self.open: dict[int, Op] = {}
         self.completed: set[int] = set()
         self.last_us: dict[int, int] = {}
@@ -115,6 +116,8 @@ class Reader(FileReader):
 
     def take(self, number: int, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""
+        if gap := self.numbers.gap(op.seq):
+            self.damage(f"line {number}: {gap}.")
         last = self.last_us.get(op.process, op.t_us)
         if op.t_us < last:
             self.problem(

@@ -19,9 +19,10 @@ import numpy as np
 from checker.evidence.facts import I64
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
+from checker.ingest.check_seal import part_is_as_sealed
 from checker.ingest.read_history import Reader, rows_of
 from checker.ingest.read_tables import HISTORY_TABLES
-from checker.ingest.source import Ingested, Source
+from checker.ingest.source import Ingested, LineNumbers, Source
 from harness.formats.history import Op
 
 PART_BYTES: Final = 32 << 20
@@ -46,6 +47,8 @@ class Part:
     last_us: dict[int, int]
     used: dict[int, set[str]]
     moves: list[tuple[Op, int, int, tuple[str, ...]]]
+    # the number that the writer gave the first line, and the one after the last
+    numbers: tuple[int | None, int | None]
 
 
 def parts_of(path: Path) -> list[tuple[int, int]]:
@@ -60,6 +63,7 @@ class _PartReader(Reader):
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
         self.awaited: list[Op] = []
+        self.numbers = LineNumbers(None)
         self.first_us: dict[int, int] = {}
         self.invoked: list[int] = []
 
@@ -83,6 +87,7 @@ def read_part(
     if those cannot be written."""
     into = Ingested(known)
     reader = _PartReader(source, into)
+    reader.damaged = not part_is_as_sealed(source.folder, known, begin, end)
     try:
         for text in _blocks(source.path, begin, end):
             # The number of a line is not known here, and not needed: see `Part.plain`.
@@ -103,6 +108,7 @@ def read_part(
         reader.last_us,
         reader.used,
         reader.moves,
+        (reader.numbers.first, reader.numbers.next),
     )
 
 
@@ -137,9 +143,11 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
     numbers = numbers[np.argsort(numbers[:, 0])]
     if not len(numbers) or (numbers[1:, 0] <= numbers[:-1, 1]).any():
         return False
+    following: int | None = 0 if parts[0].numbers[0] == 0 else -1
     for part in parts:
-        if not part.plain:
+        if not part.plain or part.numbers[0] != following:
             return False
+        following = part.numbers[1]
         if any(reader.last_us.get(p, t_us) > t_us for p, t_us in part.first_us.items()):
             return False
         reader.last_us.update(part.last_us)

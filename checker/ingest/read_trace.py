@@ -18,7 +18,7 @@ import pyarrow as pa
 from checker.evidence.facts import COMPLETE, LEADER, Kind, PartitionMembers, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
-from checker.ingest.source import FileReader, Ingested, Source, why
+from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from node.formats import trace
 from node.formats.bounds import Number, Offset, Time
 from node.formats.json_input import JsonReader, Unreadable, WrongForm
@@ -30,6 +30,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     t_us: Time
     event: str
     incarnation: Number = -1
+    seq: Number = -1
     partition: str | None = None
     role: str = ""
     leader: str | None = None
@@ -65,6 +66,8 @@ class _Reader(FileReader):
     def __init__(self, source: Source, into: Ingested) -> None:
         super().__init__(source, into)
         self.last_us = -1
+        self.numbers = LineNumbers()
+        self.incarnation = -1
         self.rows: list[tuple[int, _Event, str | None]] = []
         self.torn: int | None = None
         self.fenced: dict[str, None] = {}
@@ -105,6 +108,7 @@ class _Reader(FileReader):
         """An event and the line it was on."""
         if self.torn is not None:
             self.settle(event)
+        self._count(number, event)
         if event.t_us < self.last_us:
             self.problem(
                 "time", f"line {number}: time goes back by {self.last_us - event.t_us} us."
@@ -120,6 +124,15 @@ class _Reader(FileReader):
             self.rows.append((number, event, None))
         else:
             self.rows.append((number, self._with_fenced(event), text.decode(errors="replace")))
+
+    def _count(self, number: int, event: _Event) -> None:
+        """Each process numbers its events; a later one follows in the same file."""
+        if event.incarnation < self.incarnation and event.seq >= 0:
+            self.damage(f"line {number}: it is of an earlier process than the line before it.")
+        if event.incarnation != self.incarnation:
+            self.incarnation, self.numbers = event.incarnation, LineNumbers()
+        if gap := self.numbers.gap(event.seq):
+            self.damage(f"line {number}: {gap}.")
 
     def _with_fenced(self, event: _Event) -> _Event:
         """A committed change of a partition, with the brokers that were fenced then.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checker.evidence.facts import Kind, block
+from checker.evidence.facts import DAMAGE, Kind, block
 from checker.evidence.run_meta import RunMeta
 from checker.ingest.lines import Block, Files, Line, Problems, lines_of, read_blocks
 
@@ -95,9 +95,10 @@ class Ingested:
     def sentences(self, source: Source) -> list[pa.RecordBatch]:
         """The sentences as facts of the run; `idx` and `node` keep those of a source together."""
         made = []
-        for kind, texts in (
-            (Kind.PROBLEM, self.problems.sentences()),
-            (Kind.NOTE, self.problems.notes),
+        damaged = len(self.problems.damages)
+        for kind, texts, damages in (
+            (Kind.PROBLEM, self.problems.sentences(), damaged),
+            (Kind.NOTE, self.problems.notes, 0),
         ):
             if texts:
                 made.append(
@@ -108,6 +109,7 @@ class Ingested:
                         text=texts,
                         seq=list(range(len(texts))),
                         idx=KINDS.index(source.kind),
+                        flags=[DAMAGE] * damages + [0] * (len(texts) - damages),
                         node=source.path.stem,
                     )
                 )
@@ -129,6 +131,11 @@ class FileReader:
         self.damaged = True
         self.into.problems.add(f"{self.name}: {kind}", f"{self.name} {sentence}")
 
+    def damage(self, sentence: str) -> None:
+        """Report that the file is not what was written."""
+        self.damaged = True
+        self.into.problems.damage(f"{self.name} {sentence}")
+
     def read(self) -> None:
         """Take every block of the file."""
         try:
@@ -140,6 +147,31 @@ class FileReader:
     def take_block(self, first: int, text: bytes) -> None:
         """Take some whole lines; `first` is the number of the first of them."""
         raise NotImplementedError
+
+
+class LineNumbers:
+    """Follows the numbers that a writer gave its lines: 0, 1, 2, .. or none at all."""
+
+    def __init__(self, first: int | None = 0) -> None:
+        """`first` is the number of the first line; None takes any."""
+        self.first = first
+        self.next = first
+
+    def gap(self, number: int) -> str:
+        """Take the next line's number, -1 where it has none; what is wrong with it, or ""."""
+        expected = number if self.next is None else self.next
+        if self.first is None:
+            self.first = number
+        if number < 0 and expected <= 0:
+            self.next = number
+            return ""
+        self.next = number + 1
+        if number == expected:
+            return ""
+        if number > expected >= 0:
+            missing = f"{expected}" if number == expected + 1 else f"{expected} to {number - 1}"
+            return f"lines are missing before it (number {missing})"
+        return f"it is there twice or out of order (number {number}, not {expected})"
 
 
 def why(error: Exception) -> str:

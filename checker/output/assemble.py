@@ -20,7 +20,8 @@ from checker.output.sentence import Judgement, sentence
 
 class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one group. Problems make the verdict unknown, notes do not; `faults` is the
-    number of faults of the schedule that took effect, counted in the group of the whole run."""
+    number of faults of the schedule that took effect, counted in the group of the whole run.
+    `damaged`: the evidence is not what was written."""
 
     partition: str
     findings: tuple[Finding, ...]
@@ -28,6 +29,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     faults: int = 0
     curves: Curves | None = None
+    damaged: bool = False
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Collected:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     faults: int = 0
+    damaged: bool = False
     curves: dict[str, Curves] = field(default_factory=dict)
     losses: dict[str, LossCount] = field(default_factory=dict)
     """By partition that has records which must stay, what is lost of it."""
@@ -49,6 +52,7 @@ class Collected:
         self.problems += judged.problems
         self.notes += judged.notes
         self.faults += judged.faults
+        self.damaged |= judged.damaged
         self.losses.update(
             (judged.partition, f.loss) for f in judged.findings if f.loss and f.examined
         )
@@ -73,7 +77,9 @@ def assemble(
     known = Findings(run.meta, run.findings, origins)
     findings = [*run.findings, *(("", _across(check, known)) for check in checks(Scope.ACROSS))]
     anomalies = [
-        policy.apply(anomaly, run.meta) for _, found in findings for anomaly in found.anomalies
+        policy.apply(anomaly, run.meta, damaged=run.damaged)
+        for _, found in findings
+        for anomaly in found.anomalies
     ]
     anomalies.sort(key=_importance)
     properties = [_property(name, findings, anomalies) for name in PROPERTIES]

@@ -50,8 +50,8 @@ def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
     return meta.impaired and (rests == "always" or (rests == "without-logs" and without_logs))
 
 
-def apply(anomaly: Anomaly, meta: RunMeta) -> Anomaly:
-    """The anomaly with the verdict of the run's promise."""
+def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:
+    """The anomaly with the verdict of the run's promise; damaged evidence proves nothing."""
     needs = KINDS[anomaly.name].needs
     if needs is Needs.EXERCISE:
         return msgspec.structs.replace(anomaly, verdict=Verdict.NOT_EXERCISED)
@@ -59,6 +59,6 @@ def apply(anomaly: Anomaly, meta: RunMeta) -> Anomaly:
         return anomaly
     allowed = _INFORMATION.get(anomaly.name) or excuse(needs, meta.promise)
     verdict = Verdict.VALID if allowed else Verdict.INVALID
-    if verdict is Verdict.INVALID and is_explained_by_silence(anomaly.name, meta):
+    if verdict is Verdict.INVALID and (damaged or is_explained_by_silence(anomaly.name, meta)):
         verdict = Verdict.UNKNOWN
     return msgspec.structs.replace(anomaly, verdict=verdict, allowed=allowed)

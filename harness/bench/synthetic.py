@@ -220,7 +220,7 @@ class Maker:
         """What the run says about itself."""
         heal_us = _ORIGIN_US + (wrote_until_us - _ORIGIN_US) * 9 // 10
         about: Mapping[str, Any] = {
-            "format": 1,
+            "format": 2,
             "run": self.folder.name,
             "state": "finished",
             "protocol": "synthetic",

@@ -75,7 +75,8 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     its steps. `final` marks the reads after the last fault was healed, made by fresh clients from
     offset 0. `partitions` belongs to assign and subscribe; a completion's `rebalanced` names
     partitions that were taken or given while it ran. `error` names why a fail or info happened.
-    `step` is the number of the schedule's own operation that this is, -1 for drawn ones.
+    `step` is the number of the schedule's own operation that this is, -1 for drawn ones. `seq`
+    numbers the lines of a file from 0, without a gap; -1 where nobody numbers them.
     """
 
     op: Offset
@@ -91,6 +92,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     final: bool = False
     error: str = ""
     step: Number = -1
+    seq: Offset = -1
 
 
 class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -127,6 +129,13 @@ _decoder = JsonReader(Op)
 def encode(op: Op) -> bytes:
     """One history line, newline included."""
     return _encoder.encode(op) + b"\n"
+
+
+def encode_numbered(ops: Iterable[Op], seq: int) -> bytes:
+    """Lines of a history; the first of them has the number `seq`."""
+    return b"".join(
+        b'%b,"seq":%d}\n' % (_encoder.encode(op)[:-1], number) for number, op in enumerate(ops, seq)
+    )
 
 
 def decode(line: bytes) -> Op:

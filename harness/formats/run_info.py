@@ -10,7 +10,7 @@ import msgspec
 from harness.formats.problem import Problem
 from node.formats.bounds import Milliseconds, Number, OptionalTime, Time
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
 
     `source` is the form of a history that another tool recorded, "" for our own runs. The checker
     says of such a history `complete_reads` (its clients read all that there was) and
-    `history_whole` (every line of it could be understood).
+    `history_whole` (every line of it could be understood). `seal` is the digest of `seal.json`, ""
+    while the run goes on.
     """
 
     run: str = ""
@@ -109,6 +110,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     source: str = ""
     complete_reads: bool = False
     history_whole: bool = True
+    seal: str = ""
 
 
 FIELDS: Final = {field.name: field.type for field in msgspec.structs.fields(RunInfo)}

@@ -68,6 +68,7 @@ class Run:
         self._interrupts = interrupts
         self.folder = run_folder.create(settings.store, settings.name)
         self.info = _info_of_a_process(schedule, settings, system, self.folder)
+        self.folder.reserve()
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
         self._faults = self.folder.append_only("faults.jsonl")
@@ -98,7 +99,7 @@ class Run:
                 cluster.close()
                 self._problems(cluster.problems)
             self._faults.close()
-            self._save()
+            self._seal()
 
     def _start(self, cluster: ClusterUnderTest) -> None:
         """Bring the cluster up and write down what it is."""
@@ -186,6 +187,17 @@ class Run:
 
     def _record(self, line: FaultLine) -> None:
         self._faults.write(msgspec.json.encode(line) + b"\n")
+
+    def _seal(self) -> None:
+        """Write the last run.json, and seal all that the run left. A file that cannot be sealed
+        leaves the run unsealed, which its verdict says."""
+        self.folder.release()
+        try:
+            self.folder.write_info(self.info)
+            self.folder.seal()
+        except FloodmarkError as error:
+            self._problem("not-saved", str(error))
+            self._save()
 
     def _save(self) -> None:
         """Write run.json again; on a full disk the older one stays, which is good enough."""

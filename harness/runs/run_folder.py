@@ -12,11 +12,15 @@ from typing import Final
 import msgspec
 
 from harness.formats.run_info import RunInfo
+from harness.formats.seal import FILE as SEAL
+from harness.formats.seal import seal_run
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import StorageError, UsageError
 from node.formats.files import AppendOnlyFile, cannot_write, write_whole
 
 LATEST: Final = "latest"
+_RESERVE: Final = ".reserve"
+_RESERVE_BYTES: Final = 256 << 10
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _encoder: Final = msgspec.json.Encoder()
 
@@ -37,6 +41,25 @@ class RunDir:
         """Write `run.json`, whole or not at all."""
         text = msgspec.json.format(_encoder.encode(info), indent=2) + b"\n"
         write_whole(self.path / "run.json", text)
+
+    def seal(self) -> None:
+        """Seal the evidence: write `seal.json`, and say so in `run.json`. Only when all processes
+        of the run have ended. Raises StorageError when that fails."""
+        try:
+            seal_run(self.path)
+        except OSError as error:
+            raise StorageError(cannot_write(self.path / SEAL, error)) from None
+
+    def reserve(self) -> None:
+        """Take some space that `release` gives back, so that the end of a run can be written to a
+        disk that is full by then. Where that cannot be had, the run goes on without it."""
+        with contextlib.suppress(OSError):
+            (self.path / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+
+    def release(self) -> None:
+        """Give back what `reserve` took."""
+        with contextlib.suppress(OSError):
+            (self.path / _RESERVE).unlink(missing_ok=True)
 
     def write_schedule(self, schedule: Schedule) -> None:
         """Write `schedule.json`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ import msgspec
 
 from checker.engine.local import check_files, check_run
 from checker.formats.verdict import RunResult
-from harness.formats.history import LogRun, Op
+from harness.formats.history import LogRun, Op, encode_numbered
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import RunInfo
 from harness.runs.run_folder import RunDir
@@ -43,15 +44,15 @@ class RunFiles:
 
 def check(run: RunFiles, keep: Path | None) -> RunResult:
     """Judge a run. With `keep` its files are written to that folder, else they stay in memory."""
-    made = files(run)
     if keep is None:
-        return check_files(made)
-    write(run, made, keep)
+        return check_files(files(run))
+    write(run, keep)
     return check_run(keep, write=True)
 
 
 def files(run: RunFiles) -> dict[str, bytes]:
-    """The files of the run folder that are judged, by name (docs/file-formats.md)."""
+    """The files of the run folder that are judged, by name (docs/file-formats.md); their lines have
+    no numbers: nobody can have lost one."""
     lines = _encoder.encode_lines
     by_node: dict[str, list[TraceEvent]] = {
         node: [] for node in (*run.info.brokers, *run.info.voters)
@@ -69,9 +70,23 @@ def files(run: RunFiles) -> dict[str, bytes]:
     }
 
 
-def write(run: RunFiles, made: Mapping[str, bytes], path: Path) -> None:
-    """Write a run folder with these files. Raises StorageError when that fails."""
+def _numbered(events: Iterable[TraceEvent]) -> Iterator[TraceEvent]:
+    """The events of a node with their numbers in its process, as a real node writes them."""
+    numbers: Counter[int] = Counter()
+    for event in events:
+        stamp = {name: event[name] for name in ("t_us", "node", "incarnation")}
+        yield {**stamp, "seq": numbers[event["incarnation"]], **event}
+        numbers[event["incarnation"]] += 1
+
+
+def write(run: RunFiles, path: Path) -> None:
+    """Write a sealed run folder. Raises StorageError when that fails."""
     into = RunDir(path)
+    made = files(run)
+    made["history.jsonl"] = encode_numbered(run.ops, 0)
+    for name in (*run.info.brokers, *run.info.voters):
+        own = (event for event in run.trace if event["node"] == name)
+        made[f"trace/{name}.jsonl"] = _encoder.encode_lines(list(_numbered(own)))
     try:
         for part in ("trace", "output", "logs"):
             (path / part).mkdir(parents=True, exist_ok=True)
@@ -82,5 +97,6 @@ def write(run: RunFiles, made: Mapping[str, bytes], path: Path) -> None:
         (path / message_log.FILE).write_bytes(_encoder.encode_lines(run.messages))
         for node, output in run.output.items():
             (path / "output" / f"{node}.txt").write_text("\n".join(output) + "\n")
+        into.seal()
     except OSError as error:
         raise StorageError(cannot_write(path, error)) from None

@@ -2,9 +2,10 @@
 
 A trace event is one JSON object a line in `trace/<node>.jsonl`. Every event carries `t_us` (the
 host's monotonic clock), `node`, `incarnation` (1 for a node's first process, +1 each restart) and
-`event`; events about a partition carry `partition`. The remaining fields depend on the event and
-are listed in `FIELDS`. Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained
-prefix hash as 16 hexadecimal digits, "" where a log is empty.
+`event`; events about a partition carry `partition`. In the file they carry `seq` too, which numbers
+the events of a process from 0. The remaining fields depend on the event and are listed in `FIELDS`.
+Offsets are 0-based; LEO and HW are exclusive. Hashes are the chained prefix hash as 16 hexadecimal
+digits, "" where a log is empty.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ class TraceFile:
         self._path = path
         self._node = node
         self._incarnation = incarnation
+        self._seq = 0
         self._encoder = msgspec.json.Encoder()
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -83,6 +84,7 @@ class TraceFile:
             raise StorageError(f"cannot write the trace file {self._path}: {error}") from None
         if written < len(lines):
             raise StorageError(f"cannot write the trace file {self._path}: no space left")
+        self._seq += len(events)
 
     def show(self, now_us: int, events: list[TraceEvent], to: TextIO) -> None:
         """Write events that must not go to the trace, for a person who looks into the failure."""
@@ -98,7 +100,9 @@ class TraceFile:
             "node": self._node,
             "incarnation": self._incarnation,
         }
-        return self._encoder.encode_lines([{**stamp, **one} for one in events])
+        return self._encoder.encode_lines(
+            [{**stamp, "seq": seq, **one} for seq, one in enumerate(events, self._seq)]
+        )
 
 
 class Loop:

@@ -262,7 +262,7 @@ def run_json(folder: Path, plan: s.Schedule, clients: dict[str, str]) -> Line:
         "end_us": us(33.1),
     }
     return {
-        "format": 1,
+        "format": 2,
         "run": run,
         "name": folder.parent.name,
         "seed": plan.workload.seed,

@@ -18,13 +18,13 @@ from typing import Final
 import msgspec
 
 from harness.clients.factory import ClientFactory
+from harness.clients.history_file import HistoryFile
 from harness.clients.types import Status
 from harness.runs.clock import now_us
 from harness.systems.adapter import Node
 from harness.systems.external.load import AdapterChoice
 from harness.systems.external.sessions import Sessions
 from harness.systems.remote_clients import ClientCommand
-from node.formats.files import AppendOnlyFile
 from node.runtime.children import settle_in
 
 STATUS_EVERY_S: Final = 0.1
@@ -48,7 +48,7 @@ def main(config: ExternalClientsConfig, pipe: Connection) -> None:
     settle_in(config.parent_pid, config.output)
     # What went wrong is in the history; a client library would log it again for every attempt.
     logging.disable(logging.CRITICAL)
-    history = AppendOnlyFile(Path(config.history))
+    history = HistoryFile(Path(config.history))
     status = Status()
     try:
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -67,7 +67,7 @@ class _ClientsLoop:
     """Obeys the pipe and reports to it, beside the clients."""
 
     def __init__(
-        self, config: ExternalClientsConfig, pipe: Connection, history: AppendOnlyFile
+        self, config: ExternalClientsConfig, pipe: Connection, history: HistoryFile
     ) -> None:
         self._sessions = Sessions(
             *(config.choice.load(), config.factory, config.nodes, history), show=_show

@@ -17,16 +17,16 @@ import msgspec
 
 from harness.clients import workload as workloads
 from harness.clients.factory import CONSUMER, FINAL_READER, PRODUCER, ClientFactory
+from harness.clients.history_file import HistoryFile
 from harness.clients.statistics import ClientStatistics
 from harness.clients.types import Status
 from harness.clients.workload import SendPlan, polled_partitions, send_interval_us
-from harness.formats.history import Op, OpType, Read, RecordRun, Send, encode
+from harness.formats.history import Op, OpType, Read, RecordRun, Send
 from harness.runs.clock import now_us
 from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
 from harness.systems.external.calls import CallErrors, ClientConnection
 from nemesis.formats import schedule as schedules
 from node.formats.errors import FloodmarkError
-from node.formats.files import AppendOnlyFile
 
 POLL_TIMEOUT_S: Final = 1.0
 POLL_PAUSE_S: Final = 0.05
@@ -43,7 +43,7 @@ class Sessions:
         adapter: Adapter,
         factory: ClientFactory,
         nodes: Sequence[Node],
-        history: AppendOnlyFile,
+        history: HistoryFile,
         show: Callable[[str], object],
     ) -> None:
         """`show` takes what an author should see of errors in the adapter."""
@@ -300,7 +300,7 @@ class Sessions:
     def _write(self, op: Op) -> None:
         """Put a line on record. On a full disk nothing more is sent, and nothing more begins."""
         try:
-            self._history.write(encode(op))
+            self._history.write((op,))
         except FloodmarkError as error:
             self._fail(str(error))
             raise

@@ -23,10 +23,10 @@ import zmq
 
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
+from harness.clients.history_file import HistoryFile
 from harness.clients.metadata_cache import NEVER_US
 from harness.clients.session import Session, SessionEffects
 from harness.clients.types import Answer, PollSettings
-from harness.formats.history import encode
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mail import Mail
 from harness.systems.remote_clients import ClientCommand
@@ -34,7 +34,6 @@ from nemesis.formats.schedule import Send, Workload
 from node.core import wire
 from node.core.batch import MAX_PAYLOAD
 from node.formats.errors import FloodmarkError, StorageError, WireError
-from node.formats.files import AppendOnlyFile
 from node.runtime.children import settle_in
 from node.runtime.curve import CurveKeys, poll_with
 
@@ -85,7 +84,7 @@ class _Driver:
         self._due_us: dict[str, int] = {}
         self._quit = False
         self._reported_us = 0
-        self._history = AppendOnlyFile(Path(config.history))
+        self._history = HistoryFile(Path(config.history))
         self._poller = zmq.Poller()
         try:
             self._mail = Mail(
@@ -160,7 +159,7 @@ class _Driver:
         ops = [op for _, done in effects for op in done.ops]
         if ops:
             try:
-                self._history.write(b"".join(map(encode, ops)))
+                self._history.write(ops)
             except StorageError as error:
                 self._group.statistics.status.problem = str(error)
                 self._group.sessions.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -71,10 +72,17 @@ def test_damage_is_found_in_memory_as_in_the_folder(
     seed: int, simulated: dict[str, bytes], tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
-    files = dict(simulated)
+    files = unsealed(simulated)
     name = rng.choice(sorted(files))
     files[name] = damaged(files[name], rng)
     assert told(check_files(files)) == told(check_run(write(files, tmp_path / FOLDER)))
+
+
+def unsealed(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The same as of a tool that seals nothing: in memory there is no seal to compare with."""
+    about = json.loads(files["run.json"]) | {"world": "", "seal": ""}
+    others = {name: text for name, text in files.items() if name != "seal.json"}
+    return others | {"run.json": json.dumps(about).encode()}
 
 
 def damaged(text: bytes, rng: random.Random) -> bytes:

@@ -72,7 +72,8 @@ def test_every_answer_is_in_the_trace_before_it_arrives(node: Node) -> None:
         node.produce("log-0", corr)
         assert len(node.trace("append")) == corr + 1
     events = node.trace()
-    assert list(events[0])[:4] == ["t_us", "node", "incarnation", "event"]
+    assert list(events[0])[:5] == ["t_us", "node", "incarnation", "seq", "event"]
+    assert [event["seq"] for event in events] == list(range(len(events)))
     assert all((one["node"], one["incarnation"]) == ("n1", 1) for one in events)
     times = [one["t_us"] for one in events]
     assert times == sorted(times)

@@ -52,7 +52,7 @@ class Story:
         self.unfinished: set[str] = set()
         """Nodes whose dump lacks its last line."""
         self.run: dict[str, Any] = {
-            "format": 1,
+            "format": 2,
             "run": "story",
             "state": "finished",
             "capabilities": ["trace", "logs", "epochs"],

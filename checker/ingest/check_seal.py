@@ -1,0 +1,157 @@
+"""Whether the evidence of a run is what its harness sealed (`harness.formats.seal`).
+
+A run that says that one of our harnesses made it must be sealed: without a seal it cannot be known
+whether a line is missing. What differs from its seal is damage. The run is then unknown, whatever
+its evidence seems to show.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from checker.evidence.run_meta import RunMeta
+from checker.ingest.lines import Problems
+from checker.ingest.source import Source
+from harness.formats import seal as seals
+from harness.formats.seal import HISTORY, FileSeal, Seal
+from node.formats.json_input import MOST_FILE_BYTES, Unreadable, decode, read_bytes, read_file
+
+_OURS: Final = ("real", "simulated")
+_HEAD: Final = ("schedule.json", "faults.jsonl", "exits.jsonl", "messages.jsonl")
+UNSEALED: Final = (
+    "The evidence is not sealed, so that it cannot be known whether it is whole (its harness was "
+    "killed, or was of an earlier version)."
+)
+
+
+def check_run(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
+    """Compare what belongs to a run as a whole with its seal: run.json itself, small files, and
+    which files there are. `source` is the head of the run."""
+    folder = source.folder
+    there = (folder / seals.FILE).is_file()
+    if not there and not meta.seal:
+        if meta.world in _OURS and meta.state != "running":
+            problems.add("seal", UNSEALED)
+        return
+    sealed = _sealed(folder, meta, problems)
+    if sealed is None:
+        return
+    names = set(sealed.files) - ({HISTORY} if tables_only else set())
+    for name in sorted(names):
+        if not (folder / name).is_file():
+            lines = sealed.files[name].lines
+            problems.damage(f"{name} is missing: it had {lines} lines when the run was sealed.")
+        elif name in _HEAD:
+            _compare(folder, name, sealed.files[name], problems)
+    for name in sorted({*seals.sealed_names(folder)} - sealed.files.keys()):
+        problems.damage(f"{name} was not there when the run was sealed.")
+    if tables_only and _tables_seal(folder, meta.seal) is None:
+        problems.damage(
+            "The history is kept as tables only, and they were not sealed when they were made."
+        )
+
+
+def check_source(source: Source, meta: RunMeta, tables_only: bool, problems: Problems) -> None:
+    """Compare the file of a source with its seal. Of a table that is read in parts, the part that
+    begins with the first row group does it."""
+    folder = source.folder
+    if not meta.seal or not source.path.is_relative_to(folder):
+        return
+    table = source.path.suffix == ".parquet"
+    if table and (not tables_only or source.groups[0]):
+        return
+    try:
+        sealed = _tables_seal(folder, meta.seal) if table else seals.read_seal(folder / seals.FILE)
+    except (OSError, Unreadable):
+        return  # Said of the run as a whole.
+    known = None if sealed is None else sealed.files.get(source.name)
+    if known is not None:
+        _compare(folder, source.name, known, problems)
+    elif sealed is not None and table:
+        problems.damage(f"{source.name} was not there when the tables were made.")
+
+
+def part_is_as_sealed(folder: Path, meta: RunMeta, begin: int, end: int) -> bool:
+    """Whether these bytes of history.jsonl are as they were sealed, or the run has no seal."""
+    if not meta.seal:
+        return True
+    try:
+        known = seals.read_seal(folder / seals.FILE).files.get(HISTORY)
+        return known is not None and seals.is_as_sealed(folder / HISTORY, known, begin, end)
+    except (OSError, Unreadable):
+        return False
+
+
+def seal_tables(folder: Path, meta: RunMeta) -> None:
+    """Seal the tables that were just made of a history, if that is as it was sealed. Raises OSError
+    or StorageError when the seal cannot be written."""
+    history = folder / HISTORY
+    if not meta.seal or not history.is_file():
+        return
+    try:
+        known = seals.read_seal(folder / seals.FILE).files.get(HISTORY)
+    except (OSError, Unreadable):
+        return
+    if known is not None and seals.difference(history, known) is None:
+        seals.seal_tables(folder, meta.seal)
+
+
+def _sealed(folder: Path, meta: RunMeta, problems: Problems) -> Seal | None:
+    """The seal of a run, once it is known to belong to this run.json; None, and what is wrong, if
+    there is none."""
+    try:
+        content = read_bytes(folder / seals.FILE, MOST_FILE_BYTES)
+        sealed = decode(content, Seal)
+    except FileNotFoundError:
+        problems.damage(f"{seals.FILE} is missing: the run was sealed.")
+        return None
+    except (OSError, Unreadable) as error:
+        problems.damage(f"{seals.FILE} cannot be read: {error}.")
+        return None
+    if not meta.seal:
+        problems.damage(f"run.json does not name {seals.FILE}, which is beside it.")
+        return None
+    if seals.digest_of(content) != meta.seal:
+        problems.damage(f"{seals.FILE} is not the seal that run.json names.")
+        return None
+    try:
+        about = read_file(folder / "run.json", dict[str, Any])
+        if seals.digest_of_run(about) != sealed.run:
+            problems.damage("run.json does not say what it said when the run was sealed.")
+    except (OSError, Unreadable) as error:
+        problems.damage(f"run.json cannot be read: {error}.")
+    return sealed
+
+
+def _tables_seal(folder: Path, run_seal: str) -> Seal | None:
+    """The seal of the tables that stand for the history of the run with this seal."""
+    try:
+        found = seals.read_seal(folder / seals.TABLES_FILE)
+    except (OSError, Unreadable):
+        return None
+    return found if found.run == run_seal else None
+
+
+def _compare(folder: Path, name: str, known: FileSeal, problems: Problems) -> None:
+    try:
+        found = seals.difference(folder / name, known)
+    except OSError as error:
+        problems.damage(f"{name} cannot be read: {error.strerror}.")
+        return
+    if found is None:
+        return
+    if name.endswith(".parquet"):
+        problems.damage(f"{name} is not as it was when the run was sealed.")
+        return
+    lines = "lines" if known.lines != 1 else "line"
+    count = (
+        f"it has {found.lines:,} instead of {known.lines:,} {lines}"
+        if found.lines != known.lines
+        else f"one of its {known.lines:,} {lines} was changed"
+    )
+    where = f"{found.first}" if found.first == found.last else f"{found.first} to {found.last}"
+    problems.damage(
+        f"{name} is not as it was when the run was sealed: {count}, the first difference is in "
+        f"line{'s' if found.first != found.last else ''} {where}."
+    )
