@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -36,6 +36,7 @@ from pyspark.sql import SparkSession
 
 from checker.engine.class_archive import archive_for, build_in_background, spark_home
 from checker.engine.java import Java, find_java, java_home
+from checker.engine.owned_folder import OwnedFolder
 from checker.formats.errors import CheckerError, SparkStartError
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
@@ -62,6 +63,8 @@ _SAYS_NOTHING = re.compile(
     r"\s*(Picked up|WARNING|Using |Error: (Could not create|A fatal exception)|#\s*$)"
 )
 _NAMES_A_CAUSE = re.compile(r"error|exception|invalid|insufficient|could not", re.IGNORECASE)
+
+_TEMPORARY: Final = "floodmark-spark-"
 
 _lock = threading.Lock()
 _jvm: Jvm | None = None
@@ -105,17 +108,28 @@ class Jvm:
         self, settings: JvmSettings, log_file: Path | None, options: tuple[str, ...] = ()
     ) -> None:
         self.settings = settings
+        try:
+            self._folder = OwnedFolder(_TEMPORARY)
+        except OSError as error:
+            raise SparkStartError(
+                f"Spark's temporary folder could not be made: {error}."
+            ) from error
+        self.folder = self._folder.path
         speed = _SMALL_OPTIONS if settings.small else _LARGE_OPTIONS
         conf = SparkConf(loadDefaults=False)
         conf.set("spark.master", settings.master)
         conf.set("spark.driver.memory", settings.driver_memory)
-        conf.set("spark.driver.extraJavaOptions", " ".join((*speed, "-XX:-UsePerfData", *options)))
-        with _open_log(log_file) as log, _environment(settings):
+        place = f'"-Djava.io.tmpdir={self.folder}"'
+        conf.set("spark.local.dir", str(self.folder))
+        java_options = (*speed, "-XX:-UsePerfData", place, *options)
+        conf.set("spark.driver.extraJavaOptions", " ".join(java_options))
+        with _open_log(log_file) as log, _environment(settings, self.folder):
             log_start = log.tell()
             keywords = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
             try:
                 self.gateway: Any = launch_gateway(conf, keywords)  # type: ignore[no-untyped-call]
             except (PySparkException, OSError) as error:
+                self._folder.close()
                 raise SparkStartError(_start_failure(log, log_start)) from error
         self._process: subprocess.Popen[bytes] = self.gateway.proc
 
@@ -139,6 +153,8 @@ class Jvm:
             self._process.kill()
             self._process.wait()
             return False
+        finally:
+            self._folder.close()
 
     def hang_up(self) -> None:
         """Closes the JVM's standard input, upon which it ends in its own time."""
@@ -187,12 +203,12 @@ def _start_failure(log: IO[bytes], log_start: int) -> str:
 
 
 @contextlib.contextmanager
-def _environment(settings: JvmSettings) -> Iterator[None]:
+def _environment(settings: JvmSettings, place: Path) -> Iterator[None]:
     """What the JVM, its Python workers and PySpark itself read from the environment; the
-    environment of this process is as before afterwards."""
+    environment of this process is as before afterwards. Temporary files are made in `place`."""
     our_packages = str(Path(__file__).resolve().parent.parent.parent)
     inherited_path = os.environ.get("PYTHONPATH")
-    with tempfile.TemporaryDirectory(prefix="floodmark-java-") as folder:
+    with tempfile.TemporaryDirectory(prefix="java-", dir=place) as folder:
         wanted = {
             "JAVA_HOME": str(java_home(settings.java, Path(folder))),
             "SPARK_HOME": str(spark_home()),
@@ -261,7 +277,7 @@ def open_session(jvm: Jvm, app_name: str, *, cores: int) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(_configuration(jvm.settings, app_name, cores).items()))
     try:
-        with _environment(jvm.settings), _own_interrupt_handler():
+        with _environment(jvm.settings, jvm.folder), _own_interrupt_handler():
             if SparkContext._active_spark_context is None:
                 SparkContext(conf=conf, gateway=jvm.gateway)
             session = SparkSession.builder.config(conf=conf).getOrCreate()

@@ -24,7 +24,7 @@ from checker.ingest.read_history import read_history
 from checker.ingest.read_log import read_log
 from checker.ingest.read_tables import HISTORY_TABLES, read_row_groups, table_sources
 from checker.ingest.read_trace import read_trace
-from checker.ingest.source import Ingested, Source
+from checker.ingest.source import Ingested, Source, files_in, is_file
 from node.formats.trace import METADATA_PARTITION
 
 IN_MEMORY: Final = "in-memory"
@@ -42,19 +42,19 @@ _DECLARED: Final = {"trace": "trace", "log": "logs"}
 
 def only_tables(folder: Path) -> bool:
     """Whether a run's history is there as tables only."""
-    return not (folder / "history.jsonl").is_file() and (folder / "tables/ops.parquet").exists()
+    return not is_file(folder / "history.jsonl") and (folder / "tables/ops.parquet").exists()
 
 
 def sources(run: int, folder: Path) -> list[Source]:
     """The files of a run folder that there are to read; the head always comes first."""
     found = [Source(run, folder, "head", folder / "run.json")]
-    if (history := folder / "history.jsonl").is_file():
+    if is_file(history := folder / "history.jsonl"):
         found.append(Source(run, folder, "history", history))
     else:
         found.extend(table_sources(run, folder, folder / "tables"))
     for kind, where in (("trace", "trace"), ("log", "logs")):
         found.extend(
-            Source(run, folder, kind, path) for path in sorted((folder / where).glob("*.jsonl"))
+            Source(run, folder, kind, path) for path in files_in(folder / where, "*.jsonl")[0]
         )
     return found
 

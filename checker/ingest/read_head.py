@@ -18,7 +18,7 @@ from checker.evidence.facts import EXPECTED, FaultAction, Kind
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.lines import Files, Problems
-from checker.ingest.source import Ingested, Source, why
+from checker.ingest.source import Ingested, Source, files_in, why
 from harness.formats.problem import node_ended, rank
 from harness.formats.process_exits import Exit
 from harness.formats.run_info import FIELDS, understood
@@ -140,6 +140,9 @@ def _missing_files(source: Source, into: Ingested) -> None:
         ("trace", "trace", meta.nodes()),
         ("logs", "logs", meta.brokers),
     ):
+        if source.files is None and (reason := files_in(folder / where, "*")[1]):
+            into.problems.add(where, f"The files in {where} cannot be read: {reason}.")
+            continue
         if capability in meta.capabilities:
             for node in nodes:
                 if not source.has(f"{where}/{node}.jsonl"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +37,7 @@ class Source:
         """About how many bytes there are to read."""
         if self.bytes:
             return self.bytes
-        return self.path.stat().st_size if self.path.is_file() else 0
+        return self.path.stat().st_size if is_file(self.path) else 0
 
     def part(self, table: str) -> str:
         """The name of this source's part of a table; "" where the source makes all of it."""
@@ -53,13 +55,13 @@ class Source:
         """Whether the run has this file."""
         if self.files is not None:
             return name in self.files
-        return (self.folder / name).is_file()
+        return is_file(self.folder / name)
 
     def has_files_in(self, folder: str) -> bool:
         """Whether the run has a folder with files of lines in it."""
         if self.files is not None:
             return any(name.startswith(f"{folder}/") for name in self.files)
-        return any((self.folder / folder).glob("*.jsonl"))
+        return bool(files_in(self.folder / folder, "*.jsonl")[0])
 
     def blocks(self, name: str | None = None) -> Iterator[Block]:
         """This file, or another of the run, in blocks of whole lines, each with the number of its
@@ -172,6 +174,27 @@ class LineNumbers:
             missing = f"{expected}" if number == expected + 1 else f"{expected} to {number - 1}"
             return f"lines are missing before it (number {missing})"
         return f"it is there twice or out of order (number {number}, not {expected})"
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there and may be looked at."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def files_in(folder: Path, pattern: str) -> tuple[list[Path], str]:
+    """The files of a folder in order, and why they cannot be had; a folder that is not there has
+    none."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return [], ""
+    except OSError as error:
+        return [], error.strerror or str(error)
+    return [folder / name for name in sorted(names) if fnmatch(name, pattern)], ""
 
 
 def why(error: Exception) -> str:

@@ -16,6 +16,7 @@ EXIT_UNKNOWN: Final = 2
 EXIT_USAGE: Final = 64
 EXIT_HARNESS: Final = 70
 DEBUG: Final = "--debug"
+_MOST_SENTENCE: Final = 2000
 
 
 def exit_code_of(error: Exception) -> tuple[int, str]:
@@ -23,9 +24,15 @@ def exit_code_of(error: Exception) -> tuple[int, str]:
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         # The command line itself was wrong; typer words that well.
-        message = " ".join(str(format_message()).split())
+        message = _short(format_message())
         return EXIT_USAGE, message or "see floodmark --help"
-    text = " ".join(str(error).split())
+    text = _short(error)
     if isinstance(error, FloodmarkError) or hasattr(error, "exit_code"):
         return int(getattr(error, "exit_code", EXIT_HARNESS)), text
     return EXIT_HARNESS, f"unexpected {type(error).__name__}: {text} ({DEBUG} shows where)"
+
+
+def _short(sentence: object) -> str:
+    """A sentence on one line; what it quotes may be of any length."""
+    text = " ".join(str(sentence)[: 2 * _MOST_SENTENCE].split())
+    return text if len(text) <= _MOST_SENTENCE else f"{text[:_MOST_SENTENCE]}..."

@@ -18,10 +18,13 @@ import typer.core
 
 from harness import cli
 from harness.cli.common import tell
-from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, EXIT_UNKNOWN, exit_code_of
-from harness.runs.interrupts import StopNow
+from harness.cli.exit_codes import DEBUG, EXIT_HARNESS, exit_code_of
+from harness.runs.interrupts import EXIT_STOPPED, StopNow, ended_by_signals
+from harness.runs.terminal import plain_output
 
 _NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main", "values")
+_TYPERS_INTERRUPTED: Final = 130
+"""What Typer makes of a KeyboardInterrupt; no command has this code."""
 _ORDER: Final = (
     *("run", "check", "report", "search", "replay", "bugs", "nightly", "serve", "bench"),
     *("systems", "faults", "protocols"),
@@ -42,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
-    code = _run_command([word for word in words if word != DEBUG], debug=debug)
-    sys.stdout.flush()
+    with plain_output(), ended_by_signals(for_good=arguments is None):
+        code = _run_command([word for word in words if word != DEBUG], debug=debug)
+        sys.stdout.flush()
     raise SystemExit(code)
 
 
@@ -81,8 +85,7 @@ def _run_command(words: list[str], *, debug: bool) -> int:
     try:
         code = assemble()(words, standalone_mode=False, prog_name="floodmark")
     except (StopNow, KeyboardInterrupt):
-        tell("floodmark: stopped.")
-        return EXIT_UNKNOWN
+        code = _TYPERS_INTERRUPTED
     except BrokenPipeError:
         return EXIT_HARNESS
     except Exception as error:
@@ -91,6 +94,9 @@ def _run_command(words: list[str], *, debug: bool) -> int:
         code, sentence = exit_code_of(error)
         tell(f"floodmark: {sentence}")
         return code
+    if code == _TYPERS_INTERRUPTED:
+        tell("floodmark: stopped.")
+        return EXIT_STOPPED
     return code if isinstance(code, int) else 0
 
 

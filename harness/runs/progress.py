@@ -5,7 +5,6 @@ All of it goes to stderr; stdout belongs to the result.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final, Self, TextIO
 
@@ -13,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from harness.runs.terminal import plain, stream_for_display
 
 PLAIN_EVERY_S: Final = 10.0
 
@@ -32,7 +33,7 @@ class Progress:
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         """`stream` is stderr by default."""
-        stream = sys.stderr if stream is None else stream
+        stream = stream_for_display() if stream is None else stream
         self._quiet = quiet
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live: Live | None = None
@@ -65,7 +66,7 @@ class Progress:
     def note(self, line: str) -> None:
         """Something worth a line of its own."""
         if not self._quiet:
-            self._console.print(Text(line))
+            self._console.print(Text(plain(line)))
 
     def show(self, moment: ProgressState) -> None:
         """Update the line; without a terminal, print one now and then."""
@@ -83,7 +84,7 @@ class Progress:
         if self._live is not None:
             elapsed = f"{now_s - self._began_s:4.1f}"
             limit = f"/{self._limit_s:g}" if self._limit_s else ""
-            self._show(Text(f"{self._phase} {elapsed}{limit} s  {words}"))
+            self._show(Text(plain(f"{self._phase} {elapsed}{limit} s  {words}")))
         elif now_s - self._printed_s >= PLAIN_EVERY_S:
             self._printed_s = now_s
             self.note(f"{self._phase}: {words}")
@@ -99,9 +100,9 @@ class Progress:
         text.append(f"  {moment.acked} acked ({self._rate.per_s:.0f}/s)", "green")
         if moment.unknown or moment.failed:
             text.append(f"  {moment.unknown} unknown, {moment.failed} failed", "yellow")
-        text.append(f"  leaders {leaders_in_words(moment.leaders)}")
+        text.append(f"  leaders {plain(leaders_in_words(moment.leaders))}")
         if moment.faults:
-            text.append(f"  faults: {', '.join(moment.faults)}", "red")
+            text.append(f"  faults: {plain(', '.join(moment.faults))}", "red")
         return text
 
 

@@ -1,8 +1,8 @@
 """Free ports, leased for a run, so that runs side by side and test workers never collide.
 
-A lease is a locked file per port in a folder of the user's own; the lock ends with the process
-that holds it, however that ends. Ports lie below the range from which the kernel picks the local
-ends of connections: a broker that was killed finds its port still free when it comes back.
+A lease locks the bytes of one file of the user's own, a byte for each port; a lock ends with the
+process that holds it, however that ends. Ports lie below the range from which the kernel picks the
+local ends of connections: a broker that was killed finds its port still free when it comes back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import fcntl
 import os
 import random
 import socket
+import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,24 +34,20 @@ class PortLease:
     """Some ports that nobody else will lease until `release`, or until this process ends."""
 
     def __init__(self, count: int, folder: Path | None = None) -> None:
-        """Lease `count` ports; the locks live in `folder` (default: a temporary folder per user).
+        """Lease `count` ports; the locks live in `folder` (default: one that belongs to the user).
 
         Raises NoFreePort when there are not enough.
         """
-        self._locks: list[int] = []
+        self._file = _lock_file(folder_of_locks() if folder is None else folder)
         self.ports: list[int] = []
-        folder = lock_folder() if folder is None else folder
         for port in _candidates():
             if len(self.ports) == count:
                 return
-            lock = _try_lock(folder / f"{port}.lock")
-            if lock is None:
-                continue
-            if not _is_free(port):
-                os.close(lock)
-                continue
-            self._locks.append(lock)
-            self.ports.append(port)
+            if _try_lock(self._file, port):
+                if _is_free(port):
+                    self.ports.append(port)
+                else:
+                    _set_lock(self._file, fcntl.F_UNLCK, port)
         if len(self.ports) < count:
             self.release()
             raise NoFreePort(
@@ -58,8 +56,9 @@ class PortLease:
 
     def release(self) -> None:
         """Give the ports back."""
-        while self._locks:
-            os.close(self._locks.pop())
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
         self.ports.clear()
 
     def __enter__(self) -> Self:
@@ -69,14 +68,38 @@ class PortLease:
         self.release()
 
 
-def lock_folder() -> Path:
-    """The folder of this user's locks, made when it is missing."""
-    folder = Path(tempfile.gettempdir()) / f"floodmark-ports-{os.getuid()}"
+def folder_of_locks() -> Path:
+    """The folder of this user's locks, made when it is missing: under the temporary folder, or
+    under the home folder where somebody else has taken its name there.
+
+    Raises FloodmarkError when there is none.
+    """
+    places = [
+        Path(tempfile.gettempdir()) / f"floodmark-ports-{os.getuid()}",
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "floodmark" / "ports",
+    ]
+    reasons = []
+    for place in places:
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = place.lstat()
+        except OSError as error:
+            reasons.append(f"{place}: {error.strerror}")
+            continue
+        if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode):
+            return place
+        reasons.append(f"{place}: belongs to somebody else")
+    raise FloodmarkError(f"no folder for the locks of ports can be had ({'; '.join(reasons)})")
+
+
+def _lock_file(folder: Path) -> int:
+    """The open file whose bytes are locked; other leases, in this process too, open it again."""
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        return os.open(folder / "ports.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise FloodmarkError(f"{folder}: cannot be made: {error.strerror}") from None
-    return folder
+        raise FloodmarkError(
+            f"{folder}: the locks of ports cannot be kept there: {error.strerror}"
+        ) from None
 
 
 def _candidates() -> Iterator[int]:
@@ -91,15 +114,20 @@ def _candidates() -> Iterator[int]:
     return (LOWEST + (start + step) % span for step in range(span))
 
 
-def _try_lock(file: Path) -> int | None:
-    """The descriptor that holds the lock; None when somebody else has it."""
-    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _try_lock(file: int, port: int) -> bool:
+    """Whether the lock of a port could be had."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _set_lock(file, fcntl.F_WRLCK, port)
     except OSError:
-        os.close(lock)
-        return None
-    return lock
+        return False
+    return True
+
+
+def _set_lock(file: int, kind: int, port: int) -> None:
+    """Lock or unlock the byte of a port. The lock belongs to the open file, not to the process: so
+    two leases of one process exclude each other, and each gives back only its own."""
+    # struct flock: type, whence, start, length, process (must be 0).
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqq", kind, os.SEEK_SET, port, 1, 0))
 
 
 def _is_free(port: int) -> bool:

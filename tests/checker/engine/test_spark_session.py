@@ -74,6 +74,14 @@ def test_the_terminal_sees_nothing_and_the_log_everything(
     assert "log level" in log_file.read_text()
 
 
+def test_temporary_files_are_in_a_folder_of_this_run(session: SparkSession) -> None:
+    kept = spark_session._jvm
+    assert kept is not None
+    assert session.sparkContext._jvm is not None
+    assert session.sparkContext._jvm.System.getProperty("java.io.tmpdir") == str(kept.folder)
+    assert any(entry.name.startswith("blockmgr-") for entry in kept.folder.rglob("*"))
+
+
 def test_the_environment_is_left_as_it_was(session: SparkSession) -> None:
     assert not [name for name in os.environ if name.startswith("PYSPARK_")]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -148,6 +150,34 @@ def test_a_missing_file(tmp_path: Path, missing: str, sentence: str) -> None:
     result = check_run(folder)
     assert sentence in result.problems
     assert result.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("where", ["trace", "logs"])
+def test_a_folder_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    folder = sound().write(tmp_path)
+    scan, stat = os.scandir, os.stat
+
+    def is_closed(path: Any) -> bool:
+        return isinstance(path, str | Path) and (folder / where) in (
+            Path(path),
+            *Path(path).parents,
+        )
+
+    def refuse(do: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(path: Any = ".", *args: Any, **named: Any) -> Any:
+            if is_closed(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return do(path, *args, **named)
+
+        return asked
+
+    monkeypatch.setattr(os, "scandir", refuse(scan))
+    monkeypatch.setattr(os, "stat", refuse(stat))
+    result = check_run(folder)
+    assert result.verdict is Verdict.UNKNOWN
+    assert f"The files in {where} cannot be read: Permission denied." in result.problems
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

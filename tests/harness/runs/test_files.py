@@ -15,9 +15,9 @@ import pytest
 from harness.formats.history import decode
 from harness.formats.run_info import RunInfo
 from harness.runs import run_folder
-from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease
+from harness.systems.ports import HIGHEST, LOWEST, NoFreePort, PortLease, folder_of_locks
 from nemesis.formats.schedule import Schedule, load
-from node.formats.errors import StorageError, UsageError
+from node.formats.errors import FloodmarkError, StorageError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support.paths import ROOT
 
@@ -144,6 +144,36 @@ def test_a_port_that_somebody_listens_on_is_not_leased(
             assert lease.ports == [free]
         with pytest.raises(NoFreePort, match="2 free ports are needed"):
             PortLease(2, tmp_path)
+
+
+def test_leases_leave_one_file(tmp_path: Path) -> None:
+    for _ in range(3):
+        with PortLease(20, tmp_path):
+            pass
+    assert [file.name for file in tmp_path.iterdir()] == ["ports.lock"]
+
+
+def test_a_folder_of_locks_that_is_somebody_elses_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    taken = tmp_path / f"floodmark-ports-{os.getuid()}"
+    assert folder_of_locks() == taken
+    taken.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    taken.symlink_to(tmp_path / "elsewhere")
+    assert folder_of_locks() == tmp_path / "cache" / "floodmark" / "ports"
+    if os.getuid() == 0:
+        taken.unlink()
+        taken.mkdir()
+        os.chown(taken, 12345, 12345)
+        assert folder_of_locks() == tmp_path / "cache" / "floodmark" / "ports"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a-file"))
+    (tmp_path / "a-file").touch()
+    with pytest.raises(FloodmarkError, match="no folder for the locks of ports can be had") as none:
+        folder_of_locks()
+    assert "belongs to somebody else" in str(none.value)
 
 
 HOLD = """

@@ -1,0 +1,105 @@
+"""Signals end a command in order, and no signal ends it with a code of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from harness.runs.interrupts import EXIT_STOPPED, Interrupts, StopNow, ended_by_signals
+
+COMMAND = """
+import signal, sys, time
+from harness.cli import main
+from harness.runs import judge
+from harness.runs.interrupts import Interrupts
+
+def wait():
+    print("judging", flush=True)
+    sys.stdin.readline()
+
+def check(*_):
+    {body}
+
+judge.judge = check
+# A shell may have started this with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main.main()
+"""
+PLAIN = "wait()"
+IN_A_RUN = """with Interrupts() as interrupts:
+        interrupts.at_once = True
+        try:
+            wait()
+        finally:
+            print("cleaning", flush=True)
+            sys.stdin.readline()"""
+
+
+def command(body: str, folder: str) -> subprocess.Popen[str]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(body=body), "check", "--no-spark", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "judging\n"
+    return started
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = tmp_path_factory.mktemp("run")
+    (made / "history.jsonl").touch()
+    return str(made)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_judging_ends_with_the_code_of_a_stop(
+    stop: signal.Signals, folder: str
+) -> None:
+    started = command(PLAIN, folder)
+    started.send_signal(stop)
+    said = started.communicate(timeout=30)
+    assert said == ("", "floodmark: stopped.\n")
+    assert started.returncode == EXIT_STOPPED
+
+
+def test_signals_while_it_ends_give_no_other_code(folder: str) -> None:
+    started = command(IN_A_RUN, folder)
+    started.send_signal(signal.SIGTERM)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "cleaning\n"
+    started.send_signal(signal.SIGTERM)
+    started.send_signal(signal.SIGTERM)
+    started.communicate(timeout=30)
+    assert started.returncode == EXIT_STOPPED
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_handlers_are_as_before_afterwards() -> None:
+    before = handlers()
+    with ended_by_signals(for_good=False):
+        with pytest.raises(StopNow):
+            stop_twice()
+        assert handlers()[0] is handlers()[1], "the command is ending"
+    assert handlers() == before
+    with pytest.raises(StopNow):
+        stop_twice()
+    assert handlers() == before
+
+
+def stop_twice() -> None:
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.asked
+        assert interrupts.terminated
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,115 @@
+"""What a terminal gets to see of foreign text."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.cli import main
+from harness.runs.progress import Progress, ProgressState
+from harness.runs.terminal import PlainStream, plain, plain_output, stream_for_display
+
+HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\r\x9b1mc\u202ed\udcffe"
+SHOWN = "a\\u001b[2J\\u001b]0;owned\\u0007b\\u000d\\u009b1mc\\u202ed\\udcffe"
+
+
+def test_control_characters_are_shown() -> None:
+    assert plain(HOSTILE) == SHOWN
+    assert plain("é 日本 ✓ × \t\n") == "é 日本 ✓ × \t\n"
+    assert [c for c in map(chr, range(0x110000)) if plain(c) == c and not c.isprintable()][:2] == [
+        "\t",
+        "\n",
+    ]
+    assert msgspec.json.decode(f'"{plain(chr(0x9B))}"') == chr(0x9B), "JSON stays what it was"
+
+
+def test_everything_printed_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    with plain_output():
+        sys.stdout.write(f"{HOSTILE}\n")
+        sys.stderr.write(f"{HOSTILE}\n")
+        sys.stdout.writelines([HOSTILE])
+        assert not sys.stdout.isatty()
+    said = capsys.readouterr()
+    assert said.out == f"{SHOWN}\n{SHOWN}"
+    assert said.err == f"{SHOWN}\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_progress_draws_but_its_words_are_plain(stream: type[io.StringIO]) -> None:
+    out = stream()
+    with Progress(stream=out) as progress:
+        progress.note(HOSTILE)
+        progress.phase("storm")
+        progress.tell(HOSTILE)
+        progress.show(ProgressState(leaders=("n1", HOSTILE), faults=(HOSTILE,)))
+    drawn = out.getvalue()
+    assert SHOWN in drawn
+    assert "\x1b[2J" not in drawn
+    assert "\x1b]0" not in drawn
+    assert "\x07" not in drawn
+
+
+def test_what_draws_finds_the_stream_itself() -> None:
+    stream = sys.stderr
+    with plain_output():
+        assert isinstance(sys.stderr, PlainStream)
+        assert stream_for_display() is stream
+    assert sys.stderr is stream
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "--no-spark", "{}"],
+        ["report", "{}"],
+        ["run", "--schedule", "{}"],
+        ["replay", "{}"],
+        ["serve", "--store", "{}"],
+        ["run", "--name", "x", "--faults", "{}"],
+        ["bugs", "find", "--only", "{}"],
+        ["{}"],
+    ],
+)
+def test_no_argument_reaches_the_terminal_as_an_order(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main([word.format(HOSTILE) for word in words])
+    said = capsys.readouterr()
+    assert ended.value.code == 64, said
+    assert "\x1b" not in said.err + said.out
+    assert "\x9b" not in said.err + said.out
+    assert "unexpected" not in said.err
+
+
+def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    schedule = tmp_path / "s.json"
+    schedule.write_text('{"floodmark_schedule": "' + "x" * 100_000 + '"}')
+    with pytest.raises(SystemExit) as ended:
+        main.main(["run", "--schedule", str(schedule)])
+    assert ended.value.code == 64
+    assert len(capsys.readouterr().err) < 2100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":"\xff"}', b'{"floodmark_schedule":1,"name":"\xff"}', b"[" * 100_000, b"\xff", b""],
+)
+def test_a_schedule_that_is_none_is_one_sentence(
+    text: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    schedule = tmp_path / "s.json"
+    schedule.write_bytes(text)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["run", "--schedule", str(schedule)])
+    assert ended.value.code == 64
+    assert capsys.readouterr().err.startswith(f"floodmark: {schedule}: not JSON: ")
