@@ -10,15 +10,18 @@ import datetime
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from checker.formats.verdict import PropertyResult, Verdict
+from nemesis.formats.schedule import Cluster
 from reports import theme, wording
 from reports.charts.acknowledgements import gaps
 from reports.run_page.model import PROGRAM, SEVERITY, RunFolder, read
 from reports.run_page.operations import FAIL, INFO, OK
 
 Tone = Literal["good", "bad", "unsure", "plain"]
+_SOURCES: Final = {"edn": "of Jepsen (EDN)", "jepsen": "of Jepsen (JSON)", "own": "a bare file"}
+"""What the forms of histories of other tools are called."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +171,9 @@ def _acked(folder: RunFolder) -> Badge:
     by = [int((ops.outcome == code).sum()) for code in (OK, FAIL, INFO)]
     return Badge(
         "Acknowledged writes",
-        f"{int(acked.sum()):,}",
-        f"{wording.count(records, 'record')}; of all {len(ops):,} operations "
-        f"{by[0]:,} ok, {by[1]:,} fail, {by[2]:,} info.",
+        f"{wording.count(int(acked.sum()), 'send')} ({wording.count(records, 'record')})",
+        f"Of {wording.count(len(ops), 'operation')} {by[0]:,} ok, {by[1]:,} failed, "
+        f"{by[2]:,} unknown.",
         "plain" if acked.any() else "unsure",
     )
 
@@ -242,30 +245,14 @@ def _again(folder: RunFolder) -> list[Badge]:
 def facts(folder: RunFolder) -> list[tuple[str, str]]:
     """The run's identity: (name, value) pairs."""
     info, schedule = folder.info, folder.schedule
-    bugs = info.bugs or (schedule.cluster.bugs if schedule else ())
-    cluster = schedule.cluster if schedule else None
-    digest = info.schedule_digest or (schedule.digest() if schedule else "")
-    made = [
-        ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
-        ("bugs", ", ".join(bugs) or "none"),
-        ("seed", "unknown" if info.seed is None else str(info.seed)),
-        ("schedule", digest or "unknown"),
-        ("duration", _duration(folder)),
-    ]
-    if cluster:
-        shape = (
-            f"{wording.count(cluster.brokers, 'broker')}, "
-            f"{wording.count(cluster.voters, 'voter')}, "
-            f"{wording.count(cluster.partitions, 'partition')}"
-        )
-        made.append(("cluster", shape))
-        made.append(
-            (
-                "replication",
-                f"factor {cluster.replication_factor}, min ISR {cluster.min_isr}, "
-                f"flush {cluster.flush}",
-            )
-        )
+    made = _tested(folder)
+    if not info.source:
+        digest = info.schedule_digest or (schedule.digest() if schedule else "")
+        made.append(("seed", "unknown" if info.seed is None else str(info.seed)))
+        made.append(("schedule", digest or "unknown"))
+    made.append(("duration", _duration(folder)))
+    if schedule:
+        made += _cluster(folder, schedule.cluster)
     if info.epoch_us > 0 and info.phases.start_us:
         # A number no calendar knows is left out.
         with contextlib.suppress(ValueError, OverflowError, OSError):
@@ -273,6 +260,46 @@ def facts(folder: RunFolder) -> list[tuple[str, str]]:
             when = datetime.datetime.fromtimestamp(started / 1e6, tz=datetime.UTC)
             made.append(("started", when.strftime("%Y-%m-%d %H:%M:%S UTC")))
     return made
+
+
+def _tested(folder: RunFolder) -> list[tuple[str, str]]:
+    """What was under test: a protocol of our brokers, another system, or what a history is of."""
+    info, schedule = folder.info, folder.schedule
+    if info.source:
+        return [("history", _SOURCES.get(info.source, info.source))]
+    if not info.system.simulated:
+        system = f"{info.system.name} {info.system.version}".rstrip()
+        settings = ", ".join(f"{k}={v}" for k, v in info.system.settings.items())
+        return [("system", system), *([("settings", settings)] if settings else [])]
+    cluster = schedule.cluster if schedule else None
+    bugs = info.bugs or (cluster.bugs if cluster else ())
+    return [
+        ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
+        ("bugs", ", ".join(bugs) or "none"),
+    ]
+
+
+def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
+    """The shape of the cluster; of another system only what our schedule decides."""
+    partitions = wording.count(cluster.partitions, "partition")
+    factor = f"factor {cluster.replication_factor}"
+    if not folder.info.system.simulated:
+        nodes = wording.count(cluster.brokers, "node")
+        return [("cluster", f"{nodes}, {partitions}"), ("replication", factor)]
+    brokers = wording.count(cluster.brokers, "broker")
+    voters = wording.count(cluster.voters, "voter")
+    return [
+        ("cluster", f"{brokers}, {voters}, {partitions}"),
+        ("replication", f"{factor}, min ISR {cluster.min_isr}, flush {cluster.flush}"),
+    ]
+
+
+def _ran(fact: dict[str, str]) -> str:
+    """What ran, in a line."""
+    named = ("bugs", "settings", "seed", "schedule")
+    first = fact.get("system") or fact.get("history") or fact.get("protocol", "")
+    words = [first, *(f"{n} {fact[n]}" for n in named if n in fact), fact["duration"]]
+    return ", ".join(words)
 
 
 def _duration(folder: RunFolder) -> str:
@@ -339,8 +366,7 @@ def summary(run_dir: Path, program: str = PROGRAM) -> str:
     lines = [
         f"{theme.MARKS[folder.verdict]} {folder.verdict.upper()}  {folder.name}",
         f"  {sentence(folder)}",
-        f"  run         {fact['protocol']}, bugs {fact['bugs']}, seed {fact['seed']}, "
-        f"schedule {fact['schedule']}, {fact['duration']}",
+        f"  run         {_ran(fact)}",
     ]
     for name, label in (
         ("Acknowledged writes", "acked"),

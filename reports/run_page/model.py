@@ -203,7 +203,8 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     if (run_dir / timelines.FILE).exists():
         timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
     schedule = _schedule(run_dir / "schedule.json", notes)
-    heads = replicas.read_heads(run_dir, notes)
+    has_logs = _vouches_for_logs(info)
+    heads = replicas.read_heads(run_dir if has_logs else None, notes)
     windows = _windows(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
     lines_of = dict.fromkeys(sorted(cited)[:MOST_CITED], (0, 0))
@@ -234,7 +235,9 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
         cluster=traced,
         replicas=heads,
         windows=tuple(windows),
-        held=replicas.read_windows(run_dir, [(w.partition, w.low, w.high) for w in windows], notes),
+        held=replicas.read_windows(
+            run_dir, [(w.partition, w.low, w.high) for w in windows if has_logs], notes
+        ),
         files=_files(run_dir),
         notes=notes,
         lines_of=lines_of,
@@ -255,6 +258,12 @@ def _info(file: Path, notes: Notes) -> RunInfo:
     for problem in problems:
         notes.add(problem)
     return RunInfo(**fields)
+
+
+def _vouches_for_logs(info: RunInfo) -> bool:
+    """Whether the files in logs/ are what the replicas held, as far as run.json can say that."""
+    is_said = bool(info.capabilities) or not info.system.simulated
+    return not is_said or "logs" in info.capabilities
 
 
 def _in_tables(run_dir: Path) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.cli.main import main
+from harness.formats.history import LogRun, encode
 from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import program, storm
 from harness.runs.baseline import make_baseline
 from harness.runs.options import system_of
+from harness.systems import registry
 from node.formats.errors import UsageError
+from reports import build, summary
 from tests.support import trial_systems
 
 FORGETFUL = f"{trial_systems.__name__}:ForgetfulLog"
@@ -57,6 +61,23 @@ def test_its_page_has_no_baseline_and_offers_no_simulated_replay(
     text = (failed / "report.html").read_text("utf-8")
     for word in ("Baseline", "floodmark replay", "Minimal reproduction", "high-watermark"):
         assert word not in text
+
+
+def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(failed: Path) -> None:
+    text = (failed / "report.html").read_text("utf-8")
+    about = text[text.index('class="facts"') : text.index('class="commands"')]
+    assert f"{FORGETFUL} 7.1" in about
+    for word in ("voter", "flush", "min ISR", "bugs"):
+        assert word not in about
+    assert f"  run         {FORGETFUL} 7.1, seed 1, schedule " in summary(failed)
+
+
+def test_logs_that_it_does_not_declare_are_not_on_its_page(failed: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(failed, tmp_path / "run")
+    line = LogRun(node="n1", partition="log-0", offset=0, count=0, hw=3, leo=3)
+    (run / "logs" / "n1.jsonl").write_bytes(encode(line))
+    assert build(run).is_file()
+    assert "No replica logs were collected" in (run / "report.html").read_text("utf-8")
 
 
 def test_its_schedule_is_replayed_on_the_system_itself(
@@ -108,3 +129,27 @@ def test_suggested_commands_begin_as_this_program_was_called(
     monkeypatch.setattr("shutil.which", lambda name: on_path)
     assert program.program() == words
     assert program.command_line("check", "a b") == f"{words} check 'a b'"
+
+
+def test_a_system_in_a_file_and_its_settings_are_in_the_replay_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my log.py").write_text(
+        "from harness.systems.adapter import Adapter, Setting\n"
+        "class Mine(Adapter):\n"
+        "    summary = 'mine'\n"
+        "    settings = (Setting('sync', 'no', 'whether it syncs'),)\n"
+        "    async def connect(self, client, nodes): ...\n"
+        "    async def send(self, connection, record): ...\n"
+        "    async def read(self, connection, partition, offset): ...\n"
+        "    def command(self, me, others): return ['true']\n"
+    )
+    system = registry.find("my log.py:Mine", {"sync": "always"})
+    line = program.command_line("run", *system.run_options(), "--schedule", "x")
+    assert line == "floodmark run --system-file 'my log.py:Mine' --set sync=always --schedule x"
+    # The run folder says the same to `floodmark replay` and `run --schedule`.
+    about = {"system": {"name": system.name, "settings": {"sync": "always"}, "simulated": False}}
+    Path("run.json").write_text(json.dumps(about))
+    again = system_of(Path("."))
+    assert (again.run_options(), again.simulated) == (system.run_options(), False)
