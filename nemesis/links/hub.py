@@ -272,6 +272,7 @@ class Hub:
             forwarded=self._forwarded,
             garbage=self._garbage,
             strangers=self._gate.strangers + self._gate.impostors,
+            broken_off=self._gate.broken_off,
             overflow=self._pipeline.delay_queue.overflow,
             delayed=len(self._pipeline.delay_queue) - self._pipeline.delay_queue.held,
             held=self._pipeline.delay_queue.held,

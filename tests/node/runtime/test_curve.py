@@ -160,6 +160,7 @@ def test_a_process_refuses_strangers_and_says_so(tmp_path: Path) -> None:
         frames = wire.encode("n1", "n2", MetadataRequest())
         with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
             stranger.set(zmq.LINGER, 0)
+            speak(keys_of(STRANGER, node.config.bind), stranger, node.config.bind)
             stranger.connect(node.config.bind)
             until(lambda: node.trace("refused"), "a refusal")
             assert node.trace("refused")[0]["reason"] == "stranger"
