@@ -26,6 +26,13 @@ UNFINISHED: Final = " (the time was over before it was the smallest)"
 def search(
     protocol: Annotated[str, typer.Option(help="The protocol to break.")] = "kafka",
     bug: Bugs = None,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of faults of disks that schedules may have beside the others, a comma "
+            "list; disk: all that one broker survives."
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(help="How schedules are drawn: random, guided (by coverage) or hypothesis."),
@@ -75,7 +82,7 @@ def search(
     from harness.runs.interrupts import Interrupts
     from harness.runs.progress import Progress
     from harness.search import campaign, deadline
-    from harness.search.engines import Subject
+    from harness.search.engines import Subject, disk_faults
     from node.core import bugs
     from node.core import protocol as protocols
 
@@ -83,6 +90,7 @@ def search(
         subject=Subject(
             protocols.protocol(protocol).name,
             tuple(sorted({bugs.canonical(name) for name in bug or ()})),
+            disk_faults(faults) if faults else (),
         ),
         engine=engine,
         seed=seed,

@@ -15,11 +15,14 @@ import hypothesis
 from hypothesis import strategies as st
 
 from harness.search.attempt import Attempt
-from harness.search.choice_source import HypothesisChoices, RandomChoices, TapeChoices
+from harness.search.choice_source import ChoiceSource, HypothesisChoices, RandomChoices, TapeChoices
 from harness.search.escalate import judge_with_escalations
 from harness.search.generator import draw_schedule
 from harness.search.guidance import Corpus, branch
+from nemesis.faults import KINDS, aliases
+from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Schedule
+from node.formats.errors import UsageError
 
 _FRESH_PERCENT: Final = 50
 _HYPOTHESIS_ROUND: Final = 200
@@ -32,10 +35,29 @@ Enough = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is searched: a protocol and the bugs turned on in it."""
+    """What is searched: a protocol and the bugs turned on in it. Schedules may also have the kinds
+    of faults of disks in `faults`."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+    def draw(self, choose: ChoiceSource) -> Schedule:
+        """A schedule for it."""
+        return draw_schedule(choose, self.protocol, self.bugs, self.faults)
+
+
+def disk_faults(text: str) -> tuple[str, ...]:
+    """`bit-flip,fsync-error` or `disk` as names of kinds. Raises UsageError for what is neither a
+    fault of disks nor their group."""
+    names = [name.strip() for name in text.split(",")]
+    known = [name for name, kind in KINDS.items() if kind.on_disks]
+    if wrong := [name for name in names if name not in (*known, DISK_GROUP)]:
+        raise UsageError(
+            f"a search cannot add fault '{wrong[0]}' (it can: {', '.join(known)}, {DISK_GROUP})"
+        )
+    group = aliases()[DISK_GROUP] if DISK_GROUP in names else ()
+    return tuple(name for name in known if name in names or name in group)
 
 
 class Engine(Protocol):
@@ -51,7 +73,7 @@ def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
-        _judge(draw_schedule(RandomChoices(rng), subject.protocol, subject.bugs), judge, enough)
+        _judge(subject.draw(RandomChoices(rng)), judge, enough)
         number += 1
 
 
@@ -73,7 +95,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
         branching = len(corpus) > 0 and rng.randrange(100) >= _FRESH_PERCENT
         before, keep = branch(corpus.choose(rng), rng) if branching else ({}, ())
         choices = TapeChoices(rng, before, keep)
-        schedule = draw_schedule(choices, subject.protocol, subject.bugs)
+        schedule = subject.draw(choices)
         if choices.tape == before:
             continue  # what was drawn anew is what was there
         corpus.add(choices.tape, _judge(schedule, judge, enough).steps)
@@ -97,7 +119,7 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
     def draw_and_judge(data: st.DataObject) -> None:
         if enough():
             raise _RoundEnded
-        schedule = draw_schedule(HypothesisChoices(data), subject.protocol, subject.bugs)
+        schedule = subject.draw(HypothesisChoices(data))
         outcome = _judge(schedule, judge, enough)
         hypothesis.target(float(len(outcome.coverage)))
         if outcome.failed:

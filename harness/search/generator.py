@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
 from harness.search.scenario_builder import ScenarioBuilder
-from harness.search.scenarios import SCENARIOS, SCENARIOS_WITH_VOTES, Scenario, fail_leader, release
+from harness.search.scenarios import (
+    SCENARIOS,
+    SCENARIOS_WITH_VOTES,
+    Scenario,
+    fail_disk,
+    fail_leader,
+    release,
+)
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
@@ -53,8 +60,14 @@ TIMING_PROFILES: Final = (
 """How clusters differ in what they notice first."""
 
 
-def draw_schedule(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...] = ()) -> Schedule:
-    """One schedule for `protocol`, with the bugs `bugs` turned on."""
+def draw_schedule(
+    choose: ChoiceSource,
+    protocol: str,
+    bugs: tuple[str, ...] = (),
+    disk_faults: tuple[str, ...] = (),
+) -> Schedule:
+    """One schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults` are
+    drawn beside the others; without any a seed draws what it always drew."""
     choose.section(CLUSTER)
     cluster = _cluster(choose, protocol, bugs)
     seed = choose.integer(0, 1 << 16)
@@ -65,6 +78,9 @@ def draw_schedule(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...] = (
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
     )
     scenarios = _enabled(choose, votes=builder.votes)
+    if disk_faults:
+        builder.disk_faults = disk_faults
+        scenarios += [fail_disk] * max(1, len(scenarios) // 2)
     for number, section in enumerate(CHAIN):
         choose.section(section)
         if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):

@@ -39,7 +39,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a search looks for: a known bug, or a promise that a faulty protocol breaks.
 
     `breaks` is the property that must be violated. `code` is short and unique. `bug` is "" where
-    the protocol itself is at fault.
+    the protocol itself is at fault. `faults` are kinds of faults of disks that schedules may have.
     """
 
     code: str
@@ -48,6 +48,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     breaks: str
     bug: str = ""
+    faults: tuple[str, ...] = ()
 
     @property
     def bugs(self) -> tuple[str, ...]:
@@ -105,6 +106,7 @@ def search_targets() -> Iterator[SearchTarget]:
             bug=target.name,
             protocol=target.protocol,
             breaks=target.breaks,
+            faults=target.faults,
         )
     for protocol in protocols.REGISTRY.values():
         for number, broken in enumerate(broken_by(protocol), start=1):
@@ -131,7 +133,7 @@ def drawn_schedule(target: SearchTarget, seed: int, number: int) -> Schedule:
     """The `number`-th schedule of a search. All targets share them: none is drawn for a bug."""
     # The text of the seed is older than the names here: it must stay, or other schedules follow.
     rng = random.Random(f"museum/{seed}/{number}")
-    return draw_schedule(RandomChoices(rng), target.protocol, target.bugs)
+    return draw_schedule(RandomChoices(rng), target.protocol, target.bugs, target.faults)
 
 
 def reproduces(target: SearchTarget, schedule: Schedule) -> Attempt | None:

@@ -30,7 +30,8 @@ class ScenarioBuilder:
     `partition` is the partition that all scenarios are about. `triggers` are events that the last
     scenario is expected to cause. `held` names the link rules that hold messages. `elections`
     counts the elections expected so far. `preferred` is the replica that leads when all is well.
-    `victim` is the broker that most scenarios of this schedule affect.
+    `victim` is the broker that most scenarios of this schedule affect. `disk_faults` are the kinds
+    of faults of disks that it may have, `disk_victim` is the broker whose disk loses something.
     """
 
     choose: ChoiceSource
@@ -42,6 +43,8 @@ class ScenarioBuilder:
     crashes: int = 0
     preferred: str = "n1"
     victim: str = ""
+    disk_victim: str = ""
+    disk_faults: tuple[str, ...] = ()
     triggers: list[After] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

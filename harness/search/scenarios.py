@@ -18,11 +18,14 @@ from typing import Any, Final, Literal
 
 from harness.search.scenario_builder import DIVERGING, LinkAction, ScenarioBuilder, When, later
 from nemesis.faults import (
+    KINDS,
     Break,
     Bridge,
     Cut,
+    DiskFull,
     ElectPreferred,
     ElectUnclean,
+    FsyncError,
     Isolate,
     Kill,
     Link,
@@ -31,6 +34,7 @@ from nemesis.faults import (
     Reassign,
     Release,
     SetMinIsr,
+    SlowFsync,
     Stop,
 )
 from nemesis.formats.schedule import After, Fault
@@ -639,6 +643,27 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
         builder.add(Stop(on=builder.leader, for_ms=gone, **shrunk))
     else:
         builder.add(_leader_gone(builder, gone, shrunk))
+    builder.expect_election()
+
+
+def fail_disk(builder: ScenarioBuilder) -> None:
+    """The disk of a broker fails, or what it had synced is damaged: always that of the same broker,
+    since two damaged copies are more than is promised."""
+    choose, when = builder.choose, builder.when()
+    kind = KINDS[choose.pick(builder.disk_faults)]
+    on = builder.leader if choose.chance(50) else builder.broker()
+    if kind.loss:
+        builder.disk_victim = on = builder.disk_victim or builder.broker()
+    span = builder.span_ms(10, 60, 130, 250, 400)
+    more: dict[str, Any] = {}
+    if kind is SlowFsync:
+        more["delay_ms"] = max(1, builder.span_ms(30, 60, 130))
+    elif kind is FsyncError:
+        more["written"] = choose.chance(30)
+    elif kind is DiskFull:
+        more["limit"] = choose.pick(("file-system", "map"))
+    make: Callable[..., Fault] = kind
+    builder.add(make(on=on, for_ms=span, **more, **when))
     builder.expect_election()
 
 

@@ -118,7 +118,8 @@ class SimDisk:
 
     While `failing` has a sentence, each sync raises StorageError with it. `faults` are what is
     wrong with the disk, by number, and `writes` how many writes each of them affected. `blamed`
-    says that what was written is not what is there.
+    says that what was written is not what is there. With `retries` (the bug retry-fsync) a sync
+    that failed counts as one that succeeded.
     """
 
     clean: bool
@@ -131,6 +132,7 @@ class SimDisk:
         self.faults: dict[int, DiskFails] = {}
         self.writes: dict[int, int] = {}
         self.blamed = False
+        self.retries = False
         self._took_ms = 0
         self._copies: dict[int, DiskCopy] = {}
         self.open()
@@ -305,6 +307,8 @@ class SimDisk:
             self._fail_if("full", "full-map")
             if any(fault.what == "error" and fault.written for fault in self.faults.values()):
                 self._apply(ops)
+            if self.retries and self._has("error"):
+                return
             self._fail_if("error")
             for number, fault in self.faults.items():
                 if fault.what == "slow":
@@ -315,6 +319,14 @@ class SimDisk:
     def _apply(self, ops: list[Op]) -> None:
         for op in ops:
             self._synced.apply(op)
+
+    def _has(self, kind: str) -> bool:
+        """Whether the disk has a fault of this kind, which is counted."""
+        for number, fault in self.faults.items():
+            if fault.what == kind:
+                self.writes[number] += 1
+                return True
+        return False
 
     def _fail_if(self, *kinds: str) -> None:
         """Raise StorageError if the disk has a fault of one of these kinds."""

@@ -168,6 +168,7 @@ class SimNode:
         self.disk.open()
         jitter = random.Random(f"{self._seed}/{self.name}/{incarnation}")
         config = self._make_config(self.name, incarnation)
+        self.disk.retries = "retry-fsync" in config.bugs
         try:
             self.core = Broker(config, self.disk, jitter, self._queue.now_us)
         except FloodmarkError as error:

@@ -20,6 +20,8 @@ from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
 _COLOUR: Final = "#6b5b95"
+DISK_GROUP: Final = "disk"
+"""Stands for the kinds that a cluster survives on one broker."""
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 DelayMs = Annotated[int, msgspec.Meta(ge=1, le=60_000)]
 
@@ -33,6 +35,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
     on: str
 
     colour = _COLOUR
+    on_disks = True
     pattern = "stripes"
     on_processes = True
 
@@ -76,7 +79,7 @@ class FsyncError(_FailingDisk, frozen=True, kw_only=True, tag="fsync-error"):
     written: bool = False
 
     letter = "f"
-    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), fails_leader=(3,))
+    drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(3,))
 
     def fails(self) -> DiskFails:
         """A sync is an error."""
@@ -109,7 +112,7 @@ class SlowFsync(_FailingDisk, frozen=True, kw_only=True, tag="slow-fsync"):
 
     letter = "s"
     sentence = "Let each sync of {on} take {delay_ms} ms longer"
-    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), delays_follower=(8,))
+    drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), delays_follower=(8,))
 
     def fails(self) -> DiskFails:
         """A sync takes long."""
@@ -132,7 +135,7 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
     limit: Literal["file-system", "map"] = "file-system"
 
     letter = "d"
-    drawing = Drawing(targets=ONE_NODE, aliases=("disk",), fails_leader=(4,))
+    drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,), fails_leader=(4,))
 
     def fails(self) -> DiskFails:
         """A write does not fit."""
@@ -193,6 +196,7 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
 
     letter = "o"
     colour = _COLOUR
+    on_disks = True
     pattern = "dots"
     sentence = "Copy the disk of {on}, and restore that copy later"
     on_processes = True
@@ -230,10 +234,11 @@ class _Damage(ProcessFault, frozen=True, kw_only=True):
     kill."""
 
     colour = _COLOUR
+    on_disks = True
     pattern = "bars"
     ends_process = True
     loss = "noticed"
-    drawing = Drawing(targets=ONE_NODE, aliases=("disk",))
+    drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:

@@ -122,6 +122,7 @@ class FaultKind(Fault, frozen=True, kw_only=True):
     """False: it is over at once, and nothing undoes it."""
     on_processes: ClassVar[bool] = False
     on_links: ClassVar[bool] = False
+    on_disks: ClassVar[bool] = False
     ends_process: ClassVar[bool] = False
     """Whether its nodes are down until they are started again."""
     loss: ClassVar[Loss] = ""

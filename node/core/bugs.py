@@ -20,7 +20,7 @@ class KnownBug(NamedTuple):
     """One entry of the catalogue.
 
     `protocol` is one that takes the decision which the bug changes, `breaks` the property that the
-    checker must find broken.
+    checker must find broken. A search for it draws the kinds of faults in `faults` as well.
     """
 
     name: str
@@ -29,6 +29,7 @@ class KnownBug(NamedTuple):
     breaks: str
     summary: str
     seen_in: str
+    faults: tuple[str, ...] = ()
 
 
 KNOWN_BUGS: Final = (
@@ -160,6 +161,13 @@ KNOWN_BUGS: Final = (
     KnownBug("liftbridge-monotone", "LB4", "liftbridge", "no-lost-acknowledged-write",
         "a follower that came back with a shorter log is counted at its old log end",
         "Liftbridge 26.01.1, in-sync offsets"),
+    # -- disks: what a broker makes of errors and damage
+    KnownBug("serve-unchecked", "D1", "kafka", "offsets-and-order",
+        "a broker believes what its disk gives back, and serves it",
+        "brokers that leave checksums to their readers", ("bit-flip", "torn-write")),
+    KnownBug("retry-fsync", "D2", "quorum", "committed-prefix-agreement",
+        "a sync that failed is tried again, and its writes count as synced then",
+        "PostgreSQL before 12 (fsyncgate)", ("fsync-error",)),
 )  # fmt: skip
 
 
@@ -225,6 +233,10 @@ class Bugs:
     liftbridge_fallback: bool = False
     liftbridge_witness: bool = False
     liftbridge_monotone: bool = False
+
+    # disks
+    serve_unchecked: bool = False
+    retry_fsync: bool = False
 
 
 RULES: Final[dict[str, dict[str, Any]]] = {

@@ -94,7 +94,9 @@ def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> 
             chain=chain,
             payload=data,
             problem=problems[-1] if problems else "empty",
+            sound=False,
         )
+    sound = not problems
     chain = batches.chain(previous, found)
     if found.base_offset != base:
         problems.append(f"stored at {base} but stamped {found.base_offset}")
@@ -109,4 +111,5 @@ def batch_dump(base: int, stored_chain: bytes, data: bytes, previous: bytes) -> 
         payload=found.payload,
         problem="; ".join(problems),
         control=found.control,
+        sound=sound,
     )

@@ -182,7 +182,13 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
     and hide the harm that each bug does to data.
     """
     bugs = Bugs() if partition == METADATA_PARTITION else ctx.bugs
-    log = Log(partition, ctx.storage, durable=durable, holes=bugs.cut_inside_batch)
+    log = Log(
+        partition,
+        ctx.storage,
+        durable=durable,
+        holes=bugs.cut_inside_batch,
+        checked=not bugs.serve_unchecked,
+    )
     if log.damage is not None:
         trace_damage(ctx, partition, log.damage)
     hw = max(log.start, min(_saved_hw(ctx, partition), log.leo))

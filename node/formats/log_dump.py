@@ -12,8 +12,8 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
 
     `stored_chain` is what the replica kept beside it, `chain` the same recomputed from the bytes of
     the log up to here (8 bytes each). `problem` is "" or says what is wrong; a batch that cannot be
-    read at all has `count` 0, and the chain goes on from its stored one. `control`: it is a
-    leader's own and holds no client's records.
+    read at all has `count` 0, and the chain goes on from its stored one. One that is not `sound`
+    fails its checksum. `control`: it is a leader's own and holds no client's records.
     """
 
     base_offset: int
@@ -24,6 +24,7 @@ class BatchDump(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     problem: str = ""
     control: bool = False
+    sound: bool = True
 
 
 class LogDump(msgspec.Struct, frozen=True, kw_only=True):

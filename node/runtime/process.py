@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 import zmq
 
+from node.core import bugs
 from node.core.api import NodeConfig
 from node.core.senders import Senders
 from node.core.storage import Storage
@@ -116,7 +117,9 @@ def _run(
     core_config = config.core
     with contextlib.ExitStack() as stack:
         disk = FailingDisk(config.disk_faults)
-        storage = LmdbStorage(config.data_dir, config.boot_id or None, disk=disk)
+        retries = bugs.parse(core_config.bugs).retry_fsync
+        boot_id = config.boot_id or None
+        storage = LmdbStorage(config.data_dir, boot_id, disk=disk, retries=retries)
         stack.callback(storage.close)
         trace = TraceFile(config.trace_file, core_config.node, core_config.incarnation)
         stack.callback(trace.close)

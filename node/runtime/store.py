@@ -47,6 +47,7 @@ class LmdbStorage:
     `map_bytes` and grows up to `map_limit`; a journal above `journal_limit` bytes is flushed. Every
     method may raise StorageError, also because of the faults of `disk`; after one from `commit` or
     `flush` the store refuses all further work, for what is in memory is no longer what is on disk.
+    With `retries` it goes on as if a second try of the sync had succeeded.
     """
 
     clean: bool
@@ -61,9 +62,11 @@ class LmdbStorage:
         map_limit: int = MAP_LIMIT,
         journal_limit: int = JOURNAL_LIMIT,
         disk: FailingDisk | None = None,
+        retries: bool = False,
     ) -> None:
         boot = journal.boot_digest(host_boot_id() if boot_id is None else boot_id)
         self.disk = disk or FailingDisk()
+        self._retries = retries
         self._limit = journal_limit
         self._turn = Overlay()
         self._deferred = Overlay()
@@ -241,7 +244,13 @@ class LmdbStorage:
     def _sync(self, overlays: list[Overlay], numbers: dict[str, int]) -> None:
         """One synced commit, as well as the disk can."""
         self._tables.fill_map(self.disk.map_full)
-        self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))
+        try:
+            self.disk.sync(self.path, lambda: self._tables.write(overlays, numbers))
+        except StorageError:
+            # The bug retry-fsync: the kernel has dropped what it could not write, so that a second
+            # sync has nothing to do and succeeds.
+            if not self._retries:
+                raise
 
     def _replay(self, replay: JournalContents, boot: bytes) -> None:
         """Replay the journal, and decide whether it has all that was ever written."""

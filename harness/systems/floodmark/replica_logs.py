@@ -72,20 +72,24 @@ def _runs(node: str, log: LogDump, problems: list[str]) -> Iterator[LogRun]:
     for one in log.batches:
         if one.base_offset < 0:
             problems.append(f"{node}, {log.partition}: {one.problem}")
-        elif one.count == 0 or (one.problem and one.count * MIN_RECORD_BYTES > len(one.payload)):
-            yield _unreadable(node, log.partition, one)
+        elif not one.sound:
+            yield _damaged(node, log.partition, one)
         else:
             yield _batch(node, log.partition, one)
 
 
-def _unreadable(node: str, partition: str, one: BatchDump) -> LogRun:
-    """A batch that is too damaged to say what it holds: its prefix hash cannot be recomputed."""
+def _damaged(node: str, partition: str, one: BatchDump) -> LogRun:
+    """A batch that fails its checksum: what it says of itself is not believed further than its own
+    bytes reach, and its records are not read."""
+    believed = 1 <= one.count <= len(one.payload) // MIN_RECORD_BYTES
+    # A hash that is kept and none that is recomputed: 0 would say that none is kept.
+    kept = one.stored_chain.hex() if any(one.stored_chain) else "1"
     return LogRun(
         node=node,
         partition=partition,
         offset=one.base_offset,
-        count=1,
-        stored_hash=one.stored_chain.hex() or "0",
+        count=one.count if believed else 1,
+        stored_hash=kept,
     )
 
 
