@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test slow browser lint setup systems fast pure clean
+.PHONY: help run test slow browser fuzz lint setup systems fast pure clean
 
 PY := .venv/bin/python
 PACKAGES := node harness nemesis checker reports tests
@@ -15,6 +15,7 @@ STAMP := .venv/.installed-$(KEY)
 # Options for the command and for pytest: make run ARGS='--seed 7', make test PYTEST_ARGS='-k fetch'
 ARGS ?=
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 60
 PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
 
 help: ## Say what can be made
@@ -31,6 +32,9 @@ slow: $(STAMP) ## Run the tests that take long
 
 browser: $(STAMP) ## Open the pages in a headless Chromium, which must be on PATH
 	@$(PY) -m pytest -m browser $(PYTEST_ARGS)
+
+fuzz: $(STAMP) ## Fuzz every decoder and reader (FUZZ_SECONDS each; with atheris where it is installed)
+	@$(PY) -m tests.fuzz.fuzz all --seconds $(FUZZ_SECONDS)
 
 lint: $(STAMP) ## Lint, check the format and check types only
 	@$(PY) -m ruff check --quiet .

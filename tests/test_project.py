@@ -287,11 +287,17 @@ def project_files() -> list[Path]:
 
 # Tests of a whole package, or of files that stand beside it.
 PACKAGE_TESTS = {
+    "tests/fuzz/test_targets.py": "every decoder and reader of the project",
     "tests/checker/test_rooms.py": "the import rules inside the checker",
     "tests/nemesis/test_corpus.py": "the schedules of tests/corpus",
     "tests/reports/test_browser_pages.py": "every page in a browser",
 }
-TEST_HELPERS = {"tests/support", "tests/support/checker", "tests/node/core/known_bugs"}
+TEST_HELPERS = {
+    "tests/fuzz",
+    "tests/support",
+    "tests/support/checker",
+    "tests/node/core/known_bugs",
+}
 MOST_TABLES = 50
 
 

@@ -1,0 +1,152 @@
+"""Fuzzes a target by coverage: `python -m tests.fuzz.fuzz TARGET [--seconds N]`, or `all`.
+
+Uses atheris where it is installed, else mutations without coverage. An input that breaks the
+contract is kept in `corpus/TARGET/`, where `make test` tries it ever after, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from node.formats.errors import FloodmarkError
+
+CORPUS = Path(__file__).parent / "corpus"
+MOST_BYTES = 1 << 16
+MOST_MEMORY_MB = 2048
+SLOW_S = 20
+PACKAGES = ("node", "nemesis", "checker", "harness", "reports")
+
+
+def kept(target: str) -> list[bytes]:
+    """The inputs kept for a target."""
+    return [file.read_bytes() for file in sorted((CORPUS / target).glob("*"))]
+
+
+def mutations(seeds: list[bytes], rng: random.Random) -> Iterator[bytes]:
+    """Inputs that are nearly what the target understands."""
+    pieces = [b"\0", b"\xff", b"[", b"{", b'"', b"\n", b"-", b"9" * 30, b"null", b"1e400", b"\\"]
+    while True:
+        data = bytearray(rng.choice(seeds) if seeds else b"")
+        for _ in range(rng.choice((1, 1, 2, 4, 16))):
+            at = rng.randrange(len(data) + 1)
+            end = min(len(data), at + rng.choice((1, 2, 8, 64)))
+            match rng.randrange(6):
+                case 0:
+                    data[at:end] = b""
+                case 1:
+                    data[at:at] = rng.choice(pieces) * rng.choice((1, 1, 3, 2000))
+                case 2:
+                    data[at:at] = data[at:end] * rng.choice((1, 2, 50))
+                case 3:
+                    data[at:end] = rng.randbytes(end - at)
+                case 4 if at < len(data):
+                    data[at] ^= 1 << rng.randrange(8)
+                case _ if seeds:
+                    other = rng.choice(seeds)
+                    start = rng.randrange(len(other) + 1)
+                    data[at:end] = other[start : start + 64]
+        yield bytes(data[:MOST_BYTES])
+
+
+def by_mutation(name: str, seconds: float, seed: int) -> int:
+    """Try mutations for a time; the number tried. Raises what breaks the contract."""
+    from tests.fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    until_s, tried = time.monotonic() + seconds, 0
+    for data in mutations([*target.seeds, *kept(name)], random.Random(seed)):
+        if time.monotonic() >= until_s:
+            break
+        tried += 1
+        try:
+            target.accepts(data)
+        except BaseException:
+            keep(name, data)
+            raise
+    return tried
+
+
+def keep(name: str, data: bytes) -> Path:
+    """Keep an input that broke the contract."""
+    folder = CORPUS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / hashlib.blake2b(data, digest_size=6).hexdigest()
+    file.write_bytes(data)
+    return file
+
+
+def by_coverage(name: str, seconds: float, seed: int) -> int:
+    """The same with atheris, in this process, which it ends."""
+    import atheris
+
+    with atheris.instrument_imports(include=list(PACKAGES)):
+        from tests.fuzz.targets import TARGETS
+    target = TARGETS[name]
+
+    def one(data: bytes) -> None:
+        try:
+            target.run(data)
+        except FloodmarkError:
+            return
+        except BaseException:
+            keep(name, data)
+            raise
+
+    with tempfile.TemporaryDirectory(prefix="floodmark-fuzz-") as place:
+        for number, data in enumerate((*target.seeds, *kept(name))):
+            (Path(place) / str(number)).write_bytes(data)
+        options = (
+            f"-max_total_time={int(seconds)}",
+            f"-max_len={MOST_BYTES}",
+            f"-rss_limit_mb={MOST_MEMORY_MB}",
+            f"-timeout={SLOW_S}",
+            f"-artifact_prefix={place}/",
+            f"-seed={seed}",
+            "-verbosity=0",
+            "-print_final_stats=1",
+        )
+        atheris.Setup([sys.argv[0], *options, place], one)
+        atheris.Fuzz()
+    return 0
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mutations", action="store_true", help="without atheris")
+    asked = parser.parse_args()
+    if asked.target != "all":
+        if not asked.mutations and importlib.util.find_spec("atheris") is not None:
+            return by_coverage(asked.target, asked.seconds, asked.seed)
+        tried = by_mutation(asked.target, asked.seconds, asked.seed)
+        used_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        sys.stdout.write(f"{asked.target}: {tried} inputs, at most {used_mb} MB\n")
+        return 0 if used_mb <= MOST_MEMORY_MB else 1
+    from tests.fuzz.targets import TARGETS
+
+    broken = []
+    for name in TARGETS:
+        options = ["--seconds", str(asked.seconds), "--seed", str(asked.seed)]
+        options += ["--mutations"] * asked.mutations
+        command = [sys.executable, "-m", "tests.fuzz.fuzz", name, *options]
+        if subprocess.run(command, check=False).returncode != 0:
+            broken.append(name)
+    sys.stdout.write(f"broken: {', '.join(broken) or 'none'}\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,343 @@
+"""Everything that decodes or reads what anybody may have written, as one table of fuzz targets.
+
+A target takes bytes. It returns, or raises FloodmarkError; anything else is a bug, and so is memory
+or time out of proportion. A new decoder or reader gets a row here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import random
+import re
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import h11
+import msgspec
+import pyarrow.parquet as pq
+
+from checker.engine.local import check_files
+from checker.evidence.run_meta import RunMeta
+from checker.formats.verdict import RunResult
+from checker.ingest import tables
+from checker.ingest.edn import EdnError, read_forms
+from checker.ingest.ingest import ingest
+from checker.ingest.jepsen import NotAnOperation, Translator
+from checker.ingest.lines import lines_of
+from checker.ingest.read_tables import HISTORY_TABLES, table_sources
+from harness.formats.baseline import Baseline
+from harness.formats.finding import Explanation
+from harness.formats.nightly_journal import AnyRow
+from harness.formats.nightly_run import NightlyRun
+from harness.serve.app import store_app
+from nemesis.formats.message_log import MessageLine
+from nemesis.formats.schedule import parse
+from nemesis.links.hub_control import AddRule, GetStats, SetRules, decode_command
+from nemesis.links.rule import LinkRule
+from nemesis.links.table import LinkTable
+from node.core import batch, image, log_dump, wire
+from node.core.messages import Heartbeat
+from node.formats import json_input
+from node.formats import wire as header
+from node.formats.errors import FloodmarkError
+from node.runtime import journal
+from tests.support.checker.story import Story
+
+Run = Callable[[bytes], None]
+SEPARATOR: Final = b"\0|\0"
+"""Between the frames of a message."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One decoder or reader. `seeds` are inputs that it understands."""
+
+    name: str
+    run: Run
+    seeds: tuple[bytes, ...]
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether it understands the input. Raises whatever breaks the contract."""
+        try:
+            self.run(data)
+        except FloodmarkError:
+            return False
+        return True
+
+
+# Messages.
+
+
+def _wire(data: bytes) -> None:
+    frames = data.split(SEPARATOR)
+    header.peek(frames)
+    *_, body = wire.decode(frames)
+    if body is not None:
+        *_, batches = header.split_fetch_body(body)
+        _batches(batches)
+
+
+def _batches(data: bytes) -> None:
+    for found in batch.split(data):
+        image.check_payload(found.payload)
+        image.decode_records(found.payload)
+
+
+def _hub_control(data: bytes) -> None:
+    command = decode_command(data.split(SEPARATOR))
+    rules = (
+        (command.rule,)
+        if isinstance(command, AddRule)
+        else command.rules
+        if isinstance(command, SetRules)
+        else ()
+    )
+    table = LinkTable()
+    fields = header.fields_of(_HEARTBEAT)
+    for rule in rules:
+        table.add(rule)
+        for other in (fields, {"kind": "?"}):
+            table.decide("n1", "n2", other, 1_000, random.Random(1))
+    table.counts()
+
+
+_HEARTBEAT: Final = Heartbeat(broker="n1", broker_epoch=1)
+_METADATA: Final = batch.build(1, image.encode_records([]))
+_CONTROL: Final = batch.build(1, image.encode_records([]), control=True)
+_WIRE_SEED: Final = SEPARATOR.join(
+    wire.encode("v1", "n1", _HEARTBEAT, header.fetch_body(1, 2, [_METADATA, _CONTROL]))
+)
+_RULE: Final = LinkRule(senders=("n1",), receivers=("n2",), action="drop", percent=50)
+
+
+# Files of a run.
+
+
+@cache
+def small_run() -> Mapping[str, bytes]:
+    """The files of a small run that is valid."""
+    story = Story()
+    batches = story.busy(3)
+    story.final((0, 1_000_000, 12))
+    story.agree(*batches)
+    with tempfile.TemporaryDirectory() as place:
+        folder = story.write(Path(place))
+        return {
+            str(file.relative_to(folder)): file.read_bytes()
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+
+
+def _evidence(name: str) -> Run:
+    """The verdict of the small run with another text in this file."""
+
+    def judge(data: bytes) -> None:
+        result = check_files({**small_run(), name: data})
+        broken = [line for line in result.problems if _A_CHECK_FAILED.match(line)]
+        assert not broken, broken
+        msgspec.json.encode(result)
+
+    return judge
+
+
+_A_CHECK_FAILED: Final = re.compile(r"The check of .* failed: ")
+
+
+def _schedule(data: bytes) -> None:
+    schedule = parse(data)
+    assert parse(schedule.to_json()) == schedule
+
+
+def _edn(data: bytes) -> None:
+    translator = Translator()
+    for _, form in read_forms(lines_of(1, data)):
+        if not isinstance(form, EdnError):
+            with contextlib.suppress(NotAnOperation):
+                translator.take(form)
+
+
+def _jepsen_json(data: bytes) -> None:
+    translator = Translator()
+    for line in lines_of(1, data):
+        with contextlib.suppress(FloodmarkError, NotAnOperation):
+            translator.take(json_input.decode(line.data, Any))
+
+
+_EDN: Final = (
+    b"{:process 0, :type :invoke, :f :send, :value [[:send 0 1]], :time 1}\n"
+    b"{:process 0, :type :ok, :f :send, :value [[:send 0 [0 1]]], :time 2}\n"
+    b"#jepsen.history.Op{:index 2 :process 1 :type :invoke :f :poll :value [[:poll]] :time 3}\n"
+    b"{:process 1, :type :ok, :f :poll, :value [[:poll {0 [[0 1] [1 nil]]}]], :time 4, "
+    b':rebalance-log [{:keys [0]}] :error [:a "b\\n" 1.5e3M 7N]}\n'
+)
+_JEPSEN: Final = (
+    b'{"process":0,"type":"invoke","f":"send","value":[["send",0,1]],"time":1}\n'
+    b'{"process":0,"type":"ok","f":"send","value":[["send",0,[0,1]]],"time":2}\n'
+    b'{"process":"nemesis","type":"info","f":"kill","value":null,"time":2}\n'
+)
+
+
+def _forms(data: bytes) -> None:
+    """Every form that a file of ours is decoded to."""
+    first, _, rest = data.partition(b"\n")
+    number = first[0] % len(_FORMS) if first else 0
+    json_input.decode(rest, _FORMS[number])
+
+
+_FORMS: Final[tuple[Any, ...]] = (RunResult, Baseline, Explanation, NightlyRun, MessageLine, AnyRow)
+
+
+# Binary files.
+
+
+def _parquet(data: bytes) -> None:
+    """A table of a history, whatever it holds, through the reader of each kind of table."""
+    kind = HISTORY_TABLES[data[0] % len(HISTORY_TABLES)] if data else HISTORY_TABLES[0]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        target = folder / "tables" / f"{kind}.parquet"
+        target.mkdir(parents=True)
+        (target / "part-0.parquet").write_bytes(data[1:])
+        for source in table_sources(0, folder, folder / "tables"):
+            ingest(source, None, RunMeta())
+
+
+def _parquet_seed(number: int) -> bytes:
+    name = HISTORY_TABLES[number]
+    out = io.BytesIO()
+    pq.write_table(tables.SCHEMAS[name].empty_table(), out)
+    return bytes([number]) + out.getvalue()
+
+
+def _stored_values(data: bytes) -> None:
+    """The values that a store keeps beside its batches, and a batch as it is kept there."""
+    log_dump.log_dump("log-0", 0, 0, lambda key: data, iter(()))
+    log_dump.end_of(0, data, len(data))
+    log_dump.batch_dump(0, data[:8].ljust(8, b"\0"), data[8:], bytes(8))
+
+
+def _journal(data: bytes) -> None:
+    """A journal with this content, and one whose only turn is this."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "journal"
+        file.write_bytes(data)
+        with contextlib.suppress(FloodmarkError):
+            journal.read(file)
+        crc = journal._crc(data, 1)
+        frame = journal._FRAME.pack(len(data), crc) + data
+        file.write_bytes(journal._header(1, bytes(16)) + frame)
+        journal.read(file)
+
+
+# HTTP.
+
+
+@cache
+def _store() -> Path:
+    place = Path(tempfile.mkdtemp(prefix="floodmark-fuzz-"))
+    run = place / "store" / "a" / "b"
+    run.mkdir(parents=True)
+    (run / "run.json").write_bytes(b"{}")
+    (place / "secret").write_bytes(_SECRET)
+    return place / "store"
+
+
+_SECRET: Final = b"not for anybody"
+
+
+def _http(data: bytes) -> None:
+    """A request, parsed as Uvicorn does, through the application."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(data)
+    try:
+        request = connection.next_event()
+    except h11.RemoteProtocolError:
+        return
+    if isinstance(request, h11.Request):
+        asyncio.run(_answer(request))
+
+
+async def _answer(request: h11.Request) -> None:
+    from urllib.parse import unquote
+
+    path, _, query = request.target.partition(b"?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method.decode(),
+        "scheme": "http",
+        "path": unquote(path.decode("ascii")),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": [(name.lower(), value) for name, value in request.headers],
+        "client": None,
+        "server": ("127.0.0.1", 80),
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await _app()(scope, receive, send)
+    begun = sent[0]
+    headers = dict(begun["headers"])
+    assert begun["status"] < 500
+    assert b"content-security-policy" in headers
+    assert not any(c in value for value in headers.values() for c in b"\r\n")
+    assert _SECRET not in b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@cache
+def _app() -> Any:
+    return store_app(_store(), ["localhost"])
+
+
+def _get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def _evidence_targets() -> Iterator[Target]:
+    for name in sorted(small_run()):
+        # One of several replicas is enough; `schedule.json` has a target of its own.
+        if name != "schedule.json" and not name.endswith(("n2.jsonl", "n3.jsonl")):
+            yield Target(name.replace("/", "-"), _evidence(name), (small_run()[name],))
+
+
+def _all() -> Iterator[Target]:
+    yield Target("wire", _wire, (_WIRE_SEED,))
+    yield Target("batches", _batches, (_METADATA, _CONTROL))
+    commands = (AddRule(rule=_RULE), SetRules(rules=(_RULE, _RULE)), GetStats())
+    yield Target("hub-control", _hub_control, tuple(map(msgspec.msgpack.encode, commands)))
+    yield Target("schedule", _schedule, tuple(_corpus_schedules()))
+    yield from _evidence_targets()
+    yield Target("edn", _edn, (_EDN,))
+    yield Target("jepsen-json", _jepsen_json, (_JEPSEN,))
+    yield Target("forms", _forms, tuple(bytes([n]) + b"\n{}" for n in range(len(_FORMS))))
+    yield Target("parquet", _parquet, tuple(map(_parquet_seed, range(len(HISTORY_TABLES)))))
+    yield Target("stored-values", _stored_values, (struct.pack(">q", 5), batch.build(3, b"abc")))
+    yield Target("journal", _journal, (b"\x90", b"\x91\x92\xa1a\x01"))
+    paths = ("/", "/runs.json?verdict=valid", "/store/a/b/run.json", "/download/a/b.zip")
+    yield Target("http", _http, tuple(map(_get, (*paths, "/store/%2e%2e/secret"))))
+
+
+def _corpus_schedules() -> list[bytes]:
+    from tests.support.paths import ROOT
+
+    return [file.read_bytes() for file in sorted((ROOT / "tests" / "corpus").glob("*.json"))]
+
+
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in _all()}
