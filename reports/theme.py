@@ -31,6 +31,7 @@ MARKS: Final = {
     Verdict.INVALID: "✗",
     Verdict.UNKNOWN: "?",
     Verdict.NOT_EXERCISED: "○",
+    Verdict.NOT_EXAMINED: "–",
 }
 Scheme = Literal["light", "dark"]
 _VARIABLE: Final = re.compile(r"--([a-z0-9-]+):\s*(#[0-9a-f]{3,6})\s*;")

@@ -24,9 +24,10 @@ from checker.checks.findings import (
     record_witness,
 )
 from checker.checks.registry import per_partition
-from checker.evidence.contents import NEVER, evidence, find, first_of
+from checker.evidence.contents import NEVER, by_node, evidence, find, first_of
 from checker.evidence.facts import COMPLETE, I64, Kind
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import AGREEMENT
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -53,12 +54,17 @@ class _Prefixes:
 
 
 @per_partition(
-    "divergence", "replicas-differ", "committed-truncated", "incomplete-leader", "divergent-tail"
+    "divergence",
+    "replicas-differ",
+    "committed-truncated",
+    "incomplete-leader",
+    "divergent-tail",
+    needs=(Need.LOGS, Need.CONTENTS, Need.WATERMARKS),
 )
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     logs, heads = group.of(Kind.LOG), group.of(Kind.LOG_HEAD)
-    committed = _committed(group, logs, _by_node(logs.node, heads, heads.hw))
+    committed = _committed(group, logs, by_node(logs.node, heads, heads.hw))
     conflicts = [
         found
         for found in (
@@ -79,7 +85,9 @@ def judge(group: Group) -> Finding:
         anomalies.append(_anomaly(group, "replicas-differ", differing))
     anomalies += _truncated(group)
     anomalies += _incomplete_leaders(group)
-    examined = len(committed.end) + len(evidence(group).read_records)
+    examined = len(heads) + len(committed.end)
+    if examined:  # without replicas there is nothing that reads could agree with
+        examined += len(evidence(group).read_records)
     return Finding(property=AGREEMENT, examined=examined, anomalies=tuple(anomalies))
 
 
@@ -94,15 +102,6 @@ def _anomaly(group: Group, name: str, conflicts: list[_Conflicts]) -> Anomaly:
         offset=min(c.offset for c in conflicts),
         witnesses=[w for c in conflicts for w in c.witnesses],
     )
-
-
-def _by_node(nodes: I64, heads: Facts, what: I64) -> I64:
-    """For each node what the head of its log says; -1 where there is no head."""
-    if not len(nodes):
-        return nodes
-    table = np.full(len(heads.names), -1, np.int64)
-    table[heads.node] = what
-    return table[nodes]
 
 
 def _committed(group: Group, logs: Facts, hw: I64) -> _Prefixes:
@@ -200,8 +199,7 @@ def _boundaries(group: Group, ends: I64, heads: Facts, up_to: I64, what: str) ->
 def _contents(group: Group) -> _Conflicts | None:
     """Offsets at which reads and committed log records differ in value or epoch."""
     known = evidence(group)
-    reads, logged, heads = known.read_records, known.log_records, group.of(Kind.LOG_HEAD)
-    logged = logged.take(logged.offset < _by_node(logged.node, heads, heads.hw))
+    reads, logged = known.read_records, known.committed_log_records
     offset = np.concatenate((reads.offset, logged.offset))
     value = np.concatenate((reads.value, logged.value))
     epoch = np.concatenate((reads.epoch, logged.epoch))
@@ -266,7 +264,7 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     """Differences below the HW between final logs. What was committed may have been lost where the
     run does not promise better, but what the replicas hold in the end is one log."""
     logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
-    below = np.flatnonzero((logs.end <= _by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
+    below = np.flatnonzero((logs.end <= by_node(logs.node, heads, heads.hw)) & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
     ends = _boundaries(group, known.end, heads, heads.hw, "committed")
@@ -278,7 +276,7 @@ def _tails(group: Group) -> list[_Conflicts]:
     if not _settled(group):
         return []
     logs, heads, nothing = group.of(Kind.LOG), group.replica_heads, np.zeros(0, np.int64)
-    held = _by_node(logs.node, heads, heads.flags) == COMPLETE
+    held = by_node(logs.node, heads, heads.flags) == COMPLETE
     batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
     ends = _boundaries(group, known.end, heads, heads.leo, "replicated")

@@ -15,6 +15,7 @@ from checker.checks.findings import Finding, anomaly, plural
 from checker.checks.registry import per_run
 from checker.evidence.facts import SEND_OP, FaultAction, Kind, Outcome
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import EXERCISE
 from checker.formats.verdict import Anomaly, Witness
 from nemesis.formats.fault_log import took_effect
@@ -23,7 +24,14 @@ MIN_ACKS: Final = 10
 _MOST_SILENT: Final = 1 / 3
 
 
-@per_run("few-acks", "clients-stopped", "fault-missed", "few-faults", "operation-missed")
+@per_run(
+    "few-acks",
+    "clients-stopped",
+    "fault-missed",
+    "few-faults",
+    "operation-missed",
+    needs=(Need.HISTORY,),
+)
 def judge_run(group: Group) -> Finding:
     """Judge a whole run."""
     ops = group.of(Kind.OP)

@@ -11,20 +11,30 @@ from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import NEVER, evidence
 from checker.evidence.facts import Kind, Outcome
 from checker.evidence.group import Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import LIVENESS
 from checker.formats.verdict import Anomaly, Witness
 
 _CATCH_UP_US: Final = 1_000_000
 
 
-@per_partition("no-progress", "final-reads-stuck", "not-converged")
+@per_partition("no-progress", "final-reads-stuck", "not-converged", needs=(Need.HISTORY, Need.LOGS))
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     found, unknown = _progress(group)
     found += _final_reads(group)
     found += _converged(group)
-    examined = len(group.of(Kind.SEND)) + len(group.of(Kind.LOG_HEAD))
-    return Finding(property=LIVENESS, examined=examined, anomalies=tuple(found), unknown=unknown)
+    return Finding(
+        property=LIVENESS, examined=_examined(group), anomalies=tuple(found), unknown=unknown
+    )
+
+
+def _examined(group: Group) -> int:
+    """The sends after the heal, those that final reads are for, the logs that must be equal."""
+    sends, phases = group.of(Kind.SEND), group.meta.phases
+    after = int((sends.t0 > phases.heal_us).sum()) if phases.heal_us > 0 else 0
+    due = len(sends) if phases.end_us > phases.final_us > 0 else 0
+    return after + due + (len(group.replica_heads) if phases.heal_us > 0 else 0)
 
 
 def _progress(group: Group) -> tuple[list[Anomaly], str]:

@@ -11,12 +11,18 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import first_of
 from checker.evidence.facts import I64, Kind
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
 
 
 @per_partition(
-    "corrupt-batch", "log-hole", "epoch-regression", "hw-beyond-log", "epoch-cache-mismatch"
+    "corrupt-batch",
+    "log-hole",
+    "epoch-regression",
+    "hw-beyond-log",
+    "epoch-cache-mismatch",
+    needs=(Need.LOGS,),
 )
 def judge(group: Group) -> Finding:
     """Judge the logs of all replicas of one partition."""
@@ -31,7 +37,9 @@ def judge(group: Group) -> Finding:
         for each in _of_replica(group, heads, row, own, cache.take(cache.node == node)):
             found.setdefault(each.name, []).append(each)
     return Finding(
-        property=LOG, examined=len(logs), anomalies=tuple(_joined(same) for same in found.values())
+        property=LOG,
+        examined=len(heads) + len(logs),
+        anomalies=tuple(_joined(same) for same in found.values()),
     )
 
 

@@ -3,7 +3,8 @@
 A record is required if its send was acknowledged, or ended unknown but one of its records was read
 (one visible record proves its operation). The first three are proofs; `unseen` says only that no
 read returned it. A missing record is looked up in the replicas' logs: gone everywhere, or
-undelivered.
+undelivered. A record that is not missing must be shown to be there at the end: by a final read, or
+by the logs. Where nothing shows that, it is not known whether it was kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from checker.checks.findings import (
 )
 from checker.checks.registry import per_partition
 from checker.evidence.contents import (
+    NEVER,
     READ_FINAL,
     READ_OK,
     Columnar,
@@ -36,6 +38,8 @@ from checker.evidence.contents import (
 )
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group, Mask
+from checker.evidence.needs import Need, absence_proved
+from checker.evidence.sorting import any_order_of
 from checker.formats.anomalies import LOST_WRITES, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -45,27 +49,33 @@ _WEAK = "acks 0 or 1 do not promise that the record survives"
 
 @dataclass(frozen=True)
 class _Required(Columnar):
-    """One required record a row: row of its send, value, acknowledged offset (-1: unknown)."""
+    """One required record a row: row of its send, value, acknowledged offset (-1: unknown); the
+    highest offset it is known at (or -1), and how it was read."""
 
     send: I64
     value: I64
     offset: I64
     weak: Mask
+    last: I64
+    flags: I64
 
 
-@per_partition("lost", "vanished", "tail-lost", "unseen")
+@per_partition(
+    "lost", "vanished", "tail-lost", "unseen", needs=(Need.HISTORY, Need.LOGS, Need.RECORDS)
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    required, last, read = _required(known)
-    highest_read = _highest_read(known)
+    required = _required(known)
+    read = (required.flags & READ_OK) != 0
     absent = _absent(group, known, required.value)
-    below = ~read & (last >= 0) & (last <= highest_read)
-    if not group.history_whole:
-        below &= absent
+    below = ~read & (required.last >= 0) & (required.last <= _highest_read(known))
+    if below.any():
+        below &= absent | (_passed(known, required.last) & group.history_whole)
     gone = ~read & ~below & absent
     reused = gone & np.isin(required.offset, known.log_records.offset)
-    lost, tail = below | reused, gone & ~reused
+    replaced = _replaced(known, required, ~read & ~below & ~absent)
+    lost, tail = below | reused | replaced, gone & ~reused
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
     missing = ~read & ~lost & ~tail & acknowledged
     finals = group.meta.phases.final_us > 0 or len(known.final_reads) > 0
@@ -76,17 +86,12 @@ def judge(group: Group) -> Finding:
     vanished = _vanished(known, group)
     if len(vanished):
         found.append(_vanished_anomaly(group, known, vanished))
-    unknown = ""
     undelivered = 0
     if finals and group.history_whole:
         undelivered = int(missing.sum())
         found += _each_promise(group, known, required.take(missing), "unseen")
-    elif missing.any() and not group.logs_complete:
-        unknown = (
-            f"{plural(int(missing.sum()), 'acknowledged record')} of {group.partition} were never "
-            "read, and without a whole history, final reads or all logs it is not known whether "
-            "they are lost"
-        )
+        missing[:] = False
+    open_ = (missing | read) & ~np.isin(required.value, vanished.value)
     writers = known.sends.outcome[known.writer(vanished.value)]
     loss = LossCount(
         lost=int((lost | tail).sum()) + len(vanished),
@@ -98,25 +103,27 @@ def judge(group: Group) -> Finding:
         property=LOST_WRITES,
         examined=len(required),
         anomalies=tuple(found),
-        unknown=unknown,
+        unknown=_not_shown(group, known, required.take(open_)),
         loss=loss,
     )
 
 
-def _required(known: Evidence) -> tuple[_Required, I64, Mask]:
-    """The required records; the highest offset each is known at (or -1); whether it was read."""
+def _required(known: Evidence) -> _Required:
+    """The required records, as they are known from reads and acknowledgements."""
     rows = np.flatnonzero(known.committed)
     run, place = expand(known.sends.count[rows])
     send = rows[run]
     value = known.sends.value[send] + place
     base = known.sends.offset[send]
-    required = _Required(
-        send, value, np.where(base >= 0, base + place, -1), known.sends.idx[send] != -1
-    )
     at = find(known.values.value, value)
-    last = np.append(known.values.last, -1)[at]
-    read = (np.append(known.values.flags, 0)[at] & READ_OK) != 0
-    return required, last, read
+    return _Required(
+        send,
+        value,
+        np.where(base >= 0, base + place, -1),
+        known.sends.idx[send] != -1,
+        np.append(known.values.last, -1)[at],
+        np.append(known.values.flags, 0)[at],
+    )
 
 
 def _highest_read(known: Evidence) -> int:
@@ -125,12 +132,91 @@ def _highest_read(known: Evidence) -> int:
     return int(read.max()) if len(read) else -1
 
 
+def _passed(known: Evidence, offsets: I64) -> Mask:
+    """Which offsets lie between where some process began to read and the last that it read.
+
+    A process that began behind an offset says nothing of it. Where it does not say where it began,
+    it began at 0.
+    """
+    reads = known.reads.take((known.reads.outcome == Outcome.OK) & (known.reads.count > 0))
+    if not len(reads):
+        return np.zeros(len(offsets), dtype=bool)
+    reads = reads.take(any_order_of((reads.process,)))
+    starts = first_of(reads.process)
+    low = np.minimum.reduceat(np.minimum(reads.leo, reads.offset), starts)
+    high = np.maximum.reduceat(reads.end, starts)
+    order = np.argsort(low)
+    highest = np.maximum.accumulate(high[order])
+    began = np.searchsorted(low[order], offsets, side="right") - 1
+    found: Mask = (began >= 0) & (highest[np.maximum(began, 0)] > offsets)
+    return found
+
+
+def _replaced(known: Evidence, required: _Required, which: Mask) -> Mask:
+    """Which of these records a committed log has another value for at their offset, while no
+    committed log has them."""
+    which = which & (required.offset >= 0)
+    if not which.any():
+        return which
+    logged = known.committed_log_records
+    found: Mask = which & np.isin(required.offset, logged.offset)
+    found &= ~np.isin(required.value, logged.value)
+    return found
+
+
 def _absent(group: Group, known: Evidence, values: I64) -> Mask:
     """Which values certainly are in no replica's log."""
-    if not group.logs_complete:
+    if not len(values) or not absence_proved(group):
         return np.zeros(len(values), dtype=bool)
     found: Mask = find(known.logged_values, values) < 0
     return found
+
+
+def _not_shown(group: Group, known: Evidence, required: _Required) -> str:
+    """Of how many of these records nothing shows that they are there at the end; "" if of none.
+
+    A final read shows it, or a log below the HW of its replica, or the logs of all replicas. In a
+    history of another tool without final reads any read does, as in Jepsen.
+    """
+    promise = group.meta.promise
+    read = (required.flags & READ_OK) != 0
+    owed = ~required.weak & np.where(read, promise.committed_stays, promise.durable_acks)
+    shown = (required.flags & READ_FINAL) != 0
+    if group.meta.source and not len(known.final_reads):
+        shown = read
+    required = required.take(owed & ~shown)
+    if len(required):
+        required = required.take(~_kept(group, known, required.value))
+    if not len(required):
+        return ""
+    value, offset = int(required.value[0]), int(required.offset[0])
+    at = f" at offset {offset}" if offset >= 0 else ""
+    return (
+        f"nothing shows that {plural(len(required), 'acknowledged record')} of {group.partition} "
+        f"{'is' if len(required) == 1 else 'are'} still there: no final read returned value "
+        f"{show_value(value)}{at}, and {_where(group, known, value)}"
+    )
+
+
+def _kept(group: Group, known: Evidence, values: I64) -> Mask:
+    """Which values a replica has below its HW, or all replicas have."""
+    kept = np.isin(values, known.committed_log_records.value)
+    if group.logs_complete:
+        logged = known.log_records
+        everywhere = np.ones(len(values), dtype=bool)
+        for node in group.replica_heads.node.tolist():
+            everywhere &= np.isin(values, logged.value[logged.node == node])
+        kept |= everywhere
+    found: Mask = kept
+    return found
+
+
+def _where(group: Group, known: Evidence, value: int) -> str:
+    """Which logs have a record whose fate is open, in words."""
+    if not group.dumped:
+        return "no log was dumped"
+    holders = listing(node for node, _ in known.holders(value))
+    return f"only the log of {holders} has it" if holders else "no log that is there has it"
 
 
 def _each_promise(group: Group, known: Evidence, missing: _Required, name: str) -> list[Anomaly]:
@@ -254,16 +340,17 @@ class _Vanished(Columnar):
 def _vanished(known: Evidence, group: Group) -> _Vanished:
     """The values that vanished, in the order of the offsets where they were read."""
     values = known.values_read
-    was_read = ((values.flags & READ_FINAL) == 0) & (known.writer(values.value) >= 0)
-    absent = _absent(group, known, values.value)
-    gone = was_read & absent
+    sent = known.writer(values.value) >= 0
+    gone = sent & _absent(group, known, values.value)
     finals = known.final_reads
     if len(finals) and group.history_whole:
-        starts = finals.leo[finals.leo >= 0]
-        from_offset = int(starts.min()) if len(starts) else 0
+        again = (values.flags & READ_FINAL) != 0
+        from_offset = int(np.maximum(finals.leo, 0).min())
         passed = (values.first >= from_offset) & (values.first < known.final_end)
-        below_hw = values.first >= int(finals.hw.max()) if (finals.hw >= 0).any() else False
-        gone |= was_read & (passed | (below_hw & (not group.dumped)))
+        denied = values.first >= _end_in_final_reads(known)
+        if denied.any():
+            denied &= find(known.logged_values, values.value) < 0
+        gone |= sent & ~again & (passed | denied)
     rows = np.flatnonzero(gone)
     rows = rows[np.lexsort((values.value[rows], values.first[rows]))]
     return _Vanished(values.value[rows], values.first[rows])
@@ -283,3 +370,13 @@ def _vanished_anomaly(group: Group, known: Evidence, gone: _Vanished) -> Anomaly
     return anomaly(
         group, "vanished", message, count=len(gone), offset=first.offset, witnesses=witnesses
     )
+
+
+def _end_in_final_reads(known: Evidence) -> int:
+    """Where the partition ends as the final reads say, or NEVER: at the HW that one of them stated,
+    or, where it states none, at the start of one that got nothing. One that ends below what others
+    returned was an earlier answer."""
+    finals = known.final_reads
+    stated = np.where((finals.hw < 0) & (finals.count == 0), np.maximum(finals.leo, 0), finals.hw)
+    end = int(stated.max())
+    return end if end >= known.final_end and (stated >= 0).any() else NEVER

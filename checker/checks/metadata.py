@@ -11,14 +11,21 @@ from checker.checks.registry import per_partition, per_run
 from checker.evidence.contents import first_of
 from checker.evidence.facts import Kind, PartitionMembers
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need
 from checker.evidence.sorting import distinct, order_of
 from checker.formats.anomalies import LOG
 from checker.formats.verdict import Anomaly, Witness
 from node.formats.json_input import JsonReader
 
 
-@per_partition("two-leaders", "leader-outside-isr", "isr-outside-replicas", "fenced-in-isr")
-@per_run("two-controllers")
+@per_partition(
+    "two-leaders",
+    "leader-outside-isr",
+    "isr-outside-replicas",
+    "fenced-in-isr",
+    needs=(Need.TRACES,),
+)
+@per_run("two-controllers", needs=(Need.TRACES,))
 def judge(group: Group) -> Finding:
     """Judge one partition; or, in the run-wide group, the controllers of the cluster."""
     roles, appends = group.of(Kind.ROLE), group.of(Kind.APPEND)

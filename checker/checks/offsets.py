@@ -7,6 +7,7 @@ import numpy as np
 from checker.checks.findings import (
     Finding,
     anomaly,
+    node_witness_at,
     op_name,
     plural,
     read_witness,
@@ -16,7 +17,8 @@ from checker.checks.findings import (
 from checker.checks.registry import per_partition
 from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence, first_of
 from checker.evidence.facts import I64
-from checker.evidence.group import Group
+from checker.evidence.group import Group, Mask
+from checker.evidence.needs import Need
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -24,7 +26,12 @@ from harness.formats.history import show_value
 _WEAK = "one side is only an acknowledgement with acks 0 or 1, which promises nothing"
 
 
-@per_partition("inconsistent-offsets", "duplicate", "offset-hole")
+@per_partition(
+    "inconsistent-offsets",
+    "duplicate",
+    "offset-hole",
+    needs=(Need.HISTORY, Need.LOGS, Need.RECORDS),
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
@@ -82,33 +89,72 @@ def _source(known: Evidence, offset: int, value: int) -> list[Witness]:
 
 
 def _words(group: Group, witness: Witness) -> str:
+    if witness.op < 0:
+        return f"in the log of {witness.node}"
     return f"{witness.what} by {op_name(witness)} {group.seconds(witness.t_us)} into the storm"
 
 
 def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
     """Values at two offsets."""
     values = known.values
+    double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
     # Where two sends wrote one value the history is at fault, not the system.
-    rows = np.flatnonzero(
-        (values.first != values.last) & ~np.isin(values.value, known.shared_values)
-    )
-    if not len(rows):
+    double = double[~np.isin(double, known.shared_values)]
+    if not len(double):
         return []
-    rows = rows[np.argsort(values.first[rows], kind="stable")]
+    lowest, _ = known.place_of(double)
+    double = double[np.lexsort((double, lowest))]
     witnesses: list[Witness] = []
-    for row in rows[:WITNESS_CAP]:
-        value = int(values.value[row])
+    for value in double[:WITNESS_CAP].tolist():
         for offset in known.placed.offset[known.placed.value == value].tolist():
             witnesses += _source(known, offset, value)
-    first, last = int(values.first[rows[0]]), int(values.last[rows[0]])
+        logged = known.committed_log_records
+        rows = np.flatnonzero(logged.value == value)
+        witnesses += [node_witness_at(known.logs, logged, row) for row in rows.tolist()]
+    offsets = [w.offset for w in witnesses if w.value == double[0]]
     message = (
-        f"{plural(len(rows), 'value')} of {group.partition} at more than one offset: "
-        f"value {show_value(int(values.value[rows[0]]))} is at {first} and at {last} "
+        f"{plural(len(double), 'value')} of {group.partition} at more than one offset: "
+        f"value {show_value(int(double[0]))} is at {min(offsets)} and at {max(offsets)} "
         f"({'; '.join(_words(group, w) for w in witnesses[:2])})."
     )
     return [
-        anomaly(group, "duplicate", message, count=len(rows), offset=first, witnesses=witnesses)
+        anomaly(
+            group, "duplicate", message, count=len(double), offset=min(offsets), witnesses=witnesses
+        )
     ]
+
+
+def _double_in_logs(known: Evidence) -> I64:
+    """Values that the committed part of one log has twice, or that those of all logs have elsewhere
+    than where they were acknowledged or read."""
+    logged, placed = known.committed_log_records, known.placed
+    if not len(logged):
+        return logged.value
+    found = []
+    for node in np.unique(logged.node).tolist():
+        own = logged.take((logged.node == node) & (logged.value >= 0))
+        as_placed = _is_among(own, placed)
+        # Each of the others is nowhere else, or it is told of.
+        rest, same = own.value[~as_placed], own.value[as_placed]
+        once, times = np.unique(rest, return_counts=True)
+        found.append(once[(times > 1) | np.isin(once, same)])
+        moved = once[np.isin(once, placed.value)]
+        if len(moved):
+            there = placed.take(np.isin(placed.value, moved))
+            found.append(np.setdiff1d(moved, there.value[_is_among(there, logged)]))
+    return np.unique(np.concatenate(found))
+
+
+def _is_among(records: Records, others: Records) -> Mask:
+    """Which records some of the others have, too: the same value at the same offset."""
+    first = np.searchsorted(others.offset, records.offset)
+    end = np.searchsorted(others.offset, records.offset, side="right")
+    there = first < end
+    at = np.minimum(first, max(len(others) - 1, 0))
+    same: Mask = there & (others.value[at] == records.value) if len(others) else there
+    for row in np.flatnonzero(there & ~same & (end - first > 1)).tolist():
+        same[row] = (others.value[first[row] : end[row]] == records.value[row]).any()
+    return same
 
 
 def _holes(group: Group, known: Evidence) -> list[Anomaly]:

@@ -16,6 +16,7 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, first_of
 from checker.evidence.facts import FOLLOWS, I64, REBALANCED, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.needs import Need
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
@@ -37,7 +38,13 @@ class _Polls:
     last: I64
 
 
-@per_partition("int-nonmonotonic-poll", "int-poll-skip", "nonmonotonic-poll", "poll-skip")
+@per_partition(
+    "int-nonmonotonic-poll",
+    "int-poll-skip",
+    "nonmonotonic-poll",
+    "poll-skip",
+    needs=(Need.HISTORY,),
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

@@ -12,19 +12,24 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence
 from checker.evidence.facts import I64, Kind, Outcome
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need, missing
 from checker.formats.anomalies import READS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 
 
-@per_partition("read-beyond-hw", "stale-read", "hw-regression")
+@per_partition(
+    "read-beyond-hw", "stale-read", "hw-regression", needs=(Need.HISTORY, Need.WATERMARKS)
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
     reads = known.reads.take(known.reads.outcome == Outcome.OK)
     found = [*_beyond(group, reads), *_stale(group, known, reads), *_regressions(group, known)]
-    examined = int((reads.count > 0).sum()) + known.left_out
+    bounded = (reads.hw >= 0).any() or group.meta.promise.staleness_ms >= 0
+    bounded |= "hw" in group.meta.capabilities
+    examined = int((reads.count > 0).sum()) + known.left_out if bounded else 0
     return Finding(property=READS, examined=examined, anomalies=tuple(found))
 
 
@@ -85,7 +90,7 @@ def _beyond(group: Group, reads: Facts) -> list[Anomaly]:
 def _established(group: Group, reads: Facts) -> I64:
     """The highest HW any replica had announced when each read completed; no limit if unknown."""
     events = group.of(Kind.HW)
-    if not group.trace_complete or "hw" not in group.meta.capabilities:
+    if "hw" not in group.meta.capabilities or missing(group, (Need.WATERMARKS,)):
         return np.full(len(reads), _NO_LIMIT)
     highest = np.concatenate(([0], np.maximum.accumulate(events.hw))) if len(events) else None
     if highest is None:

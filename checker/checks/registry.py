@@ -2,9 +2,10 @@
 
 A module of `checker.checks` is imported when the checks are first asked for, so a new check is its
 module and its rows in `checker.formats.anomalies`. The decorator lists the anomalies that the check
-can report; they name its property, and their place in the catalogue orders the checks.
+can report; they name its property, and their place in the catalogue orders the checks. It also
+lists what the check needs to say that none of them occurred (`checker.evidence.needs`).
 
-    @per_partition("lost", "vanished")
+    @per_partition("lost", "vanished", needs=(Need.HISTORY, Need.LOGS))
     def judge(group: Group) -> Finding: ...
 """
 
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import checker.checks
 from checker.checks.findings import Finding, Findings
 from checker.evidence.group import Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import KINDS, RANK
 from checker.formats.verdict import Anomaly
 
@@ -38,41 +40,47 @@ _Judge = TypeVar("_Judge", GroupJudge, AcrossJudge)
 
 
 class Check(NamedTuple):
-    """A registered check: a pure function, the property it judges, the anomalies it can report."""
+    """A registered check: a pure function, the property it judges, the anomalies it can report, and
+    the evidence without which their absence proves nothing."""
 
     scope: Scope
     property: str
     judge: Callable[..., Any]
     anomalies: tuple[str, ...]
+    needs: tuple[Need, ...] = ()
 
 
 _registered: list[Check] = []
 
 
-def _register(scope: Scope, anomalies: tuple[str, ...]) -> Callable[[_Judge], _Judge]:
+def _register(
+    scope: Scope, anomalies: tuple[str, ...], needs: tuple[Need, ...]
+) -> Callable[[_Judge], _Judge]:
     """A decorator that registers a check. Raises KeyError for a name the catalogue lacks."""
 
     def add(judge: _Judge) -> _Judge:
-        _registered.append(Check(scope, KINDS[anomalies[0]].property, judge, anomalies))
+        _registered.append(Check(scope, KINDS[anomalies[0]].property, judge, anomalies, needs))
         _ordered.cache_clear()
         return judge
 
     return add
 
 
-def per_partition(*anomalies: str) -> Callable[[GroupJudge], GroupJudge]:
+def per_partition(
+    *anomalies: str, needs: tuple[Need, ...] = ()
+) -> Callable[[GroupJudge], GroupJudge]:
     """Register a check that judges each partition by all of its facts."""
-    return _register(Scope.PARTITION, anomalies)
+    return _register(Scope.PARTITION, anomalies, needs)
 
 
-def per_run(*anomalies: str) -> Callable[[GroupJudge], GroupJudge]:
+def per_run(*anomalies: str, needs: tuple[Need, ...] = ()) -> Callable[[GroupJudge], GroupJudge]:
     """Register a check that judges a run by the facts that belong to no partition."""
-    return _register(Scope.RUN, anomalies)
+    return _register(Scope.RUN, anomalies, needs)
 
 
 def across_partitions(*anomalies: str) -> Callable[[AcrossJudge], AcrossJudge]:
     """Register a check that judges a run by what the other checks found in its partitions."""
-    return _register(Scope.ACROSS, anomalies)
+    return _register(Scope.ACROSS, anomalies, ())
 
 
 def remove(judge: Callable[..., object]) -> None:

@@ -9,6 +9,7 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import READ_OK, Evidence, Moments, evidence, expand
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.needs import Need
 from checker.evidence.sorting import order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
@@ -18,7 +19,13 @@ _ALL_ACKS = -1
 _WEAK = "acks 0 or 1 do not promise that a record keeps its place"
 
 
-@per_partition("realtime-order", "nonmonotonic-send", "int-nonmonotonic-send", "int-send-skip")
+@per_partition(
+    "realtime-order",
+    "nonmonotonic-send",
+    "int-nonmonotonic-send",
+    "int-send-skip",
+    needs=(Need.HISTORY,),
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

@@ -19,11 +19,12 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence, expand, first_of
 from checker.evidence.facts import I64
 from checker.evidence.group import Facts, Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
 
 
-@per_partition("future-read", "precommitted-read")
+@per_partition("future-read", "precommitted-read", needs=(Need.HISTORY,))
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)

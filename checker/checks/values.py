@@ -22,6 +22,7 @@ from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, Records, evidence
 from checker.evidence.facts import I64, Outcome
 from checker.evidence.group import Group
+from checker.evidence.needs import Need
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from node.formats.trace import METADATA_PARTITION
@@ -29,7 +30,12 @@ from node.formats.trace import METADATA_PARTITION
 UNKNOWN_VALUES_CAP = 10_000
 
 
-@per_partition("aborted-read", "aborted-write", "unreadable-record")
+@per_partition(
+    "aborted-read",
+    "aborted-write",
+    "unreadable-record",
+    needs=(Need.HISTORY, Need.LOGS, Need.RECORDS),
+)
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     if group.partition == METADATA_PARTITION:

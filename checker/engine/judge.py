@@ -18,6 +18,7 @@ from checker.engine.offset_ranges import splittable
 from checker.evidence.arrow_blob import unpacked
 from checker.evidence.facts import DAMAGE, Kind
 from checker.evidence.group import Group, group_of
+from checker.evidence.needs import missing
 from checker.formats.anomalies import FROM_ABSENCE
 from checker.output.assemble import Judged
 from checker.output.curves import Curves, curves
@@ -58,6 +59,8 @@ def _finding(check: Check, group: Group) -> Finding:
     try:
         found = check.judge(group)
         assert isinstance(found, Finding)
+        if lack := missing(group, check.needs):
+            found = msgspec.structs.replace(found, unknown=lack)
     except Exception as error:  # A broken check is one unknown property, not a lost verdict.
         where = f" on {group.partition}" if group.partition else ""
         found = failed(check.property, where, error)

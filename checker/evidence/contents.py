@@ -160,6 +160,15 @@ def _by_value(records: Records) -> Values:
     )
 
 
+def by_node(nodes: I64, heads: Facts, what: I64) -> I64:
+    """For each node what the head of its log says; -1 where there is no head."""
+    if not len(nodes):
+        return nodes
+    table = np.full(len(heads.names), -1, np.int64)
+    table[heads.node] = what
+    return table[nodes]
+
+
 class Evidence:
     """The contents of one partition as clients and replicas saw it."""
 
@@ -349,6 +358,13 @@ class Evidence:
         logs = self.logs
         zeros = np.zeros(len(logs), np.int64)
         return merge(logs.offset, logs.value, logs.epoch, zeros, logs.node, logs.count)
+
+    @cached_property
+    def committed_log_records(self) -> Records:
+        """Those of them that are below the HW of their replica."""
+        heads = self.group.of(Kind.LOG_HEAD)
+        logged = self.log_records
+        return logged.take(logged.offset < by_node(logged.node, heads, heads.hw))
 
     @cached_property
     def logged_values(self) -> I64:

@@ -14,9 +14,10 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | RESET      | op   |      |     | invoke | complete | value: 1 = subscribe; count: 1 = named      |
 | LOG_HEAD   | (flags: 1 = dump complete)           | start  |       |       |       | hw | leo |
 | EPOCH      |      | nth  |     |        |          | start  |       |       | epoch |    |     |
-| LOG        |      |      |     |        |          | base   | records | n   | epoch |    |     |
+| LOG        | (flags: 1 = a leader's own)          | base   | records | n   | epoch |    |     |
 | LOG_REC    |      |      |     |        |          | first  | first | n     | epoch |    |     |
 | TRACE_FILE | (flags: 1 = the trace of `node` is whole)                                           |
+| LOG_FILE   | (flags: 1 = the dump of the logs of `node` was finished)                            |
 | HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
@@ -79,6 +80,7 @@ class Kind(IntEnum):
     TRUNCATED = 20
     ANSWER = 21
     SPAN = 22
+    LOG_FILE = 23
 
 
 class PartitionMembers(msgspec.Struct, frozen=True):
@@ -120,6 +122,7 @@ PROVED: Final = 1
 TRANSACTIONS: Final = 2
 LEADER: Final = 1
 COMPLETE: Final = 1
+CONTROL: Final = 1
 EXPECTED: Final = 1
 SEND_OP: Final = 1
 POLL_OP: Final = 2

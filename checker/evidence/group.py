@@ -112,6 +112,7 @@ _BY_TIME: Final = ("t1", "node", "op")
 _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.HISTORY: ("flags",),
     Kind.LOG_HEAD: ("node",),
+    Kind.LOG_FILE: ("node",),
     Kind.EPOCH: ("node", "seq"),
     Kind.LOG: ("node", "offset", "count", "hash"),
     Kind.LOG_REC: ("node", "offset", "count", "value"),
@@ -181,7 +182,18 @@ class Group:
     @cached_property
     def logs_complete(self) -> bool:
         """Whether we have the complete log of every replica: only then is absence a proof."""
-        return bool(self.replicas) and set(self.replicas) <= set(self.dumped)
+        return bool(self.meta.partitions.get(self.partition)) and not self.logs_lacking
+
+    @cached_property
+    def logs_lacking(self) -> tuple[str, ...]:
+        """The replicas whose complete log of this partition is not there."""
+        return tuple(node for node in self.replicas if node not in self.dumped)
+
+    @cached_property
+    def dumps(self) -> dict[str, bool]:
+        """The nodes whose logs were dumped, and whether the dump was finished."""
+        files = self.of(Kind.LOG_FILE)
+        return {files.name(n): bool(f) for n, f in zip(files.node, files.flags, strict=True)}
 
     @cached_property
     def replica_heads(self) -> Facts:
@@ -192,11 +204,10 @@ class Group:
         return heads.take(np.array(rows, np.int64))
 
     @cached_property
-    def trace_complete(self) -> bool:
-        """Whether the trace of every replica is there and whole."""
+    def traced(self) -> frozenset[str]:
+        """The nodes whose trace is there and whole."""
         files = self.of(Kind.TRACE_FILE)
-        whole = {files.name(n) for n in files.node[files.flags != 0]}
-        return bool(self.replicas) and set(self.replicas) <= whole
+        return frozenset(files.name(n) for n in files.node[files.flags != 0])
 
     @cached_property
     def history_whole(self) -> bool:

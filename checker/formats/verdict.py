@@ -12,25 +12,37 @@ from node.formats.bounds import Number, Offset, OptionalTime, Tally, Value
 
 
 class Verdict(StrEnum):
-    """What a check, a run or a suite of runs came to. `worst` orders them."""
+    """What a check, a run or a suite of runs came to. `worst` orders them.
 
+    NOT_EXAMINED is of properties only: there was nothing to judge, and nothing had been promised.
+    """
+
+    NOT_EXAMINED = "not-examined"
     VALID = "valid"
     NOT_EXERCISED = "not-exercised"
     UNKNOWN = "unknown"
     INVALID = "invalid"
 
 
-_ORDER: Final = (Verdict.VALID, Verdict.NOT_EXERCISED, Verdict.UNKNOWN, Verdict.INVALID)
+_ORDER: Final = (
+    Verdict.NOT_EXAMINED,
+    Verdict.VALID,
+    Verdict.NOT_EXERCISED,
+    Verdict.UNKNOWN,
+    Verdict.INVALID,
+)
 EXIT_CODES: Final = {
     Verdict.VALID: 0,
     Verdict.INVALID: 1,
     Verdict.UNKNOWN: 2,
     Verdict.NOT_EXERCISED: 2,
+    Verdict.NOT_EXAMINED: 2,
 }
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """`invalid` beats `unknown` beats `not-exercised` beats `valid`; valid when there are none."""
+    """`invalid` beats `unknown` beats `not-exercised` beats `valid`, and that beats `not-examined`;
+    valid when there are none."""
     return max(verdicts, key=_ORDER.index, default=Verdict.VALID)
 
 

@@ -34,8 +34,9 @@ class Translator:
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
         self._open: dict[int, Op] = {}
-        # Processes that began again at the start of every partition: what they read is final.
-        self._from_start: set[int] = set()
+        # Processes that began again at the start of every partition: what they read is final. For
+        # each the offset that comes next in the partitions it was assigned.
+        self._from_start: dict[int, dict[str, int]] = {}
 
     def take(self, form: Any) -> Op | None:
         """Our operation for a form; None for what no client did. Raises NotAnOperation."""
@@ -89,10 +90,32 @@ class Translator:
         )
         del self._open[process]
         if op.f in ("assign", "subscribe") and op.type != "fail":
-            begins = bool(form.get("seek-to-beginning?")) and op.type == "ok"
-            (self._from_start.add if begins else self._from_start.discard)(process)
+            self._from_start.pop(process, None)
+            if form.get("seek-to-beginning?") and op.type == "ok":
+                self._from_start[process] = dict.fromkeys(op.partitions, 0)
+        if op.final and op.type == "ok":
+            op = self._with_empty_answers(op)
         self._note(op)
         return op
+
+    def _with_empty_answers(self, op: Op) -> Op:
+        """A final poll that says where each answer without records was asked to begin.
+
+        A poll that returned nothing at all is such an answer for every partition assigned.
+        """
+        places = self._from_start[op.process]
+        reads = op.reads
+        if op.f == "poll" and not any(read.records for read in reads):
+            answered = {read.partition for read in reads}
+            reads += tuple(Read(partition=p) for p in places if p not in answered)
+        made = []
+        for read in reads:
+            if read.records:
+                places[read.partition] = read.records[-1].offset + read.records[-1].count
+            else:
+                read = msgspec.structs.replace(read, start=places.get(read.partition, -1))
+            made.append(read)
+        return msgspec.structs.replace(op, reads=tuple(made))
 
     def _note(self, op: Op) -> None:
         self.partitions.update(send.partition for send in op.sends)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checker.evidence.facts import COMPLETE, Kind, hash_number
+from checker.evidence.facts import COMPLETE, CONTROL, Kind, hash_number
 from checker.ingest import tables
 from checker.ingest.lines import Line, lines_of
 from checker.ingest.source import FileReader, Ingested, Source, why
@@ -58,7 +58,9 @@ class _LogReader(FileReader):
 
     def take(self, entry: LogRun) -> None:
         """The head of a partition, a batch, or the end of the dump."""
-        if entry.partition == "":
+        if entry.node != self.node:
+            self.problem("node", f"holds a log of {entry.node}: it is not the dump of {self.node}.")
+        elif entry.partition == "":
             self.ended = True
         elif entry.count == 0:
             self.heads.append(entry)
@@ -109,6 +111,10 @@ def _log_rows(run: str, node: str, batches: list[LogRun]) -> Iterator[tuple[Any,
 def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[pa.RecordBatch]:
     """Facts of heads, epoch caches, batches and runs of records."""
     heads, batches, node, make = reader.heads, reader.batches, reader.node, reader.into.make
+    partitions = {*reader.into.meta.partitions, *(h.partition for h in heads)}
+    if partitions:
+        flag = COMPLETE if complete else 0
+        yield make(run, Kind.LOG_FILE, sorted(partitions), node=node, flags=flag)
     if heads:
         yield make(
             run,
@@ -137,6 +143,7 @@ def _facts(run: int, reader: _LogReader, complete: bool) -> Iterator[pa.RecordBa
         epoch=[b.epoch for b in batches],
         hash=[hash_number(b.hash) for b in batches],
         hash2=[hash_number(b.stored_hash) for b in batches],
+        flags=[CONTROL if b.control else 0 for b in batches],
     )
     records = [
         (b.partition, r.offset, r.value, r.count, b.epoch) for b in batches for r in b.records

@@ -11,7 +11,7 @@ import msgspec
 from checker.checks.findings import Finding, Findings, LossCount, Origin, failed
 from checker.checks.registry import Check, Scope, checks
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import PROPERTIES, RANK
+from checker.formats.anomalies import EXERCISE, PROPERTIES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, RunResult, Verdict, worst
 from checker.output import policy
 from checker.output.curves import Curves
@@ -86,6 +86,8 @@ def assemble(
     errors = [f"{found.error}." for _, found in findings if found.error]
     problems = [*run.problems, *dict.fromkeys(errors)]
     verdict = worst([p.verdict for p in properties])
+    if not any(p.examined for p in properties if p.property != EXERCISE):
+        problems.append("Nothing was examined: no property had anything to be judged by.")
     if problems:
         verdict = worst([verdict, Verdict.UNKNOWN])
     measures = dict(measures)
@@ -149,9 +151,8 @@ def _property(
         reason = f"{unknown[0]}{more}."
     elif allowed := next((a for a in anomalies if a.property == name), None):
         reason = f"{allowed.name} is allowed: {allowed.allowed}."
-    return PropertyResult(
-        property=name,
-        verdict=worst(verdicts),
-        examined=sum(found.examined for found in own),
-        reason=reason,
-    )
+    examined = sum(found.examined for found in own)
+    if not examined and not verdicts:
+        verdicts = [Verdict.NOT_EXAMINED]
+        reason = reason or "There was nothing to judge it by."
+    return PropertyResult(property=name, verdict=worst(verdicts), examined=examined, reason=reason)

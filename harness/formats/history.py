@@ -100,7 +100,8 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `hash` is recomputed from the stored bytes at dump time, `stored_hash` is what the replica kept
     beside the batch ("" when equal). `records` as in a read. `hw` is the replica's last known HW,
-    stated on the line that opens each partition (count = 0, offset = log start).
+    stated on the line that opens each partition (count = 0, offset = log start). `control` batches
+    are a leader's own and hold no client's record; every other batch lists all of its records.
     """
 
     node: str
@@ -111,6 +112,7 @@ class LogRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hash: str = ""
     stored_hash: str = ""
     records: tuple[RecordRun, ...] = ()
+    control: bool = False
     hw: Offset = -1
     leo: Offset = -1
     epochs: tuple[tuple[Number, Offset], ...] = ()

@@ -311,7 +311,7 @@ class SimCluster:
         """The lines of each broker's `logs/<node>.jsonl`, from its disk."""
         unread: list[str] = []
         found = {
-            name: list(log_lines(name, self.nodes[name].disk.dump(), unread))
+            name: list(log_lines(name, self.nodes[name].disk.dump(), self.partitions, unread))
             for name in self.brokers
         }
         self.problems += [Problem(kind="log-not-read", sentence=each) for each in unread]

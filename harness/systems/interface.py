@@ -143,7 +143,8 @@ class ClusterUnderTest(Protocol):
         ...
 
     def dump_logs(self, folder: Path) -> list[str]:
-        """Write each replica's log to `folder`/<node>.jsonl; returns problems, in sentences."""
+        """Write each replica's log to `folder`/<node>.jsonl, empty ones too: a partition without
+        its opening line was left out of the dump. Returns problems, in sentences."""
         ...
 
     def close(self) -> None:

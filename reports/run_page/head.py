@@ -83,6 +83,7 @@ def _bare(verdict: Verdict) -> str:
         Verdict.INVALID: "At least one property was broken.",
         Verdict.UNKNOWN: "The run could not be judged.",
         Verdict.NOT_EXERCISED: "The run proves nothing: its faults or its clients did too little.",
+        Verdict.NOT_EXAMINED: "There was nothing to judge.",
     }[verdict]
 
 
@@ -397,7 +398,12 @@ def _properties_line(folder: RunFolder) -> str:
     parts = [f"{len(by[Verdict.VALID])} of {len(found)} valid"]
     parts += [
         f"{verdict}: {wording.listing(by[verdict], 6)}"
-        for verdict in (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED)
+        for verdict in (
+            Verdict.INVALID,
+            Verdict.UNKNOWN,
+            Verdict.NOT_EXERCISED,
+            Verdict.NOT_EXAMINED,
+        )
         if by[verdict]
     ]
     return "; ".join(parts)

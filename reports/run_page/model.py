@@ -38,7 +38,13 @@ GRID_BEFORE: Final = 6
 MOST_GRIDS: Final = 4
 MOST_CITED: Final = 5_000
 PROGRAM: Final = "floodmark"
-SEVERITY: Final = (Verdict.INVALID, Verdict.UNKNOWN, Verdict.NOT_EXERCISED, Verdict.VALID)
+SEVERITY: Final = (
+    Verdict.INVALID,
+    Verdict.UNKNOWN,
+    Verdict.NOT_EXERCISED,
+    Verdict.VALID,
+    Verdict.NOT_EXAMINED,
+)
 _PARTS: Final = (
     "run.json",
     "schedule.json",

@@ -188,7 +188,8 @@ class FloodmarkCluster:
             if self.nodes.is_alive(node):
                 problems.append(f"{node} still runs: its logs were not read")
                 continue
-            problems += write_logs(node, self._data(node), folder / f"{node}.jsonl")
+            file = folder / f"{node}.jsonl"
+            problems += write_logs(node, self._data(node), file, self.partitions)
         return problems
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +19,13 @@ _LINES_A_WRITE: Final = 2000
 _encoder: Final = msgspec.json.Encoder()
 
 
-def write_logs(node: str, data_dir: Path, file: Path) -> list[str]:
+def write_logs(
+    node: str, data_dir: Path, file: Path, replicas: Mapping[str, Collection[str]]
+) -> list[str]:
     """Dump the logs of one stopped broker; returns what was wrong with them, in sentences.
 
-    The last line of the file says that it is complete; where the store cannot be opened there is no
-    such line.
+    `replicas`: by partition the brokers that have a replica of it. The last line of the file says
+    that it is complete; where the store cannot be opened there is no such line.
     """
     from node.runtime.read_logs import dump_logs
 
@@ -31,7 +33,7 @@ def write_logs(node: str, data_dir: Path, file: Path) -> list[str]:
     lines: list[bytes] = []
     out = AppendOnlyFile(file)
     try:
-        for run in log_lines(node, dump_logs(data_dir), problems):
+        for run in log_lines(node, dump_logs(data_dir), replicas, problems):
             lines.append(_encoder.encode(run) + b"\n")
             if len(lines) >= _LINES_A_WRITE:
                 out.write(b"".join(lines))
@@ -44,17 +46,28 @@ def write_logs(node: str, data_dir: Path, file: Path) -> list[str]:
     return problems
 
 
-def log_lines(node: str, dumps: Iterable[LogDump], problems: list[str]) -> Iterator[LogRun]:
+def log_lines(
+    node: str,
+    dumps: Iterable[LogDump],
+    replicas: Mapping[str, Collection[str]],
+    problems: list[str],
+) -> Iterator[LogRun]:
     """Every line of a node's dump, the last one included; adds sentences to `problems`.
 
-    The metadata log is left out: its records are not a client's.
+    The metadata log is left out: its records are not a client's. A partition that the node should
+    have by `replicas`, and of which nothing is on its disk, is an empty log: to a reader a
+    partition without a line was left out of the dump.
     """
+    due = {partition for partition, nodes in replicas.items() if node in nodes}
     for log in dumps:
+        due.discard(log.partition)
         if log.partition == METADATA_PARTITION:
             continue
         if log.problem:
             problems.append(f"{node}, {log.partition}: {log.problem}")
         yield from _runs(node, log, problems)
+    for partition in sorted(due):
+        yield LogRun(node=node, partition=partition, offset=0, count=0, leo=0)
     yield LogRun(node=node, partition="", offset=0, count=0)
 
 
@@ -103,6 +116,7 @@ def _batch(node: str, partition: str, one: BatchDump) -> LogRun:
         epoch=one.epoch,
         hash=one.chain.hex(),
         stored_hash=kept,
+        control=one.control,
         records=()
         if one.control
         else decode_payload(one.payload, one.count, one.base_offset, one.epoch),

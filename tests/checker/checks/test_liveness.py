@@ -124,10 +124,12 @@ def test_exits(tmp_path: Path) -> None:
 def test_few_acknowledgements_prove_nothing(tmp_path: Path) -> None:
     s = Story()
     s.busy(9)
+    s.final((0, 1_000_000, 9))
     result = s.check(tmp_path / "nine")
     assert exercise(result) == {"few-acks"}
     assert result.verdict is Verdict.NOT_EXERCISED
     s.busy(1, first=5, partition="log-1", process=3)
+    s.final((0, 5), partition="log-1")
     assert s.check(tmp_path / "ten").verdict is Verdict.VALID
 
 
@@ -148,7 +150,7 @@ def faulty(*, drawn: bool = False) -> Story:
     s.schedule = {"drawn": drawn, "faults": [{"what": "kill"}, {"what": "isolate"}]}
     for i in range(12):
         s.send(100 + i, at=i, begin=i * 10, end=i * 10 + 1)
-    s.poll((0, 100, 12))
+    s.final((0, 100, 12))
     return s
 
 
@@ -218,7 +220,7 @@ def test_the_sentence_counts_what_was_acknowledged_and_what_struck(tmp_path: Pat
     counts neither, as the summary does not."""
     s = faulty(drawn=True)
     s.send(500, at=12, outcome="info", process=9)
-    s.poll((12, 500), process=10)
+    s.poll((12, 500), start=12, process=10, final=True)
     s.fault(0, "kill", "inject", 15)
     s.fault(1, "isolate", "inject", 25)
     s.fault(1, "isolate", "effect", 45, dropped=0, delayed=0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from checker.engine.local import check_run
-from checker.formats.verdict import Verdict
+from checker.formats.anomalies import PROPERTIES, READS
+from checker.formats.verdict import RunResult, Verdict
 from tests.support.checker.story import Story, against, one
 
 
@@ -126,10 +127,32 @@ def test_the_highest_watermark_of_all_counts_not_the_latest(tmp_path: Path) -> N
     assert against(s.check(tmp_path)) == {}
 
 
-def test_without_any_watermark_nothing_may_be_read(tmp_path: Path) -> None:
+def test_before_the_first_watermark_nothing_may_be_read(tmp_path: Path) -> None:
     s = traced()
     s.poll((0, 10, 2), begin=3, end=4)
+    s.hw("n1", (10, 2), ms=5)
     assert against(s.check(tmp_path)) == {"read-beyond-hw": 2}
+
+
+def test_traces_that_lack_the_watermarks_limit_nothing(tmp_path: Path) -> None:
+    s = traced()
+    s.poll((0, 10, 2), begin=3, end=4)
+    result = s.check(tmp_path / "all")
+    assert against(result) == {}
+    assert _reads(result) == (
+        "unknown: no trace has a high watermark of log-0, though it was read."
+    )
+    s.hw("n2", (10, 1), ms=1)
+    s.agree((10, 2))
+    assert _reads(s.check(tmp_path / "one replica's")) == (
+        "unknown: the trace of n1 has no high watermark of log-0, though its log or its answers "
+        "state one."
+    )
+
+
+def _reads(result: RunResult) -> str:
+    found = result.properties[PROPERTIES.index(READS)]
+    return f"{found.verdict}: {found.reason}"
 
 
 def test_records_without_a_watermark_do_not_say_where_the_log_ends(tmp_path: Path) -> None:

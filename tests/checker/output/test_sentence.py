@@ -123,6 +123,7 @@ def test_files_that_the_system_did_not_declare_are_no_evidence(tmp_path: Path) -
     # As evidence, these logs would be a divergence and a loss.
     for number, node in enumerate(NODES):
         s.log(node, (7_000_000 + number, 1), *batches[:-1])
+    s.run["capabilities"] = ["trace"]
     result = s.check(tmp_path)
     assert [a.name for a in result.anomalies if a.verdict is Verdict.INVALID] == []
     assert (

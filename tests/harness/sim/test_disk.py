@@ -61,8 +61,8 @@ class Pair:
 
     def dumps(self) -> Iterator[list[LogRun]]:
         """What is left for the checker of either."""
-        yield list(log_lines("n1", self.disk.dump(), []))
-        yield list(log_lines("n1", dump_logs(Path(self.path)), []))
+        yield list(log_lines("n1", self.disk.dump(), {}, []))
+        yield list(log_lines("n1", dump_logs(Path(self.path)), {}, []))
 
 
 @many

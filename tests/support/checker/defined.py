@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from checker.formats.anomalies import FROM_ABSENCE
+from harness.formats.run_info import Promise
 from tests.support.checker.definitions import Definitions, Logs
 from tests.support.checker.done import joined
+from tests.support.checker.evidence_definitions import (
+    finished,
+    missing,
+    unknown_properties,
+    watermarks_missing,
+)
 from tests.support.checker.life_definitions import Leadership, LifeDefinitions
 from tests.support.checker.log_definitions import LogDefinitions
 from tests.support.checker.story import NODES, Story
@@ -22,6 +31,8 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         final_reads_due="final_us" in s.run["phases"] or s.run.get("complete_reads", False),
         whole=whole(s),
         established=established(s),
+        promise=msgspec.convert(s.run["promise"], Promise),
+        external=bool(s.run.get("source")),
     )
     found = clients.counts()
     # Of divergence they know only what reads show.
@@ -37,6 +48,7 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
     if not clients.whole:
         life = Counter({name: n for name, n in life.items() if name not in FROM_ABSENCE})
     found.update(life)
+    found.update({f"{name} unknown": 1 for name in unknown_properties(s)})
     return +found, clients.excused()
 
 
@@ -48,15 +60,24 @@ def whole(s: Story) -> bool:
 def logs_of(s: Story, partition: str) -> Logs:
     """What the dumped logs of a partition hold."""
     lines = [line for node in NODES for line in s.logs[node] if line.partition == partition]
-    finished = {line.node for line in lines if line.count == 0} - s.unfinished
-    records = frozenset(
-        (run.offset + k, run.value + k)
+    heads = {line.node: line.hw for line in lines if line.count == 0}
+    places = [
+        (line.node, (run.offset + k, run.value + k))
         for line in lines
         for run in line.records
         for k in range(run.count)
+    ]
+    members = s.run["partitions"][partition]
+    return Logs(
+        records=frozenset(place for _, place in places),
+        committed_of=tuple(
+            frozenset(place for n, place in places if n == node and place[0] < hw)
+            for node, hw in heads.items()
+        ),
+        of_replicas=tuple(frozenset(v for n, (_, v) in places if n == node) for node in members),
+        finished=finished(s, partition) >= set(members),
+        listed="records" not in missing(s, partition),
     )
-    complete = finished >= set(s.run["partitions"][partition])
-    return Logs(records, complete=complete, dumped=bool(finished))
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:
@@ -71,4 +92,5 @@ def established(s: Story) -> dict[str, list[tuple[int, int]]]:
             if event["event"] == "hw" and event.get("partition") == partition
         ]
         for partition in s.partitions
+        if not watermarks_missing(s, partition)
     }

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.formats.history import Op, Read, Send
+from harness.formats.run_info import Promise
 from tests.support.checker.done import Done, Place, joined, places, values
 
 Edge = tuple[int, int]
@@ -20,11 +21,24 @@ Edge = tuple[int, int]
 
 @dataclass(frozen=True)
 class Logs:
-    """What replicas' dumped logs hold: (offset, value) of every record; are all replicas there?"""
+    """What replicas' dumped logs hold: (offset, value) of every record, of those below the HW of
+    their replica, the values that each replica has; are all replicas there, with all records?"""
 
     records: frozenset[Place] = frozenset()
-    complete: bool = False
-    dumped: bool = False
+    committed_of: tuple[frozenset[Place], ...] = ()
+    of_replicas: tuple[frozenset[int], ...] = ()
+    finished: bool = False
+    listed: bool = True
+
+    @property
+    def complete(self) -> bool:
+        """Whether what none of them has is gone."""
+        return self.finished and self.listed
+
+    @property
+    def committed(self) -> frozenset[Place]:
+        """What some replica has below its HW."""
+        return frozenset[Place]().union(*self.committed_of)
 
 
 NO_LOGS = Logs()
@@ -53,6 +67,8 @@ class Definitions:
     """Whether every line of the history could be read."""
     established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """HW events (time, HW) of a partition, where the traces of all its replicas are whole."""
+    promise: Promise = field(default_factory=Promise)
+    external: bool = False
 
     def __post_init__(self) -> None:
         touched = {s.partition for op in self.ops for s in op.sends}
@@ -199,6 +215,8 @@ class OnePartition:
 
     def counts(self) -> Iterator[tuple[str, int]]:
         yield from self.missing().items()
+        # Neither read to the end nor committed in a log: nothing shows that they are still there.
+        yield "no-lost-acknowledged-write unknown", int(bool([*self.not_shown()]))
         yield "vanished", len(self.vanished())
         yield from self.contents().items()
         yield from self.polls().items()
@@ -222,28 +240,60 @@ class OnePartition:
         return self.logs.complete and all(value != v for _, v in self.logs.records)
 
     def missing(self, *, weak_only: bool = False) -> Counter[str]:
-        highest = max((self.at[v][0] for v in self.read), default=-1)
         found: Counter[str] = Counter()
-        open_ends = 0
-        logged = {offset for offset, _ in self.logs.records}
-        finals = self.all.final_reads_due or any(self.finals())
         for op, send, value, offset in self.required():
-            if value in self.read or (weak_only and send.acks == -1):
-                continue
-            below = bool(self.at[value]) and self.at[value][-1] <= highest
-            below = below and (self.all.whole or self.absent(value))
-            if below or (self.absent(value) and offset in logged):
-                found["lost"] += 1
-            elif self.absent(value):
-                found["tail-lost"] += 1
-            elif finals and op.outcome == "ok" and self.all.whole:
-                found["unseen"] += 1
-            elif op.outcome == "ok" and not self.logs.complete:
-                open_ends += 1
-        # Neither read nor in a log nor waited for: nothing tells whether they are lost.
-        if open_ends and not weak_only:
-            found["no-lost-acknowledged-write unknown"] = 1
+            if value not in self.read and not (weak_only and send.acks == -1):
+                found[self.fate(op, value, offset)] += 1
+        del found[""]
         return found
+
+    def fate(self, op: Done, value: int, offset: int) -> str:
+        """What became of a required record that nobody read; "" if that is not known."""
+        highest = max((self.at[v][0] for v in self.read), default=-1)
+        known = self.at[value]
+        passed = bool(known) and known[-1] <= highest and self.passed(known[-1]) and self.all.whole
+        below = bool(known) and known[-1] <= highest and self.absent(value)
+        if passed or below:
+            return "lost"
+        if self.absent(value):
+            return "lost" if offset in {o for o, _ in self.logs.records} else "tail-lost"
+        committed = self.logs.committed
+        if offset in {o for o, _ in committed} and value not in {v for _, v in committed}:
+            return "lost"
+        finals = self.all.final_reads_due or any(self.finals())
+        return "unseen" if finals and op.outcome == "ok" and self.all.whole else ""
+
+    def passed(self, offset: int) -> bool:
+        """Whether a process that began at or below an offset read on beyond it."""
+        begun: dict[int, int] = {}
+        ended: dict[int, int] = {}
+        for op in self.ok:
+            for read in op.reads:
+                for o, _ in places(read) if read.partition == self.partition else ():
+                    low = min(begun.get(op.process, o), o, read.start)
+                    begun[op.process] = low
+                    ended[op.process] = max(ended.get(op.process, o), o)
+        return any(begun[process] <= offset <= ended[process] for process in begun)
+
+    def not_shown(self) -> Iterator[int]:
+        """Values that are required, and of which nothing shows that they are there at the end."""
+        finals = list(self.finals())
+        again = {v for read in finals for _, v in places(read)}
+        gone = self.vanished()
+        committed = {v for _, v in self.logs.committed}
+        for op, send, value, offset in self.required():
+            was_read = value in self.read
+            if not was_read and (op.outcome != "ok" or self.fate(op, value, offset)):
+                continue
+            promise = self.all.promise
+            owed = promise.committed_stays if was_read else promise.durable_acks
+            if send.acks != -1 or not owed or value in gone:
+                continue
+            if value in again or (self.all.external and not finals and was_read):
+                continue
+            everywhere = self.logs.finished and all(value in of for of in self.logs.of_replicas)
+            if value not in committed and not everywhere:
+                yield value
 
     def finals(self) -> Iterator[Read]:
         for op in self.ok:
@@ -251,18 +301,22 @@ class OnePartition:
                 yield from (r for r in op.reads if r.partition == self.partition)
 
     def vanished(self) -> set[int]:
-        """Read by an ok read, by no final one, and either passed over by those or in no log."""
+        """Read by an ok read and in no log; or by no final read, and either passed over by those or
+        behind the end that they state."""
         finals = list(self.finals())
         again = {v for r in finals for _, v in places(r)}
         end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
-        start = min((r.start for r in finals if r.start >= 0), default=0)
-        stated = max((r.hw for r in finals), default=-1)
+        start = min((max(r.start, 0) for r in finals), default=0)
+        # An answer without records that states no HW ends where it was asked to begin.
+        ends = [max(r.start, 0) if r.hw < 0 and not r.records else r.hw for r in finals]
+        stated = max(ends, default=-1)
+        logged = {v for _, v in self.logs.records}
         gone = set()
-        for value in self.read & self.sent - again:
+        for value in self.read & self.sent:
             first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
-            beyond = stated >= 0 and first >= stated and not self.logs.dumped
-            passed = start <= first < end
-            if self.absent(value) or (self.all.whole and (passed or beyond)):
+            beyond = stated >= 0 and first >= stated >= end and value not in logged
+            denied = value not in again and (start <= first < end or beyond)
+            if self.absent(value) or (self.all.whole and denied):
                 gone.add(value)
         return gone
 
@@ -272,7 +326,8 @@ class OnePartition:
         readable = {(o, v) for o, v in self.placed if v >= 0}
         for offset in self.offsets:
             found["inconsistent-offsets"] += sum(o == offset for o, _ in readable) > 1
-        found["duplicate"] = sum(len(offsets) > 1 for offsets in self.at.values())
+        everywhere = {*self.at} | {v for log in self.logs.committed_of for _, v in log if v >= 0}
+        found["duplicate"] = sum(map(self.doubled, everywhere))
         seen = {p for op in self.ops for p in op.polled(self.partition)}
         for offset in {o for o, _ in seen}:
             # Of reads only; epochs and replicas' logs are in `log_definitions`.
@@ -290,6 +345,16 @@ class OnePartition:
             if value >= 0:
                 found["misrouted" if value in elsewhere else "phantom"] += 1
         return found
+
+    def doubled(self, value: int) -> bool:
+        """Whether a value is placed at two offsets, or twice in the committed part of one log, or
+        only elsewhere there than where it is placed."""
+        at = {*self.at.get(value, ())}
+        in_logs = [{o for o, v in log if v == value} for log in self.logs.committed_of]
+        anywhere = set[int]().union(*in_logs)
+        if any(len(offsets) > 1 for offsets in (at, *in_logs)):
+            return True
+        return bool(at and anywhere) and not at & anywhere
 
     def weak_conflicts(self) -> dict[str, int]:
         """Offsets whose second value is only an acknowledgement with acks 0 or 1."""

@@ -249,6 +249,11 @@ class Model:
                     Did("poll", 95 + n, self.now_ms - 5, self.now_ms, reads=[read], final=True)
                 )
         phases["end"] = phases["stop_writing"] + 1_001
+        for partition, log in self.batches.items():
+            end = self._end(partition)
+            at = {"leader_epoch": self.epoch, "role": "follower", "leo": end, "ms": self.now_ms}
+            moved = {"hw": end, "batch_end": end, "of": len(log), **at}
+            self.world.events += [(node, "hw", partition, dict(moved)) for node in NODES]
         self.world.logs = {p: {n: list(log) for n in NODES} for p, log in self.batches.items()}
         for event in self.world.events:
             # A HW event carries the prefix hash of what was below it.

@@ -55,7 +55,7 @@ class Story:
             "format": 2,
             "run": "story",
             "state": "finished",
-            "capabilities": ["trace", "logs", "epochs"],
+            "capabilities": ["trace", "epochs"],
             "promise": {
                 "acks": -1,
                 "flush": "sync",
@@ -198,7 +198,10 @@ class Story:
         epochs: Sequence[tuple[int, int]] | None = None,
         **head: Any,
     ) -> None:
-        """A replica's whole log after the run; by default all of it is committed."""
+        """A replica's whole log after the run; by default all of it is committed. A run that has
+        one has those of all replicas, or lacks some."""
+        if "logs" not in self.run["capabilities"]:
+            self.run["capabilities"].append("logs")
         leo = end_of(batches)
         recomputed: dict[int, int] = {}
         lines = []

@@ -1,0 +1,180 @@
+"""What a property needs to be said to hold, and whether it is there.
+
+A check declares its needs where it registers (`checker.checks.registry`). Of each need there are
+three cases: it is there; nothing of it was promised and nothing is there, and then the checks that
+live on it examine nothing; or it was promised, by a capability in run.json or by a part of it that
+is there, and something is missing. Then the property is at best unknown, and the sentence says what
+is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from checker.evidence.contents import evidence
+from checker.evidence.facts import CONTROL, I64, Kind, Outcome
+from checker.evidence.group import Facts, Group
+from node.formats.trace import METADATA_PARTITION
+
+
+class Need(Enum):
+    """A unit of evidence; the table in docs/checks.md has the same names."""
+
+    HISTORY = "history"
+    """Every operation, from the first to the last."""
+    LOGS = "logs"
+    """The finished log of every replica."""
+    RECORDS = "records"
+    """The records of every batch of those logs."""
+    CONTENTS = "contents"
+    """A prefix hash of every batch of those logs, or its records."""
+    TRACES = "traces"
+    """The whole trace of every replica and every voter."""
+    WATERMARKS = "watermarks"
+    """Every HW event of every replica."""
+
+
+def missing(group: Group, needs: tuple[Need, ...]) -> str:
+    """What of these needs was promised and is not there, in words without a full stop; "" if
+    nothing is."""
+    if group.partition == METADATA_PARTITION:
+        return ""  # no client writes to it, and its log is not dumped
+    return next((lack for need in needs if (lack := group.memo(_LACKS[need]))), "")
+
+
+def absence_proved(group: Group) -> bool:
+    """Whether what none of the logs holds is gone: all of them are there with all their records."""
+    return group.logs_complete and not group.memo(_records)
+
+
+def _history(group: Group) -> str:
+    if group.history_whole:
+        return ""
+    return "the history has holes, so that what is not in it may have happened all the same"
+
+
+def logs_expected(group: Group) -> bool:
+    """Whether logs of this partition were promised, or some are there."""
+    return bool(group.partition) and ("logs" in group.meta.capabilities or bool(group.dumped))
+
+
+def _logs(group: Group) -> str:
+    if not logs_expected(group):
+        return ""
+    if group.partition not in group.meta.partitions:
+        if group.meta.source or not len(group.of(Kind.SEND)):
+            return ""
+        return f"run.json does not say which brokers have {group.partition}"
+    for node in group.logs_lacking:
+        match group.dumps.get(node):
+            case None:
+                return f"the log of {group.partition} on {node} is missing"
+            case False:
+                return f"the dump of the logs of {node} is damaged or was not finished"
+            case True:
+                return (
+                    f"the dump of the logs of {node} leaves {group.partition} out, "
+                    f"though {node} is one of its replicas"
+                )
+    return ""
+
+
+def _records(group: Group) -> str:
+    """Batches that list fewer records than they have, or none where others know of some."""
+    return _unlisted(group, group.of(Kind.LOG))
+
+
+def _contents(group: Group) -> str:
+    """Batches with neither prefix hash nor records; one log with hashes and another without."""
+    logs = group.of(Kind.LOG)
+    bare = logs.hash == 0
+    if not bare.any():
+        return ""
+    if not bare.all():
+        row = int(np.flatnonzero(bare)[0])
+        return (
+            f"the batch of {group.partition} at offset {logs.offset[row]} on "
+            f"{logs.name(int(logs.node[row]))} has no prefix hash, though other batches have one"
+        )
+    return _unlisted(group, logs)
+
+
+def _unlisted(group: Group, logs: Facts) -> str:
+    """The first of these batches that does not list all of its records; "" if all do."""
+    # One that lists nothing may be a leader's own, also where the dump does not say so.
+    listed = (logs.value == logs.count) | ((logs.flags & CONTROL) != 0)
+    wrong = ~listed & (logs.value != 0)
+    empty = np.flatnonzero(~listed & (logs.value == 0))
+    if len(empty):
+        wrong[empty] = _known_inside(group, logs.offset[empty], logs.end[empty])
+    rows = np.flatnonzero(wrong)
+    if not len(rows):
+        return ""
+    row = int(rows[0])
+    return (
+        f"the batch of {group.partition} at offset {logs.offset[row]} on "
+        f"{logs.name(int(logs.node[row]))} lists {logs.value[row]} of its {logs.count[row]} records"
+    )
+
+
+def _known_inside(group: Group, begin: I64, end: I64) -> I64:
+    """In which of these ranges of offsets some acknowledgement, read or log has a record."""
+    known = evidence(group)
+    inside = np.zeros(len(begin), dtype=bool)
+    for offsets in (known.placed.offset, known.log_records.offset):
+        inside |= np.searchsorted(offsets, begin) < np.searchsorted(offsets, end)
+    return inside
+
+
+def _traces(group: Group) -> str:
+    if "trace" not in group.meta.capabilities:
+        return ""
+    if group.partition and group.partition not in group.meta.partitions:
+        return ""  # which traces it should have is not known
+    due = (*group.replicas, *group.meta.voters) if group.partition else group.meta.nodes()
+    for node in due:
+        if node not in group.traced:
+            return f"the trace of {node} is missing or damaged"
+    return ""
+
+
+def _watermarks(group: Group) -> str:
+    """Traces without which the highest HW of a moment is not known.
+
+    A broker traces each move of its HW. One that stated a HW, in an answer or in its log, and has
+    no such event has lost part of its trace.
+    """
+    if "hw" not in group.meta.capabilities:
+        return ""
+    if lack := _traces(group):
+        return lack
+    events, heads, reads = group.of(Kind.HW), group.of(Kind.LOG_HEAD), group.of(Kind.READ)
+    told = np.zeros(len(events.names), dtype=bool)
+    told[events.node] = True
+    answers = (reads.hw > 0) & (reads.outcome == Outcome.OK)
+    stated = np.zeros(len(told), dtype=bool)
+    stated[heads.node[heads.hw > 0]] = True
+    stated[reads.node[answers]] = True
+    for code in np.flatnonzero(stated & ~told).tolist():
+        if heads.name(code) in group.replicas:
+            return (
+                f"the trace of {heads.name(code)} has no high watermark of {group.partition}, "
+                "though its log or its answers state one"
+            )
+    if not told.any() and (reads.count > 0).any():
+        return f"no trace has a high watermark of {group.partition}, though it was read"
+    return ""
+
+
+_LACKS: Final[dict[Need, Callable[[Group], str]]] = {
+    Need.HISTORY: _history,
+    Need.LOGS: _logs,
+    Need.RECORDS: _records,
+    Need.CONTENTS: _contents,
+    Need.TRACES: _traces,
+    Need.WATERMARKS: _watermarks,
+}

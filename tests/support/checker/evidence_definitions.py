@@ -1,0 +1,117 @@
+"""Slow definitions of what evidence each property needs, word by word after docs/checks.md.
+
+The facts are those of a `Story`. What is missing is told by need and by property.
+"""
+
+from __future__ import annotations
+
+from harness.formats.history import LogRun
+from tests.support.checker.done import joined
+from tests.support.checker.story import Story
+
+LOST = "no-lost-acknowledged-write"
+AGREEMENT = "committed-prefix-agreement"
+OFFSETS = "offsets-and-order"
+READS = "reads-below-hw"
+LOG = "log-and-metadata"
+LIVENESS = "liveness"
+
+NEEDED_BY = {
+    "logs": (LOST, AGREEMENT, OFFSETS, LOG, LIVENESS),
+    "records": (LOST, OFFSETS),
+    "contents": (AGREEMENT,),
+    "traces": (LOG,),
+    "watermarks": (AGREEMENT, READS),
+}
+
+
+def unknown_properties(s: Story) -> set[str]:
+    """The properties that lack what they need, in any partition."""
+    return {
+        name
+        for partition in s.run["partitions"]
+        for need in missing(s, partition)
+        for name in NEEDED_BY[need]
+    }
+
+
+def missing(s: Story, partition: str) -> set[str]:
+    """The needs of a partition of which something was promised and is not there."""
+    found = set()
+    if logs_missing(s, partition):
+        found.add("logs")
+    batches = [b for b in lines_of(s, partition) if b.count > 0]
+    short = any(not listed(s, partition, batch) for batch in batches)
+    if short:
+        found.add("records")
+    bare = [not batch.hash for batch in batches]
+    if any(bare) and (short or not all(bare)):
+        found.add("contents")
+    if traces_missing(s, partition):
+        found.add("traces")
+    if watermarks_missing(s, partition):
+        found.add("watermarks")
+    return found
+
+
+def lines_of(s: Story, partition: str) -> list[LogRun]:
+    return [line for lines in s.logs.values() for line in lines if line.partition == partition]
+
+
+def finished(s: Story, partition: str) -> set[str]:
+    """The nodes with a finished log of a partition."""
+    heads = {line.node for line in lines_of(s, partition) if line.count == 0}
+    return heads - s.unfinished
+
+
+def logs_missing(s: Story, partition: str) -> bool:
+    have = finished(s, partition)
+    expected = "logs" in s.run["capabilities"] or bool(have)
+    return expected and not set(s.run["partitions"][partition]) <= have
+
+
+def listed(s: Story, partition: str, batch: LogRun) -> bool:
+    """Whether a batch lists its records; an empty list will do where nobody knows of a record."""
+    count = sum(run.count for run in batch.records)
+    inside = range(batch.offset, batch.offset + batch.count)
+    return count == batch.count or (count == 0 and not known_offsets(s, partition) & {*inside})
+
+
+def known_offsets(s: Story, partition: str) -> set[int]:
+    """Where an acknowledgement, a read or a log has a record."""
+    ops = joined(s.history)
+    found = {offset for op in ops for offset, _ in op.polled(partition)}
+    polled = {v for op in ops if op.outcome == "ok" for p in s.partitions for _, v in op.polled(p)}
+    for op in ops:
+        sent = {v for p in s.partitions for v in op.values(p)}
+        if op.outcome == "ok" or (op.outcome == "info" and sent & polled):
+            for send in op.sent(partition):
+                if send.offset >= 0:
+                    found |= {*range(send.offset, send.offset + send.count)}
+    for line in lines_of(s, partition):
+        found |= {run.offset + k for run in line.records for k in range(run.count)}
+    return found
+
+
+def traces_missing(s: Story, partition: str) -> bool:
+    due = {*s.run["partitions"][partition], *s.run["voters"]}
+    return "trace" in s.run["capabilities"] and not due <= s.traces.keys()
+
+
+def watermarks_missing(s: Story, partition: str) -> bool:
+    """A replica that stated a HW and traced none; or records were read and no HW was traced."""
+    if "hw" not in s.run["capabilities"]:
+        return False
+    told = {
+        node
+        for node, events in s.traces.items()
+        if any(e["event"] == "hw" and e.get("partition") == partition for e in events)
+    }
+    reads = [
+        (op, read) for op in joined(s.history) for read in op.reads if read.partition == partition
+    ]
+    stated = {line.node for line in lines_of(s, partition) if line.count == 0 and line.hw > 0}
+    stated |= {read.node for op, read in reads if op.outcome == "ok" and read.hw > 0}
+    silent = (stated - told) & {*s.run["partitions"][partition]}
+    unheard = not told and any(read.records for _, read in reads)
+    return traces_missing(s, partition) or bool(silent) or unheard
