@@ -26,8 +26,10 @@ def bare(sentence: str) -> str:
     verdict, _, rest = sentence.partition(": ")
     if not rest or verdict not in set(Verdict):
         return sentence
-    # The name of a node keeps its small letter.
-    return rest if rest[1:2].isdigit() else rest[:1].upper() + rest[1:]
+    # The name of a node or of a file keeps its small letter.
+    first = rest.split(maxsplit=1)[0].rstrip(".:,")
+    is_name = rest[1:2].isdigit() or "." in first or "/" in first
+    return rest if is_name else rest[:1].upper() + rest[1:]
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:

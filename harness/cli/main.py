@@ -8,6 +8,7 @@ functions, so that `floodmark --help` is fast.
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
+    if not debug:
+        # What a client library logs is no sentence for a person.
+        logging.getLogger().addHandler(logging.NullHandler())
     with plain_output(), ended_by_signals(for_good=arguments is None):
         code = _run_command([word for word in words if word != DEBUG], debug=debug)
         sys.stdout.flush()

@@ -176,6 +176,16 @@ def test_an_unexpected_error_shows_its_traceback_only_on_demand(
         main.main(["run", "--debug"])
 
 
+def test_what_a_library_logs_does_not_reach_the_terminal() -> None:
+    script = (
+        "import logging\nfrom harness.cli import main\n"
+        "main.assemble = lambda: lambda words, **how: logging.getLogger('nats').error('a trace')\n"
+        "main.main(['run'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("command", "line"),
     [("faults", "isolate"), ("protocols", "kafka: "), ("bugs", "ack-before-isr (M18)")],

@@ -154,6 +154,12 @@ class TestWords:
         ]
         assert {fault.what for fault in every} == set(kinds.KINDS)
 
+    def test_a_sentence_begins_with_a_capital_unless_a_name_does(self) -> None:
+        assert wording.bare("unknown: the disk is full.") == "The disk is full."
+        assert wording.bare("invalid: n1 has it.") == "n1 has it."
+        assert wording.bare("unknown: history.jsonl ends.") == "history.jsonl ends."
+        assert wording.bare("unknown: logs/n1.jsonl is missing.") == "logs/n1.jsonl is missing."
+
     def test_folder_of_a_replay_command(self) -> None:
         assert (
             wording.folder_of("floodmark run --schedule 'my store/a/b' --x", "a/b")
