@@ -1,9 +1,9 @@
 """The link hub: a process between all nodes, which forwards messages link by link under rules.
 
 Every node sends everything to the hub's one PULL socket; the hub has one PUSH socket to the
-address of each node. It knows receiver and sender of a message (its first two frames) and looks
-into the header only when a rule of that link asks for it. A message goes on whole and untouched,
-or not at all.
+address of each node. It knows receiver and sender of a message (they begin its first frame) and
+looks into the header only when a rule of that link asks for it. A message goes on whole and
+untouched, or not at all.
 
 What a receiver that does not read means:
 
@@ -46,7 +46,7 @@ from nemesis.links.hub_control import (
 from nemesis.links.pipeline import LinkPipeline
 from nemesis.links.rule import Counts
 from node.formats import wire
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, WireError
 from node.runtime.children import settle_in
 from node.runtime.curve import CONTROL, MESSAGES, CurveKeys, Gate, poll_with
 
@@ -157,11 +157,12 @@ class Hub:
 
     def _flush(self, now_us: int) -> None:
         for kept in self._pipeline.due(now_us):
-            self._forward(kept.load)
+            self._forward(kept.receiver.encode(), kept.load)
 
     def _drain(self) -> None:
         """Carry what has arrived, at most DRAIN_MESSAGES, so that commands get their turn."""
-        receive, admits = self._inbox.recv, self._gate.admits
+        receive, admits, names = self._inbox.recv, self._gate.admits, wire.names
+        asks_nothing = self._gate.asks_nothing
         # One reading of the clock for all of them; `_flush` before it, or order would be lost.
         now_us = _now_us()
         self._flush(now_us)
@@ -172,32 +173,34 @@ class Hub:
                 frames = [frame]
                 while frame.more:
                     frame = receive(_NOW, False)
-                    frames.append(frame)
-                    if len(frames) > MAX_FRAMES:
-                        frames.pop(0)
-                        frames[0] = zmq.Frame(b"")
-                if not admits(frames):
+                    if len(frames) <= MAX_FRAMES:
+                        frames.append(frame)
+                if len(frames) > MAX_FRAMES:
+                    self._garbage += 1
+                    continue
+                try:
+                    receiver, sender, _ = names(frames[0].bytes)
+                except WireError:
+                    self._garbage += 1
+                    continue
+                if not asks_nothing and not admits(frame, sender):
                     continue
                 if idle:
-                    self._forward(frames)
+                    self._forward(receiver, frames)
                 else:
-                    self._carry(frames, now_us)
+                    self._carry(receiver, sender, frames, now_us)
         except zmq.Again:
             return
 
-    def _carry(self, frames: Frames, now_us: int) -> None:
+    def _carry(self, receiver: bytes, sender: bytes, frames: Frames, now_us: int) -> None:
         """Ask the table what becomes of a message that was sent now."""
-        if len(frames) < 2:
-            self._garbage += 1
-            return
-        receiver, sender = _name(frames[0]), _name(frames[1])
+        to, source = _name(receiver), _name(sender)
         size = sum(map(len, frames))
-        for _ in range(self._pipeline.carry(sender, receiver, frames, size, now_us)):
-            self._forward(frames)
+        for _ in range(self._pipeline.carry(source, to, frames, size, now_us)):
+            self._forward(receiver, frames)
 
-    def _forward(self, frames: Frames) -> None:
+    def _forward(self, receiver: bytes, frames: Frames) -> None:
         """Send a message on, or drop it when its receiver does not take it."""
-        receiver = frames[0].bytes
         outbox = self._outboxes.get(receiver)
         if outbox is None:
             self._garbage += 1
@@ -264,7 +267,7 @@ class Hub:
         ended = [self._pipeline.remove(number) for number in numbers]
         for _, released in ended:
             for kept in released:
-                self._carry(kept.load, now_us)
+                self._carry(kept.receiver.encode(), kept.sender.encode(), kept.load, now_us)
         return [counts for counts, _ in ended]
 
     def _stats(self) -> HubStats:
@@ -317,6 +320,6 @@ def _peek(frames: Frames) -> dict[str, Any]:
     return wire.peek([frame.bytes for frame in frames])
 
 
-def _name(frame: zmq.Frame) -> str:
+def _name(text: bytes) -> str:
     """A node's name; bytes that are none give a name that no node has."""
-    return frame.bytes[: wire.MAX_NAME_BYTES + 1].decode(errors="replace")
+    return text.decode(errors="replace")

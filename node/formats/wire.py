@@ -1,8 +1,10 @@
-"""The header of a message on the wire, for the hub and other carriers that do not decode messages.
+"""The envelope of a message on the wire, for the hub and others that do not decode messages.
 
-On the wire a message is ZeroMQ frames: receiver, sender, header (a version byte, then msgpack), and
-a body where there is data. `node.core.wire` makes messages of them; here is what can be said of
-them without knowing the protocol.
+On the wire a message is one ZeroMQ frame, its envelope, and a second one, its body, where there is
+data. The envelope is a version byte, the lengths of two names in a byte each, the receiver, the
+sender, and the header (msgpack). `node.core.wire` makes messages of them; here is what can be said
+of them without knowing the protocol. A frame costs more than the bytes in it, most of all where
+each is encrypted by itself: so there are no more of them.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import msgspec
 from node.formats.errors import WireError
 from node.formats.wire_bounds import MAX_EPOCH, MAX_OFFSET
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 24 << 20
 """Of one frame, and of all frames of a message together."""
 MAX_HEADER_BYTES: Final = 4 << 20
+"""Of the envelope."""
 MAX_NAME_BYTES: Final = 64
 """Of the receiver's and of the sender's name."""
 ADMIN: Final = "admin"
@@ -28,8 +31,36 @@ _FETCH_PREFIX: Final = struct.Struct(">qq")
 # Garbage can be text that is no UTF-8, or nested so deeply that the decoder gives up.
 NOT_A_HEADER: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
+_FIRST_NAME: Final = 3
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
+
+
+def envelope(receiver: str, sender: str, header: bytes) -> bytes:
+    """The first frame of a message."""
+    to, source = receiver.encode(), sender.encode()
+    return bytes((WIRE_VERSION, len(to), len(source))) + to + source + header
+
+
+def names(frame: bytes) -> tuple[bytes, bytes, int]:
+    """(receiver, sender, where the header begins) of an envelope. Raises WireError for bytes that
+    are none."""
+    if len(frame) < _FIRST_NAME or frame[0] != WIRE_VERSION:
+        raise WireError(f"wire version {frame[:1].hex() or 'missing'}, expected {WIRE_VERSION:02x}")
+    middle = _FIRST_NAME + frame[1]
+    end = middle + frame[2]
+    if len(frame) < end or frame[1] > MAX_NAME_BYTES or frame[2] > MAX_NAME_BYTES:
+        raise WireError(f"a node's name is cut short, or above {MAX_NAME_BYTES} bytes")
+    return frame[_FIRST_NAME:middle], frame[middle:end], end
+
+
+def sender(frame: bytes) -> bytes:
+    """The sender that an envelope names, b"" for bytes that are none."""
+    try:
+        return names(frame)[1]
+    except WireError:
+        return b""
 
 
 def peek(frames: list[bytes]) -> dict[str, Any]:
@@ -37,16 +68,16 @@ def peek(frames: list[bytes]) -> dict[str, Any]:
     header carries; for fetch responses also `leader_epoch` and `hw` from the body, and
     `body_bytes`. Never raises: what cannot be read has kind "?".
     """
-    if len(frames) < 3 or len(frames[2]) > MAX_HEADER_BYTES:
+    if not frames or len(frames[0]) > MAX_HEADER_BYTES:
         return {"kind": "?"}
     try:
-        fields = _decoder.decode(frames[2][1:])
-    except NOT_A_HEADER:
+        fields = _decoder.decode(frames[0][names(frames[0])[2] :])
+    except (*NOT_A_HEADER, WireError):
         return {"kind": "?"}
     if not isinstance(fields, dict):
         return {"kind": "?"}
-    if len(frames) > 3:
-        _add_body(fields, frames[3])
+    if len(frames) > 1:
+        _add_body(fields, frames[1])
     return fields
 
 

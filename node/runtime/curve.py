@@ -10,13 +10,13 @@ A gate has no thread: its sockets are part of its process's poll, and `serve` an
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 MESSAGES: Final = "messages"
 CONTROL: Final = "control"
@@ -28,6 +28,7 @@ _SERVE_AT_MOST: Final = 1000
 _HANDSHAKE_MS: Final = 10_000
 _REFUSED: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _BROKEN_OFF: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+_EVENT: Final = struct.Struct("=H")
 _NOW: Final = int(zmq.NOBLOCK)
 
 Socket = zmq.Socket[bytes]
@@ -77,6 +78,8 @@ class Gate:
         self._monitors: list[Socket] = []
         self._names: dict[str, frozenset[bytes] | None] = {}
         self._doors: dict[tuple[bytes, bytes], bytes] = {}
+        self.asks_nothing = True
+        """Whether whoever was let in may use any name."""
         if keys is None:
             return
         for caller in keys.callers:
@@ -88,7 +91,7 @@ class Gate:
                 self._doors[MESSAGES.encode(), raw] = name
             if caller.commands:
                 self._doors[CONTROL.encode(), raw] = name
-        self._only_any = all(names is None for names in self._names.values())
+        self.asks_nothing = all(names is None for names in self._names.values())
         self._zap = context.socket(zmq.REP)
         self._zap.set(zmq.LINGER, 0)
         self._zap.bind(_ZAP_ADDRESS)
@@ -129,16 +132,16 @@ class Gate:
         for monitor in self._monitors:
             self._count(monitor)
 
-    def admits(self, frames: list[zmq.Frame]) -> bool:
-        """Whether a message came by the key of the sender that it names in its second frame."""
-        if self._keys is None or self._only_any:
+    def admits(self, frame: zmq.Frame, sender: bytes) -> bool:
+        """Whether a message, of which this is a frame, came by the key of the sender it names."""
+        if self.asks_nothing:
             return True
         try:
-            names = self._names[str(frames[0].get("User-Id"))]
+            names = self._names[str(frame.get("User-Id"))]
         except (KeyError, zmq.ZMQError):
             self.impostors += 1
             return False
-        if names is None or (len(frames) > 1 and frames[1].bytes in names):
+        if names is None or sender in names:
             return True
         self.impostors += 1
         return False
@@ -155,11 +158,12 @@ class Gate:
     def _count(self, monitor: Socket) -> None:
         for _ in range(_SERVE_AT_MOST):
             try:
-                event = parse_monitor_message(monitor.recv_multipart(_NOW))
+                # pyzmq's own reader of these would import asyncio into every broker.
+                (event,) = _EVENT.unpack_from(monitor.recv_multipart(_NOW)[0])
             except zmq.Again:
                 return
-            self.strangers += bool(event["event"] & _REFUSED)
-            self.broken_off += bool(event["event"] & _BROKEN_OFF)
+            self.strangers += bool(event & _REFUSED)
+            self.broken_off += bool(event & _BROKEN_OFF)
 
 
 def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = "") -> None:

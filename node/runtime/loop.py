@@ -29,6 +29,7 @@ from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
 from node.formats.trace import REFUSED, STRANGER, TraceEvent, damaged_event, event
+from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
 from node.runtime.store import LmdbStorage
@@ -285,5 +286,5 @@ def monotonic_us() -> int:
 
 
 def _refusal(frames: list[bytes]) -> TraceEvent:
-    source = frames[1][:40].decode(errors="replace") if len(frames) > 1 else ""
+    source = sender(frames[0])[:40].decode(errors="replace")
     return event(REFUSED, kind="?", source=source, reason=Error.INVALID_REQUEST.value)

@@ -17,7 +17,7 @@ import zmq
 from node.core import wire
 from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
-from node.formats.wire import MAX_FRAME_BYTES
+from node.formats.wire import MAX_FRAME_BYTES, sender
 from node.runtime.curve import CurveKeys, Gate, poll_with, speak
 
 EVERYONE_ELSE: Final = "*"
@@ -113,6 +113,7 @@ class Inbox:
         """
         found: list[list[bytes]] = []
         receive, admits = self._socket.recv, self._gate.admits
+        asks_nothing = self._gate.asks_nothing
         size = 0
         try:
             while len(found) < DRAIN_MESSAGES and size < DRAIN_BYTES:
@@ -123,8 +124,9 @@ class Inbox:
                     if len(frames) < MAX_FRAMES:
                         frames.append(frame)
                 size += len(frames[-1])
-                if admits(frames):
-                    found.append([each.bytes for each in frames])
+                message = [each.bytes for each in frames]
+                if asks_nothing or admits(frame, sender(message[0])):
+                    found.append(message)
         except zmq.Again:
             return found, True
         return found, False

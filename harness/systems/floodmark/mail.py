@@ -14,6 +14,7 @@ import zmq
 from node.core import wire
 from node.core.messages import AnyMessage
 from node.formats.errors import FloodmarkError
+from node.formats.wire import sender
 from node.runtime.curve import CurveKeys, Gate
 
 EVERYONE_ELSE: Final = "*"
@@ -67,9 +68,10 @@ class Mail:
         try:
             while len(found) < _DRAIN_MESSAGES and size < _DRAIN_BYTES:
                 frames = self.inbox.recv_multipart(_NOW, copy=False)
-                size += sum(map(len, frames))
-                if self.gate.admits(frames):
-                    found.append([frame.bytes for frame in frames])
+                message = [frame.bytes for frame in frames]
+                size += sum(map(len, message))
+                if self.gate.admits(frames[0], sender(message[0])):
+                    found.append(message)
         except zmq.Again:
             pass
         return found

@@ -25,6 +25,7 @@ from nemesis.links.rule import Counts, LinkRule
 from node.core import wire
 from node.core.messages import FetchRequest, MetadataRequest
 from node.formats.errors import FloodmarkError
+from node.formats.wire import envelope
 from node.runtime.children import EXIT_ORPHANED
 from tests.support.paths import ROOT
 from tests.support.waiting import until
@@ -282,7 +283,7 @@ inbox = zmq.Context().socket(zmq.PULL)
 inbox.bind(sys.argv[1])
 print("up", flush=True)
 while True:
-    print(inbox.recv_multipart()[2][-1:].hex(), flush=True)
+    print(inbox.recv_multipart()[0][-1:].hex(), flush=True)
 """
 
 
@@ -332,7 +333,13 @@ def test_a_paused_receiver_gets_what_fitted_its_queue(net: Net) -> None:
 def test_garbage_is_dropped_and_counted(net: Net) -> None:
     n1, n2 = net.nodes["n1"], net.nodes["n2"]
     before = net.control.stats().garbage
-    garbage = [[b""], [b"n2x", b"n1", b"\x01\x80"], [b"\xff\xfe", b"n1", b"", b""], [b"n2"] * 100]
+    garbage = [
+        [b""],
+        [envelope("n2x", "n1", b"\x80")],
+        [b"\x02\x02\x02\xff\xfen1", b""],
+        [b"\x02\xff\xffn2n1"],
+        [envelope("n2", "n1", b"")] * 100,
+    ]
     for idle in (True, False):
         if not idle:
             net.control.add(
@@ -341,8 +348,8 @@ def test_garbage_is_dropped_and_counted(net: Net) -> None:
         for frames in garbage:
             n1.outbox.send_multipart(frames)
     # Whole, but meaningless: the receiver's to refuse, rules or not.
-    n1.outbox.send_multipart([b"n3", b"n1", b"\xc1\xc1"])
-    assert net.nodes["n3"].inbox.recv_multipart() == [b"n3", b"n1", b"\xc1\xc1"]
+    n1.outbox.send(envelope("n3", "n1", b"\xc1\xc1"))
+    assert net.nodes["n3"].inbox.recv_multipart() == [envelope("n3", "n1", b"\xc1\xc1")]
     n1.send("n2", 5)
     assert n2.receive() == 5
     assert net.control.stats().garbage - before == 2 * len(garbage)
@@ -350,16 +357,17 @@ def test_garbage_is_dropped_and_counted(net: Net) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [b"", b"\x01", b"\x01\xc1", b"\x01\x81\xa1\xff\x01", b"\x01" + b"\x91" * 100_000, b"\x01\x80"],
-    ids=["empty", "version only", "no msgpack", "no text", "deep", "no kind"],
+    [b"", b"\xc1", b"\x81\xa1\xff\x01", b"\x91" * 100_000, b"\x80"],
+    ids=["empty", "no msgpack", "no text", "deep", "no kind"],
 )
 def test_headers_that_cannot_be_read_pass_untouched(net: Net, header: bytes) -> None:
     n1, n2 = net.nodes["n1"], net.nodes["n2"]
     net.control.add(
         LinkRule(senders=("*",), receivers=("*",), action="drop", kinds=("x",), match={"y": 1})
     )
-    n1.outbox.send_multipart([b"n2", b"n1", header, b"body"])
-    assert n2.inbox.recv_multipart() == [b"n2", b"n1", header, b"body"]
+    sent = [envelope("n2", "n1", header), b"body"]
+    n1.outbox.send_multipart(sent)
+    assert n2.inbox.recv_multipart() == sent
 
 
 def test_a_new_node_can_be_told(net: Net) -> None:
@@ -461,13 +469,11 @@ def test_a_rule_that_reads_headers_survives_fields_of_any_type(net: Net) -> None
         fields = {"kind": "fetch", "partition": "log-0", "offset": value}
         odd = {"kind": value, "partition": value, "offset": 7}
         for header in (fields, odd):
-            frame = b"\x01" + msgspec.msgpack.encode(header)
-            n1.outbox.send_multipart([b"n2", b"n1", frame])
+            n1.outbox.send(envelope("n2", "n1", msgspec.msgpack.encode(header)))
     n1.send("n2", 3)
     arrived = 0
-    while (
-        n2.inbox.recv_multipart()[2]
-        != wire.encode("n2", "n1", FetchRequest(partition="log-0", offset=3, corr=3))[2]
+    while n2.inbox.recv_multipart() != wire.encode(
+        "n2", "n1", FetchRequest(partition="log-0", offset=3, corr=3)
     ):
         arrived += 1
     # Dropped: 7.5 and the highest number; all other fields are no offset of 5 or above.

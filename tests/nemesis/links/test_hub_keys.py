@@ -16,7 +16,7 @@ from harness.systems.ports import PortLease
 from nemesis.links import hub
 from nemesis.links.hub import HubConfig
 from nemesis.links.hub_control import HubControl, HubGone
-from node.formats.wire import ADMIN
+from node.formats.wire import ADMIN, envelope, names
 from node.runtime.curve import Gate, speak
 from tests.support.waiting import until
 
@@ -84,24 +84,24 @@ def net(tmp_path: Path) -> Iterator[Net]:
 def test_the_name_of_a_message_is_that_of_its_key(net: Net) -> None:
     """What claims another's name is dropped and counted; what is true arrives, in order."""
     n1, clients = net.speaker("n1"), net.speaker(CLIENTS)
-    for speaker, own in ((n1, b"n1"), (clients, b"c2")):
+    for speaker, own in ((n1, "n1"), (clients, "c2")):
         assert speaker.poll(PATIENCE_MS, zmq.POLLOUT)
 
-        def reached(speaker: zmq.Socket[bytes] = speaker, own: bytes = own) -> bool:
-            speaker.send_multipart([b"n2", own, b"are you there?"])
+        def reached(speaker: zmq.Socket[bytes] = speaker, own: str = own) -> bool:
+            speaker.send(envelope("n2", own, b"are you there?"))
             return net.arrived()
 
         until(reached, "the hub reaches n2")
-        for claimed in (b"v1", b"admin", b"n2", b"c9", b""):
-            speaker.send_multipart([b"n2", claimed, b"believe me"])
-        speaker.send_multipart([b"n2"])
-        speaker.send_multipart([b"n2", own, b"last"])
+        for claimed in ("v1", "admin", "n2", "c9", "", own + "0"):
+            speaker.send(envelope("n2", claimed, b"believe me"))
+        speaker.send(envelope("n2", own, b"last"))
         found: list[bytes] = []
         while b"last" not in found:
             until(net.arrived, "a message")
-            frames = net.inbox.recv_multipart()
-            assert frames[1] == own
-            found.append(frames[2])
+            frame = net.inbox.recv()
+            _, sender, start = names(frame)
+            assert sender == own.encode()
+            found.append(frame[start:])
         assert b"believe me" not in found
     assert net.control.stats().strangers == 12
 

@@ -26,8 +26,7 @@ Path = tuple[str | int, ...]
 
 
 def framed(fields: dict[str, Any]) -> list[bytes]:
-    header = bytes([wire_format.WIRE_VERSION]) + msgspec.msgpack.encode(fields)
-    return [b"n1", b"n2", header]
+    return [wire_format.envelope("n1", "n2", msgspec.msgpack.encode(fields))]
 
 
 def sample(kind: Any) -> Any:

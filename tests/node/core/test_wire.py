@@ -200,7 +200,7 @@ def test_frames_that_are_no_message(frames: list[bytes]) -> None:
 @quick
 @given(st.binary(max_size=60))
 def test_a_header_that_is_no_header(header: bytes) -> None:
-    frames = [b"n1", b"n2", bytes([wire_format.WIRE_VERSION]) + header]
+    frames = [wire_format.envelope("n1", "n2", header)]
     with contextlib.suppress(WireError):
         wire.decode(frames)
     wire_format.peek(frames)
@@ -212,14 +212,14 @@ def test_a_damaged_message_is_understood_or_refused(data: Any) -> None:
     """Any one byte of a real header replaced, or its end missing."""
     message = FetchRequest(partition="log-0", replica="n2", offset=7, last_epoch=3)
     frames = wire.encode("n1", "n2", message)
-    header = bytearray(frames[2])
+    header = bytearray(frames[0])
     at = data.draw(st.integers(0, len(header) - 1))
     header[at] = data.draw(st.integers(0, 255))
     keep = data.draw(st.integers(0, len(header)))
     for damaged in (bytes(header), bytes(header[:keep])):
         with contextlib.suppress(WireError):
-            wire.decode([b"n1", b"n2", damaged])
-        wire_format.peek([b"n1", b"n2", damaged])
+            wire.decode([damaged])
+        wire_format.peek([damaged])
 
 
 json_like = st.recursive(
@@ -234,8 +234,8 @@ json_like = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(json_like, payloads)
 def test_a_header_with_other_content(content: Any, body: bytes) -> None:
-    header = bytes([wire_format.WIRE_VERSION]) + msgspec.msgpack.encode(content)
-    for frames in ([b"n1", b"n2", header], [b"n1", b"n2", header, body]):
+    first = wire_format.envelope("n1", "n2", msgspec.msgpack.encode(content))
+    for frames in ([first], [first, body]):
         with pytest.raises(WireError):
             wire.decode(frames)
         assert isinstance(wire_format.peek(frames), dict)
@@ -247,25 +247,25 @@ def test_a_header_with_other_content(content: Any, body: bytes) -> None:
     st.dictionaries(st.sampled_from(["partition", "offset", "corr", "isr", "term"]), json_like),
 )
 def test_a_known_kind_with_wrong_fields(kind: str, fields: dict[str, Any]) -> None:
-    header = bytes([wire_format.WIRE_VERSION]) + msgspec.msgpack.encode({"kind": kind, **fields})
+    first = wire_format.envelope("n1", "n2", msgspec.msgpack.encode({"kind": kind, **fields}))
     with contextlib.suppress(WireError):
-        wire.decode([b"n1", b"n2", header])
-    assert wire_format.peek([b"n1", b"n2", header])["kind"] == kind
+        wire.decode([first])
+    assert wire_format.peek([first])["kind"] == kind
 
 
 @pytest.mark.parametrize(
     ("frames", "why"),
     [
         ([], "frames"),
-        ([b"n1", b"n2"], "frames"),
-        ([b"n1", b"n2", b"", b"", b""], "frames"),
-        ([b"n1", b"n2", b""], "version missing"),
-        ([b"n1", b"n2", b"\x02\x80"], "version 02"),
-        ([b"n1", b"n2", b"\x01"], "not understood"),
-        ([b"n1", b"n2", b"\x01\x80"], "not understood"),
-        ([b"n1", b"n" * 65, b"\x01\x80"], "name above"),
-        ([b"n1", b"n2", bytes(wire_format.MAX_HEADER_BYTES + 1)], "header above"),
-        ([b"\xff", b"n2", wire.encode("", "", messages.MetadataRequest())[2]], "not understood"),
+        ([b"", b"", b""], "frames"),
+        ([b""], "version missing"),
+        ([b"\x01\x02\x02n1n2\x80"], "version 01"),
+        ([b"\x02\x02\x02n1n"], "name is cut short"),
+        ([b"\x02\x02\x41n1" + b"n" * 65 + b"\x80"], "above 64 bytes"),
+        ([b"\x02\x02\x02n1n2"], "not understood"),
+        ([b"\x02\x02\x02n1n2\x80"], "not understood"),
+        ([b"\x02\x01\x01\xffn\x81\xa4kind\xa8metadata"], "not understood"),
+        ([bytes(wire_format.MAX_HEADER_BYTES + 1)], "header above"),
     ],
 )
 def test_why_a_message_is_refused(frames: list[bytes], why: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from node.core import wire
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
+from node.formats.wire import envelope
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
@@ -85,13 +86,13 @@ def test_garbage_is_counted_traced_and_survived(node: Node) -> None:
         [b"x"],
         [b""],
         [b"", b"", b""],
-        [b"n1", b"c1"],
-        [b"\xff\xfe", b"c1", good[2]],
-        [b"n1", b"\xff", b"\x01\xc1"],
-        [*good[:2], b"\x07" + good[2][1:]],
+        [good[0][:5]],
+        [good[0].replace(b"c1", b"\xff\xfe")],
+        [envelope("n1", "c1", b"\xc1")],
+        [b"\x07" + good[0][1:]],
         [*good, b"a", b"b"],
-        [b"n9", *good[1:]],
-        [b"n1", b"c1", b"\x01" + msgspec.msgpack.encode({"kind": "nonsense"})],
+        wire.encode("n9", "c1", MetadataRequest()),
+        [envelope("n1", "c1", msgspec.msgpack.encode({"kind": "nonsense"}))],
     ]
     for frames in garbage:
         node.outbox.send_multipart(frames)
