@@ -161,6 +161,8 @@ def run(
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
     from harness.runs.run_and_judge import run_and_judge
+    from harness.systems.external.links import KERNEL_LINKS
+    from nemesis.links import namespaces
 
     request = RunRequest(
         system=one_system(system, system_file),
@@ -186,6 +188,8 @@ def run(
     )
     wanted = to_schedule(request)
     target = system_of(schedule, request.system, request.settings)
+    if target.link_form(links) == KERNEL_LINKS:
+        namespaces.enter()
     settings = RunSettings(
         name=name or default_name(wanted),
         seed=wanted.workload.seed,

@@ -125,8 +125,8 @@ class LinkFault(FaultKind, frozen=True, kw_only=True):
 
 def _effect_counts(counts: Counts) -> dict[str, int]:
     """What the rules of a fault did, by the names of `faults.jsonl`."""
-    if counts.of == "connections":
-        return {"connections": counts.acted}
+    if counts.of != "messages":
+        return {counts.of: counts.acted}
     done = {"dropped": counts.dropped, "delayed": counts.delayed + counts.held}
     if counts.duplicated:
         done["duplicated"] = counts.duplicated

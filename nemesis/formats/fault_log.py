@@ -25,8 +25,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     breakpoint: what it did). It took from `t_us` to `done_us`, monotonic microseconds. `on` is the
     target as the schedule names it, or the partition of a command to the controller; `nodes` and
     `links` are what that came to. The counts are in lines of effects: messages dropped, delayed
-    and duplicated, connections affected (by links that see no messages), processes stopped at a
-    breakpoint, and writes to a disk that failed, were late, or are lost.
+    and duplicated, connections or packets affected (by links that see no messages), processes
+    stopped at a breakpoint, and writes to a disk that failed, were late, or are lost.
     """
 
     fault: Number
@@ -43,14 +43,15 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: Tally | UnsetType = UNSET
     stopped: Tally | UnsetType = UNSET
     connections: Tally | UnsetType = UNSET
+    packets: Tally | UnsetType = UNSET
     writes: Tally | UnsetType = UNSET
 
     @property
     def affected(self) -> int:
-        """How many messages, connections, processes or writes the fault did something to."""
+        """How many messages, connections, packets, processes or writes the fault affected."""
         counts = (
             *(self.dropped, self.delayed, self.duplicated),
-            *(self.stopped, self.connections, self.writes),
+            *(self.stopped, self.connections, self.packets, self.writes),
         )
         return sum(count for count in counts if count is not UNSET)
 

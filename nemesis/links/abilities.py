@@ -48,3 +48,8 @@ TCP_PROXY: Final = LinkAbilities(
     messages=False,
 )
 """The proxy between unmodified servers."""
+
+KERNEL: Final = LinkAbilities(
+    name="the kernel's network", actions=frozenset({"drop", "reset"}), messages=False
+)
+"""Namespaces with packet filters between unmodified servers."""

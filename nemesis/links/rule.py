@@ -86,10 +86,11 @@ class Counts(msgspec.Struct, kw_only=True):
     """What one rule has done: messages that fitted it, and what became of them.
 
     Links that see no messages count connections instead (`of`): those that the rule concerned, and
-    of these the ones whose bytes it held back or delayed, or that it ended (`dropped`).
+    of these the ones whose bytes it held back or delayed, or that it ended (`dropped`). The kernel
+    counts packets.
     """
 
-    of: Literal["messages", "connections"] = "messages"
+    of: Literal["messages", "connections", "packets"] = "messages"
     matched: int = 0
     dropped: int = 0
     held: int = 0

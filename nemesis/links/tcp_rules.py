@@ -66,6 +66,17 @@ class _InForce:
         )
 
 
+def check_clients(rule: LinkRule, shared: frozenset[str]) -> None:
+    """Raise UsageError for a rule about some of the clients that share a process, not all."""
+    for side in (rule.senders, rule.receivers):
+        named = shared.intersection(side)
+        if named and ANYONE not in side and named != shared:
+            raise UsageError(
+                f"the clients share one process, so the links of {min(named)} alone cannot fail: "
+                "name all clients"
+            )
+
+
 class TcpRules:
     """The rules in force. `shared` are the clients that have one process in common: they dial as
     `CLIENTS`, and a rule is about all of them or none."""
@@ -78,13 +89,7 @@ class TcpRules:
     def add(self, rule: LinkRule) -> int:
         """Put a rule in force; returns its number. Raises UsageError for an impossible one."""
         TCP_PROXY.check(rule)
-        for side in (rule.senders, rule.receivers):
-            named = self._shared.intersection(side)
-            if named and ANYONE not in side and named != self._shared:
-                raise UsageError(
-                    f"the clients share one process, so the links of {min(named)} alone cannot "
-                    "fail: name all clients"
-                )
+        check_clients(rule, self._shared)
         self._last_number += 1
         self._rules[self._last_number] = _InForce(rule)
         return self._last_number

@@ -53,6 +53,7 @@ class Executed:
     duplicated: int = 0
     stopped: int = 0
     connections: int | None = None
+    packets: int | None = None
     touched: bool | None = None
     healed: bool = False
     took_effect: bool = False
@@ -116,6 +117,8 @@ class Executed:
             return f"{wording.count(self.stopped, 'process', 'processes')} stopped there."
         if self.connections is not None:
             return f"{wording.count(self.connections, 'connection')} affected."
+        if self.packets is not None:
+            return f"{wording.count(self.packets, 'packet')} dropped or answered with a reset."
         if not self.touched:
             return "No message was affected." if self.links else "No process came to it."
         parts = []
@@ -236,6 +239,7 @@ def _join_one(
     duplicated = sum(x.duplicated or 0 for x in effects)
     stopped = sum(x.stopped or 0 for x in effects)
     counted = [x.connections for x in effects if isinstance(x.connections, int)]
+    packets = [x.packets for x in effects if isinstance(x.packets, int)]
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
@@ -260,6 +264,7 @@ def _join_one(
         duplicated=duplicated,
         stopped=stopped,
         connections=sum(counted) if counted else None,
+        packets=sum(packets) if packets else None,
         healed=bool(ends),
         asked=asked,
         touched=any(x.affected for x in effects) if effects else None,

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from harness.clients.factory import ClientFactory
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
 from harness.systems.adapter import Adapter, Node
 from harness.systems.external import calls, client_process
-from harness.systems.external.links import CLIENTS, Links, make_links
+from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links, make_links
 from harness.systems.external.load import AdapterChoice, in_words
 from harness.systems.external.logs import DumpConfig, dump_logs
 from harness.systems.external.probe import Probe
@@ -28,6 +30,8 @@ from harness.systems.interface import NO_LINKS
 from harness.systems.ports import PortLease
 from harness.systems.remote_clients import RemoteClients
 from nemesis.formats.schedule import Schedule
+from nemesis.links import kernel_links
+from nemesis.links.kernel_links import KernelLinks
 from nemesis.view import ClusterView
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
@@ -56,7 +60,7 @@ class ExternalCluster:
         names = schedule.cluster.broker_names()
         self._lease = PortLease(len(names) * ports_per_node(adapter, form))
         ports = iter(self._lease.ports)
-        self.nodes = {node: self._node(node, ports, form == NO_LINKS) for node in names}
+        self.nodes = {node: self._node(node, ports) for node in names}
         self._partitions = schedule.cluster.partition_names()
         self._exits = folder.append_only("exits.jsonl")
         output = folder.folder("output")
@@ -65,6 +69,7 @@ class ExternalCluster:
         )
         self._unsynced = UnsyncedFiles(adapter.unsynced_files)
         self._links: Links | None = None
+        self._kernel: KernelLinks | None = None
         self._clients: RemoteClients | None = None
         self._probe = Probe(
             *(adapter, tuple(self.nodes.values()), self._partitions, self._running),
@@ -199,16 +204,25 @@ class ExternalCluster:
 
     # -- inside
 
-    def _node(self, name: str, ports: Iterator[int], direct: bool) -> Node:
-        """A node with its next ports; `direct`: it is dialed where it listens."""
+    def _node(self, name: str, ports: Iterator[int]) -> Node:
+        """A node with its next ports."""
         adapter = self._adapter
         listens = {role: next(ports) for role in (*adapter.listens, *adapter.probed)}
-        others = {} if direct else {role: next(ports) for role in adapter.listens}
+        others = {role: next(ports) for role in adapter.listens if self._form == PROXY_LINKS}
         folder = self._folder.path.absolute() / "data" / name
-        return Node(name=name, folder=folder, listens=listens, dialed=listens | others)
+        made = Node(name=name, folder=folder, listens=listens, dialed=listens | others)
+        if self._form == KERNEL_LINKS:
+            return msgspec.structs.replace(made, host=kernel_links.address(name))
+        return made
 
     def _start_links(self) -> None:
         """Have the links up before any node dials."""
+        if self._form == KERNEL_LINKS:
+            spared = [n.listens[role] for n in self.nodes.values() for role in self._adapter.probed]
+            self._links = self._kernel = KernelLinks(
+                tuple(self.nodes), self._factory.working, spared
+            )
+            return
         self._links = make_links(
             tuple(self.nodes.values()),
             self._factory.working,
@@ -242,7 +256,12 @@ class ExternalCluster:
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"
             )
-        return Launch(command=list(command), folder=me.folder, host=me.host, ports=me.listens)
+        launch = Launch(command=list(command), folder=me.folder, host=me.host, ports=me.listens)
+        if self._kernel is None:
+            return launch
+        # Nobody else is in its namespace, so its ports are free.
+        inside = [*self._kernel.prefix(name), *command]
+        return msgspec.structs.replace(launch, command=inside, ports={})
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the adapter; what it raises becomes one sentence."""
@@ -336,4 +355,4 @@ def _without_logging() -> Iterator[None]:
 
 def ports_per_node(adapter: Adapter, form: str) -> int:
     """How many ports each node needs: those it listens on, and those where others dial it."""
-    return len(adapter.listens) * (1 if form == NO_LINKS else 2) + len(adapter.probed)
+    return len(adapter.listens) * (2 if form == PROXY_LINKS else 1) + len(adapter.probed)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harness.systems.adapter import Node
-from nemesis.links.abilities import TCP_PROXY, LinkAbilities
+from nemesis.links.abilities import KERNEL, TCP_PROXY, LinkAbilities
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.links.tcp_control import Door, ProxyConfig, TcpLinks
 from nemesis.links.tcp_rules import CLIENTS as CLIENTS
 
 PROXY_LINKS: Final = "proxy"
-ABILITIES: Final[Mapping[str, LinkAbilities]] = {PROXY_LINKS: TCP_PROXY}
+KERNEL_LINKS: Final = "kernel"
+ABILITIES: Final[Mapping[str, LinkAbilities]] = {PROXY_LINKS: TCP_PROXY, KERNEL_LINKS: KERNEL}
 """The forms of links that can fail, and what each can do."""
 
 

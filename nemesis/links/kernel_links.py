@@ -1,0 +1,197 @@
+"""Links made of the kernel's own network: each node in a namespace, joined by routes, and nft rules
+that drop or reset packets by sender and receiver.
+
+Node number i has the address 10.213.i.2, and the clients, with the harness, are 10.213.i.1 to it.
+So a pair of addresses names a link, and no connection has to be looked up. TCP here is the
+kernel's: a SYN into a cut is not answered, and after a heal senders repeat what was lost when their
+timers run out, at most a second later where the kernel lets that be bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from nemesis.links import namespaces
+from nemesis.links.abilities import KERNEL
+from nemesis.links.namespaces import NetworkNamespace, program
+from nemesis.links.rule import ANYONE, Counts, LinkRule
+from nemesis.links.tcp_rules import CLIENTS, check_clients
+from node.formats.errors import FloodmarkError
+
+RETRANSMIT_MS: Final = 1000
+_TABLE: Final = "floodmark"
+_VERDICTS: Final = {
+    "drop": ("", "drop"),
+    # The resets that this rule sends pass here too.
+    "reset": ("tcp flags & rst == 0", "reject with tcp reset"),
+}
+_HANDLE: Final = re.compile(r"# handle (\d+)")
+_RULES: Final = f"""
+table ip {_TABLE} {{
+  chain links {{ }}
+  chain between {{ type filter hook forward priority 0; jump links; }}
+  chain arriving {{ type filter hook input priority 0; tcp sport {{ SPARED }} accept; jump links; }}
+  chain leaving {{ type filter hook output priority 0; tcp dport {{ SPARED }} accept; jump links; }}
+}}
+"""
+
+
+class KernelLinks:
+    """The network of one run, whose harness runs in namespaces of its own.
+
+    The interface is that of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`,
+    `close`. `address` and `prefix` say where a node is, and how it is started there.
+    """
+
+    def __init__(
+        self, nodes: Sequence[str], clients: Collection[str], spared_ports: Collection[int] = ()
+    ) -> None:
+        """Make it. `clients` share the addresses of the harness; no rule is about `spared_ports`,
+        where the harness asks nodes what they do. Raises FloodmarkError."""
+        if not namespaces.inside():
+            raise FloodmarkError("--links kernel: this process is in no namespace of its own")
+        self._nodes = tuple(nodes)
+        self._clients = frozenset(clients)
+        self._spaces: dict[str, NetworkNamespace] = {}
+        self._handles: dict[int, tuple[LinkRule, int]] = {}
+        self._last_number = 0
+        self.problems: list[str] = []
+        try:
+            self._build(spared_ports)
+        except FloodmarkError:
+            self.close()
+            raise
+
+    def wait_ready(self) -> None:
+        """It is."""
+
+    def set_processes(self, name: str, pids: Sequence[int]) -> None:
+        """Addresses say who dials."""
+
+    def prefix(self, node: str) -> tuple[str, ...]:
+        """The words before the command line of a node."""
+        return self._spaces[node].prefix()
+
+    def add(self, rule: LinkRule) -> int:
+        """Put a rule in force; returns its number. Raises FloodmarkError for an impossible one."""
+        KERNEL.check(rule)
+        check_clients(rule, self._clients)
+        pairs = ", ".join(f"{source} . {target}" for source, target in self._pairs(rule))
+        self._last_number += 1
+        if pairs:
+            only, verdict = _VERDICTS[rule.action]
+            said = self._nft(
+                f"add rule ip {_TABLE} links {only} ip saddr . ip daddr {{ {pairs} }} "
+                f"counter {verdict}\n"
+            )
+            found = _HANDLE.search(said)
+            if found is None:
+                raise FloodmarkError(f"nft has not said which rule it made: {said}")
+            self._handles[self._last_number] = rule, int(found.group(1))
+        else:
+            self._handles[self._last_number] = rule, 0
+        return self._last_number
+
+    def remove(self, number: int) -> Counts:
+        """End a rule and learn how many packets it dropped or answered with a reset."""
+        if number not in self._handles:
+            raise FloodmarkError(f"there is no link rule {number}")
+        _, handle = self._handles.pop(number)
+        packets = self._packets(handle) if handle else 0
+        if handle:
+            self._nft(f"delete rule ip {_TABLE} links handle {handle}\n")
+        return Counts(of="packets", matched=packets, dropped=packets)
+
+    def close(self) -> None:
+        """Let go of all namespaces. May be called twice."""
+        for space in self._spaces.values():
+            space.close()
+
+    def _build(self, spared_ports: Collection[int]) -> None:
+        ip = program("ip")
+        namespaces.run([ip, "link", "set", "lo", "up"])
+        _write("/proc/sys/net/ipv4/ip_forward", "1")
+        _bound_retransmission("")
+        for node in self._nodes:
+            space = self._spaces[node] = NetworkNamespace()
+            near, far = _addresses(node)
+            name = f"to-{node}"
+            peer = ("peer", "name", "eth0", "netns", space.path)
+            namespaces.run([ip, "link", "add", name, "type", "veth", *peer])
+            namespaces.run(
+                [ip, "-batch", "-"], f"addr add {near}/24 dev {name}\nlink set {name} up\n"
+            )
+            commands = f"addr add {far}/24 dev eth0\nlink set eth0 up\nlink set lo up\n"
+            commands += f"route add default via {near}\n"
+            namespaces.run([*space.prefix(), ip, "-batch", "-"], commands)
+            _bound_retransmission(space.prefix())
+        spared = ", ".join(map(str, sorted(spared_ports))) or "0"
+        self._nft(_RULES.replace("SPARED", spared))
+
+    def _pairs(self, rule: LinkRule) -> Iterator[tuple[str, str]]:
+        """The addresses of senders and receivers of the packets that a rule is about.
+
+        A reset concerns a connection, which has packets in both directions.
+        """
+        directions = [(rule.senders, rule.receivers)]
+        if rule.action == "reset":
+            directions.append((rule.receivers, rule.senders))
+        found: dict[tuple[str, str], None] = {}
+        for senders, receivers in directions:
+            for sender in self._meant(senders):
+                for receiver in self._meant(receivers):
+                    if sender == receiver:
+                        continue
+                    if CLIENTS in (sender, receiver):
+                        near, far = _addresses(receiver if sender == CLIENTS else sender)
+                        pair = (near, far) if sender == CLIENTS else (far, near)
+                    else:
+                        pair = _addresses(sender)[1], _addresses(receiver)[1]
+                    found[pair] = None
+        return iter(found)
+
+    def _meant(self, side: Sequence[str]) -> list[str]:
+        """The ends that a side of a rule names."""
+        if ANYONE in side:
+            return [*self._nodes, CLIENTS]
+        clients = [CLIENTS] if self._clients.intersection(side) or CLIENTS in side else []
+        return [*(node for node in self._nodes if node in side), *clients]
+
+    def _packets(self, handle: int) -> int:
+        """What the counter of a rule says."""
+        listed: dict[str, Any] = json.loads(
+            namespaces.run([program("nft"), "-j", "list", "chain", "ip", _TABLE, "links"])
+        )
+        for entry in listed["nftables"]:
+            if entry.get("rule", {}).get("handle") == handle:
+                for part in entry["rule"]["expr"]:
+                    if "counter" in part:
+                        return int(part["counter"]["packets"])
+        raise FloodmarkError(f"nft does not know rule {handle} any more")
+
+    def _nft(self, commands: str) -> str:
+        return namespaces.run([program("nft"), "--echo", "--handle", "--file", "-"], commands)
+
+
+def address(node: str) -> str:
+    """Where a node is."""
+    return _addresses(node)[1]
+
+
+def _addresses(node: str) -> tuple[str, str]:
+    """The two ends of the cable of a node: here, and at the node."""
+    number = int(node[1:])
+    return f"10.213.{number}.1", f"10.213.{number}.2"
+
+
+def _bound_retransmission(prefix: Sequence[str]) -> None:
+    """A link that is whole again is used within a second, where the kernel lets that be said."""
+    if namespaces.shortens_retransmission():
+        _write("/proc/sys/net/ipv4/tcp_rto_max_ms", str(RETRANSMIT_MS), prefix)
+
+
+def _write(path: str, value: str, prefix: Sequence[str] = ()) -> None:
+    namespaces.run([*prefix, "sh", "-c", f"cat > {path}"], value)

@@ -1,0 +1,128 @@
+"""Network namespaces for an ordinary user: a run in one of its own, and one more for each node.
+
+A user namespace gives this process the right to make network namespaces and to filter in them, and
+nowhere else. Nothing has to be undone: a namespace is gone with the last process in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from node.formats.errors import FloodmarkError, UsageError
+
+INSIDE: Final = "FLOODMARK_NAMESPACE"
+"""Set in the environment of a run that has entered its namespaces."""
+PACKAGES: Final = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "nft": "nftables",
+}
+COMMAND_S: Final = 20.0
+_SYSTEM_FOLDERS: Final = "/usr/sbin:/sbin"
+_OWN: Final = ("--user", "--map-current-user", "--keep-caps", "--net")
+
+
+def program(name: str) -> str:
+    """Where a program is. Raises UsageError that names the package that brings it."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
+    if found is None:
+        raise UsageError(f"--links kernel needs {name}: install {PACKAGES[name]}")
+    return found
+
+
+def check_possible() -> None:
+    """Raise UsageError, in one sentence, where such namespaces cannot be made."""
+    for name in PACKAGES:
+        program(name)
+    if inside():
+        return
+    tried = subprocess.run(
+        [program("unshare"), *_OWN, "--", program("ip"), "link", "set", "lo", "up"],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+    )
+    if tried.returncode != 0:
+        why = tried.stderr.strip().splitlines()[-1:] or [f"exit code {tried.returncode}"]
+        raise UsageError(
+            f"--links kernel needs user namespaces, which are not allowed here ({why[0]}): use "
+            "--links proxy"
+        )
+
+
+def inside() -> bool:
+    """Whether this process runs in namespaces of its own."""
+    return bool(os.environ.get(INSIDE))
+
+
+def enter() -> None:
+    """Become the same command in a user and a network namespace of its own, unless it is there
+    already. Never returns then. Raises UsageError where that is not possible."""
+    check_possible()
+    if inside():
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    unshare = program("unshare")
+    again = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(unshare, [unshare, *_OWN, "--", *again], os.environ | {INSIDE: "1"})
+
+
+def run(command: Sequence[str], text: str = "") -> str:
+    """Run a program with `text` as its input; its output. Raises FloodmarkError when it fails."""
+    try:
+        done = subprocess.run(
+            list(command), input=text, capture_output=True, text=True, timeout=COMMAND_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FloodmarkError(f"{' '.join(command)}: {error}") from None
+    if done.returncode != 0:
+        raise FloodmarkError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class NetworkNamespace:
+    """A network namespace without a process: this one holds it until `close`, or its own end."""
+
+    def __init__(self) -> None:
+        """Make it. Raises FloodmarkError."""
+        # Somebody has to be in it while it is made.
+        with subprocess.Popen(
+            [program("unshare"), "--net", "--", "sh", "-c", "echo; read line"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as first:
+            assert first.stdout is not None
+            assert first.stderr is not None
+            if not first.stdout.readline():
+                raise FloodmarkError(f"no network namespace: {first.stderr.read().decode()}")
+            self._handle = os.open(f"/proc/{first.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def path(self) -> str:
+        """Its name for other programs, while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self._handle}"
+
+    def prefix(self) -> tuple[str, ...]:
+        """The words before a command that shall run in it."""
+        return (program("nsenter"), f"--net={self.path}", "--")
+
+    def close(self) -> None:
+        """Let go of it. May be called twice."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+@cache
+def shortens_retransmission() -> bool:
+    """Whether this kernel lets a namespace bound the wait before a segment is sent again."""
+    return os.path.exists("/proc/sys/net/ipv4/tcp_rto_max_ms")

@@ -1,0 +1,121 @@
+"""Links made of namespaces and packet filters, for an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nemesis.links import namespaces
+from nemesis.links.abilities import KERNEL
+from nemesis.links.kernel_links import KernelLinks
+from node.formats.errors import FloodmarkError, UsageError
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+
+def why_not() -> str:
+    try:
+        namespaces.check_possible()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+RIG = (sys.executable, "-m", "tests.support.kernel_rig")
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+possible = pytest.mark.skipif(bool(why_not()), reason=why_not() or "possible here")
+
+
+@possible
+def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
+    done = subprocess.run(
+        [*RIG, "faults"], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    whole = ["ok", "hello"]
+    assert json.loads(done.stdout) == {
+        "n1 n2 whole": whole,
+        "n1 n3 whole": whole,
+        "n2 n1 whole": whole,
+        "clients n2 whole": whole,
+        "n1 n2 cut": "timeout",
+        "n2 n1 cut one way": "timeout",
+        "n1 n3 beside": "hello",
+        "clients n2 beside": "hello",
+        "cut counts": ["packets", True],
+        "n1 n2 healed": "hello",
+        "n2 n1 healed": "hello",
+        "clients n2 cut": "timeout",
+        "clients n2 spared": "ok",
+        "clients n2 healed": "hello",
+        "n1 n2 reset": "ConnectionResetError",
+        "n2 n1 reset": "ConnectionResetError",
+        "n1 n2 refused": "ConnectionRefusedError",
+        "reset counts": True,
+        "n1 n2 after": whole,
+    }
+
+
+@possible
+def test_nothing_is_left_of_a_run_that_is_killed() -> None:
+    run = subprocess.Popen(
+        [*RIG, "wait"], cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    told = json.loads(run.stdout.readline())
+    assert len(told["namespaces"]) == 4
+    assert os.stat("/proc/self/ns/net").st_ino not in told["namespaces"]
+    run.kill()
+    run.communicate()
+
+    def left() -> set[int]:
+        found = set()
+        for process in Path("/proc").iterdir():
+            try:
+                found.add((process / "ns/net").stat().st_ino)
+            except OSError:
+                continue
+        return found & set(told["namespaces"])
+
+    until(lambda: not left(), "no process is in a namespace of the run")
+
+
+def test_a_program_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(namespaces, "_SYSTEM_FOLDERS", str(tmp_path))
+    with pytest.raises(UsageError, match="--links kernel needs unshare: install util-linux"):
+        namespaces.check_possible()
+
+
+def test_a_host_that_does_not_allow_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in namespaces.PACKAGES:
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho 'unshare: Operation not permitted' >&2\nexit 1\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv(namespaces.INSIDE, raising=False)
+    with pytest.raises(UsageError) as refused:
+        namespaces.check_possible()
+    assert str(refused.value) == (
+        "--links kernel needs user namespaces, which are not allowed here "
+        "(unshare: Operation not permitted): use --links proxy"
+    )
+
+
+def test_outside_there_is_no_network_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(namespaces.INSIDE, raising=False)
+    with pytest.raises(FloodmarkError, match="in no namespace of its own"):
+        KernelLinks(("n1",), ())
+
+
+def test_what_packets_cannot_do_is_not_offered() -> None:
+    assert KERNEL.actions == {"drop", "reset"}
