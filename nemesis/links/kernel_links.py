@@ -9,10 +9,9 @@ timers run out, at most a second later where the kernel lets that be bounded.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from nemesis.links import namespaces
 from nemesis.links.abilities import KERNEL
@@ -29,6 +28,7 @@ _VERDICTS: Final = {
     "reset": ("tcp flags & rst == 0", "reject with tcp reset"),
 }
 _HANDLE: Final = re.compile(r"# handle (\d+)")
+_COUNTED: Final = re.compile(r"counter packets (?P<packets>\d+) .*# handle (?P<handle>\d+)")
 _RULES: Final = f"""
 table ip {_TABLE} {{
   chain links {{ }}
@@ -162,14 +162,12 @@ class KernelLinks:
 
     def _packets(self, handle: int) -> int:
         """What the counter of a rule says."""
-        listed: dict[str, Any] = json.loads(
-            namespaces.run([program("nft"), "-j", "list", "chain", "ip", _TABLE, "links"])
+        listed = namespaces.run(
+            [program("nft"), "--handle", "list", "chain", "ip", _TABLE, "links"]
         )
-        for entry in listed["nftables"]:
-            if entry.get("rule", {}).get("handle") == handle:
-                for part in entry["rule"]["expr"]:
-                    if "counter" in part:
-                        return int(part["counter"]["packets"])
+        for found in _COUNTED.finditer(listed):
+            if int(found["handle"]) == handle:
+                return int(found["packets"])
         raise FloodmarkError(f"nft does not know rule {handle} any more")
 
     def _nft(self, commands: str) -> str:
