@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from node.formats.errors import StorageError
+from node.formats.wire import NOT_A_HEADER
 from node.runtime.overlay import Op
 
 FILE_NAME: Final = "journal"
@@ -80,7 +81,7 @@ def read(path: Path) -> JournalContents:
             break
         try:
             turns.append(_decoder.decode(payload))
-        except msgspec.DecodeError as error:
+        except NOT_A_HEADER as error:
             raise StorageError(f"journal {path} is not ours, at byte {position}: {error}") from None
         position = start + length
     return JournalContents(generation, boot, turns, position, position < len(content))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,8 +94,17 @@ def by_coverage(name: str, seconds: float, seed: int) -> int:
     with atheris.instrument_imports(include=list(PACKAGES)):
         from tests.fuzz.targets import TARGETS
     target = TARGETS[name]
+    until_s, tried = time.monotonic() + seconds, 0
+    place = tempfile.mkdtemp(prefix="floodmark-fuzz-")
 
     def one(data: bytes) -> None:
+        nonlocal tried
+        tried += 1
+        if time.monotonic() >= until_s:
+            report(name, tried)
+            shutil.rmtree(place, ignore_errors=True)
+            # The end of the interpreter under libFuzzer's may wait for threads for ever.
+            os._exit(0)
         try:
             target.run(data)
         except FloodmarkError:
@@ -102,22 +113,28 @@ def by_coverage(name: str, seconds: float, seed: int) -> int:
             keep(name, data)
             raise
 
-    with tempfile.TemporaryDirectory(prefix="floodmark-fuzz-") as place:
-        for number, data in enumerate((*target.seeds, *kept(name))):
-            (Path(place) / str(number)).write_bytes(data)
-        options = (
-            f"-max_total_time={int(seconds)}",
-            f"-max_len={MOST_BYTES}",
-            f"-rss_limit_mb={MOST_MEMORY_MB}",
-            f"-timeout={SLOW_S}",
-            f"-artifact_prefix={place}/",
-            f"-seed={seed}",
-            "-verbosity=0",
-            "-print_final_stats=1",
-        )
-        atheris.Setup([sys.argv[0], *options, place], one)
-        atheris.Fuzz()
+    for number, data in enumerate((*target.seeds, *kept(name))):
+        (Path(place) / str(number)).write_bytes(data)
+    options = (
+        f"-max_total_time={int(seconds) + 60}",
+        f"-max_len={MOST_BYTES}",
+        f"-rss_limit_mb={MOST_MEMORY_MB}",
+        f"-timeout={SLOW_S}",
+        f"-artifact_prefix={place}/",
+        f"-seed={seed}",
+        "-verbosity=0",
+    )
+    atheris.Setup([sys.argv[0], *options, place], one)
+    atheris.Fuzz()
     return 0
+
+
+def report(name: str, tried: int) -> int:
+    """Say how many inputs were tried, and give the most memory that it took, in MB."""
+    used_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    sys.stdout.write(f"{name}: {tried} inputs, at most {used_mb} MB\n")
+    sys.stdout.flush()
+    return used_mb
 
 
 def main() -> int:
@@ -132,9 +149,7 @@ def main() -> int:
         if not asked.mutations and importlib.util.find_spec("atheris") is not None:
             return by_coverage(asked.target, asked.seconds, asked.seed)
         tried = by_mutation(asked.target, asked.seconds, asked.seed)
-        used_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        sys.stdout.write(f"{asked.target}: {tried} inputs, at most {used_mb} MB\n")
-        return 0 if used_mb <= MOST_MEMORY_MB else 1
+        return 0 if report(asked.target, tried) <= MOST_MEMORY_MB else 1
     from tests.fuzz.targets import TARGETS
 
     broken = []
@@ -142,7 +157,11 @@ def main() -> int:
         options = ["--seconds", str(asked.seconds), "--seed", str(asked.seed)]
         options += ["--mutations"] * asked.mutations
         command = [sys.executable, "-m", "tests.fuzz.fuzz", name, *options]
-        if subprocess.run(command, check=False).returncode != 0:
+        try:
+            code = subprocess.run(command, check=False, timeout=2 * asked.seconds + 300).returncode
+        except subprocess.TimeoutExpired:
+            code = 1
+        if code != 0:
             broken.append(name)
     sys.stdout.write(f"broken: {', '.join(broken) or 'none'}\n")
     return 1 if broken else 0

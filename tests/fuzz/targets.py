@@ -240,9 +240,12 @@ def _journal(data: bytes) -> None:
 # HTTP.
 
 
+_PLACE: Final = tempfile.TemporaryDirectory(prefix="floodmark-fuzz-")
+
+
 @cache
 def _store() -> Path:
-    place = Path(tempfile.mkdtemp(prefix="floodmark-fuzz-"))
+    place = Path(_PLACE.name)
     run = place / "store" / "a" / "b"
     run.mkdir(parents=True)
     (run / "run.json").write_bytes(b"{}")
