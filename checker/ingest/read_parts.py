@@ -143,11 +143,15 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
     numbers = numbers[np.argsort(numbers[:, 0])]
     if not len(numbers) or (numbers[1:, 0] <= numbers[:-1, 1]).any():
         return False
-    following: int | None = 0 if parts[0].numbers[0] == 0 else -1
+    following = next((first for part in parts if (first := part.numbers[0]) is not None), -1)
+    if following > 0:
+        return False
     for part in parts:
-        if not part.plain or part.numbers[0] != following:
+        # No line begins in a part that lies within one.
+        first, after = part.numbers
+        if not part.plain or (first is not None and first != following):
             return False
-        following = part.numbers[1]
+        following = following if after is None else after
         if any(reader.last_us.get(p, t_us) > t_us for p, t_us in part.first_us.items()):
             return False
         reader.last_us.update(part.last_us)

@@ -171,6 +171,7 @@ class FakeSystem(Floodmark):
     """Our brokers, with a cluster made of nothing; `prepare` may change each before it starts."""
 
     def __init__(self, prepare: Callable[[FakeCluster], None] = lambda cluster: None) -> None:
+        super().__init__()
         self._prepare = prepare
         self.made: list[FakeCluster] = []
 

@@ -22,6 +22,7 @@ from checker.ingest.source import Source
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_lines
+from harness.formats.seal import seal_run
 from tests.support.checker.story import P, Story
 
 
@@ -111,6 +112,25 @@ def test_what_is_wrong_with_a_history_needs_all_of_it(
     assert not in_parts(folder, tmp_path / "parts")
 
 
+def change_a_value(folder: Path) -> None:
+    """One digit of a value: every line stays an operation."""
+    history = folder / "history.jsonl"
+    text = history.read_bytes()
+    assert b'"value":1025' in text
+    history.write_bytes(text.replace(b'"value":1025', b'"value":1026', 1))
+
+
+def test_a_part_that_is_not_as_it_was_sealed_needs_all_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_parts, "PART_BYTES", 2_000)
+    folder = busy().write(tmp_path / "run")
+    seal_run(folder)
+    assert in_parts(folder, tmp_path / "whole")
+    change_a_value(folder)
+    assert not in_parts(folder, tmp_path / "changed")
+
+
 @pytest.mark.xdist_group("spark")
 def test_spark_reads_a_large_history_in_parts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,10 +140,15 @@ def test_spark_reads_a_large_history_in_parts(
     good, bad = busy().write(tmp_path / "good"), busy().write(tmp_path / "bad")
     with (bad / "history.jsonl").open("ab") as file:
         file.write(b"{\n")
-    expected = [check_run(good, write=True), check_run(bad)]
+    changed = busy().write(tmp_path / "changed")
+    for folder in (good, changed):
+        seal_run(folder)
+    change_a_value(changed)
+    expected = [check_run(good, write=True), check_run(bad), check_run(changed)]
+    assert [result.verdict for result in expected][::2] == ["valid", "unknown"]
     out = tmp_path / "out"
     for _ in range(2):
-        assert check([good, bad], session=spark, out=out) == expected
+        assert check([good, bad, changed], session=spark, out=out) == expected
         made = {run: out / own_name(run) / "tables/reads.parquet" for run in (good, bad)}
         assert len(list(made[good].iterdir())) > 3
         assert made[bad].is_file()

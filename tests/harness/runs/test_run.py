@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
+from harness.formats import seal
 from harness.formats.problem import Problem, node_ended
-from harness.runs import storm
+from harness.runs import run_folder, storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from harness.runs.run import Run, RunSettings
 from nemesis.faults import Kill
 from nemesis.formats.schedule import After, Cluster, Schedule, Send, Timings, Workload
-from node.formats.errors import FloodmarkError
+from node.formats.errors import FloodmarkError, StorageError
 from tests.support.harness_fakes import FakeCluster, FakeSystem
 
 ALL_PHASES = ["go", "healed", "stop_writing", "read_everything", "close"]
@@ -89,7 +90,7 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
         "name": "floodmark",
         "version": version,
         "simulated": True,
-        "settings": {},
+        "settings": {"curve": "on"},
         "links": "hub",
     }
     assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
@@ -241,6 +242,33 @@ def test_a_process_ended_from_outside_ends_the_storm_and_the_rest_goes_on(tmp_pa
     _, info, _ = execute(tmp_path, schedule, prepare)
     assert [problem["kind"] for problem in info["problems"]] == ["node-ended"]
     assert 0 not in info["phases"].values(), "it recovered and all was read"
+
+
+def test_a_run_on_a_disk_that_fills_up_still_says_that_it_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last run.json and the seal go to space that was taken at the beginning."""
+    write, full = seal.write_whole, False
+
+    def write_unless_full(path: Path, content: bytes) -> None:
+        if full and list(tmp_path.rglob(".reserve")):
+            raise StorageError(f"{path}: the disk is full")
+        write(path, content)
+
+    for module in (seal, run_folder):
+        monkeypatch.setattr(module, "write_whole", write_unless_full)
+
+    def prepare(cluster: FakeCluster) -> None:
+        def fill() -> None:
+            nonlocal full
+            full = True
+
+        cluster.made.go = fill  # type: ignore[method-assign]
+
+    _, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert info["state"] == "finished"
+    assert {problem["kind"] for problem in info["problems"]} == {"not-saved"}
+    assert info["seal"]
 
 
 def test_the_second_ctrl_c_ends_everything(tmp_path: Path) -> None:
