@@ -24,9 +24,9 @@ from checker.checks.findings import (
     record_witness,
 )
 from checker.checks.registry import per_partition
-from checker.evidence.contents import NEVER, by_node, evidence, find, first_of
+from checker.evidence.contents import NEVER, Records, by_node, evidence, find, first_of
 from checker.evidence.facts import COMPLETE, I64, Kind
-from checker.evidence.group import Facts, Group
+from checker.evidence.group import Facts, Group, Mask
 from checker.evidence.needs import Need
 from checker.formats.anomalies import AGREEMENT
 from checker.formats.verdict import Anomaly, Witness
@@ -268,7 +268,8 @@ def _final_prefixes(group: Group) -> list[_Conflicts]:
     known = _prefixes(group.of(Kind.HW), nothing, logs, below)
     what = "prefix that the replicas hold in the end"
     ends = _boundaries(group, known.end, heads, heads.hw, "committed")
-    return [c for c in (_hashes(group, known, what), ends) if c]
+    contents = _log_contents(group, evidence(group).committed_log_records)
+    return [c for c in (contents, _hashes(group, known, what), ends) if c]
 
 
 def _tails(group: Group) -> list[_Conflicts]:
@@ -280,7 +281,44 @@ def _tails(group: Group) -> list[_Conflicts]:
     batch = np.flatnonzero(held & (logs.hash != 0))
     known = _prefixes(group.of(Kind.HW), nothing, logs, batch)
     ends = _boundaries(group, known.end, heads, heads.leo, "replicated")
-    return [c for c in (_hashes(group, known, "log"), ends) if c]
+    contents = _log_contents(group, evidence(group).log_records)
+    return [c for c in (contents, _hashes(group, known, "log"), ends) if c]
+
+
+def _log_contents(group: Group, logged: Records) -> _Conflicts | None:
+    """Offsets at which these records of final logs differ, where prefix hashes do not tell."""
+    heads, known = group.replica_heads, evidence(group)
+    if (group.of(Kind.LOG).hash != 0).all():
+        return None
+    held = by_node(logged.node, heads, heads.flags) == COMPLETE
+    logged = logged.take(held & (logged.value >= 0))
+    starts = first_of(logged.offset)
+    if not len(starts):
+        return None
+    conflicts = logged.offset[starts][_differ(logged, starts)]
+    if not len(conflicts):
+        return None
+    rows = np.flatnonzero(logged.offset == conflicts[0])
+    witnesses = [node_witness_at(known.logs, logged, int(row)) for row in rows]
+    words = [f"{w.node} has {_record(w.value, w.epoch)}" for w in witnesses]
+    return _Conflicts(
+        conflicts,
+        int(conflicts[0]),
+        f"The logs of {group.partition} differ at offset {conflicts[0]} "
+        f"({plural(len(conflicts), 'offset')} in all): {listing(words)}.",
+        witnesses,
+    )
+
+
+def _differ(records: Records, starts: I64) -> Mask:
+    """For each group of records, by where it begins, whether they differ in value or epoch; an
+    unknown epoch (-1) contradicts nothing."""
+    lowest = np.where(records.epoch >= 0, records.epoch, NEVER)
+    found: Mask = np.minimum.reduceat(lowest, starts) < np.maximum.reduceat(records.epoch, starts)
+    found |= np.minimum.reduceat(records.value, starts) != np.maximum.reduceat(
+        records.value, starts
+    )
+    return found
 
 
 def _truncated(group: Group) -> list[Anomaly]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from checker.checks.findings import Finding, anomaly, node_witness, plural
 from checker.checks.registry import per_partition
-from checker.evidence.contents import first_of
+from checker.evidence.contents import evidence, first_of
 from checker.evidence.facts import I64, Kind
 from checker.evidence.group import Facts, Group
 from checker.evidence.needs import Need
@@ -77,6 +77,19 @@ def _of_replica(
             holes,
             f"The log of {of} on {node} is not contiguous: a batch begins at {log.offset[at]} "
             f"where {expected[at]} was due.",
+        )
+    start = int(heads.offset[row])
+    known = evidence(group).offsets
+    early = int(np.searchsorted(known, start))
+    if early and node in group.replicas and not group.meta.promise.retention:
+        yield anomaly(
+            group,
+            "log-hole",
+            f"The log of {of} on {node} begins at {start}, and {plural(early, 'offset')} below it "
+            f"had a record, the first {known[0]}.",
+            count=early,
+            offset=int(known[0]),
+            witnesses=[node_witness(heads, row, Kind.LOG_HEAD)],
         )
     end = int(log.end[-1]) if len(log) else int(heads.offset[row])
     if heads.leo[row] >= 0 and end != heads.leo[row]:

@@ -169,6 +169,9 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
     if not len(values) or not absence_proved(group):
         return np.zeros(len(values), dtype=bool)
     found: Mask = find(known.logged_values, values) < 0
+    if group.meta.promise.retention:
+        offset, _ = known.place_of(values)
+        found &= offset >= group.replica_heads.offset.max(initial=0)
     return found
 
 

@@ -158,6 +158,29 @@ class Reader(FileReader):
             self.problem("orphan", f"line {number}: operation {op.op} ends but was never invoked.")
         return False
 
+    def judge_whole(self, numbered: bool) -> None:
+        """Report what shows that lines are missing, though each line that is there is in order.
+
+        `numbered`: whether the operations have all numbers from 0 on. Of the histories of other
+        tools nothing like this is known.
+        """
+        phases = self.into.meta.phases
+        if self.into.meta.source or self.into.meta.state != "finished" or self.lines_lost:
+            return
+        if not numbered:
+            self.problem("number", "lacks an operation: their numbers do not follow each other.")
+        for op in self.open.values():
+            if self.last_us.get(op.process, op.t_us) > op.t_us:
+                self.problem(
+                    "open", f"lacks the end of operation {op.op}: its process {op.process} went on."
+                )
+        last_us = max(self.last_us.values(), default=0)
+        if last_us < phases.final_us < phases.end_us:
+            self.problem(
+                "cut",
+                f"ends {(phases.final_us - last_us) / 1e6:.3f} s before the final reads began.",
+            )
+
     def add(self, invoked: Op | None, done: Op | None) -> None:
         """The rows of one operation, complete or not."""
         op = invoked or done
@@ -275,6 +298,8 @@ def read_history(source: Source, into: Ingested) -> None:
     """Read a history into `into`: tables ops, sends and reads, and their facts."""
     reader = Reader(source, into)
     reader.read()
+    numbers = [*reader.completed, *reader.open]
+    reader.judge_whole(not numbers or len(numbers) == max(numbers) + 1)
     for invoked in reader.open.values():
         reader.add(invoked, None)
     if not reader.ops:

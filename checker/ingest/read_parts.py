@@ -164,6 +164,9 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
         reader.moves += part.moves
         for process, used in part.used.items():
             reader.used.setdefault(process, set()).update(used)
+    reader.judge_whole(bool(numbers[0, 0] == 0 and (numbers[1:, 0] == numbers[:-1, 1] + 1).all()))
+    if reader.damaged:
+        return False
     for invoked in reader.open.values():
         reader.add(invoked, None)
     if reader.unknown:

@@ -20,6 +20,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     `committed_kept` is False where more disks may lose what was not synced than the flush mode
     survives. `disks_kept` is False where more disks may lose what they had synced than the protocol
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
+    `retention`: the oldest records of a partition may be deleted.
     `words` are those of the vendor of another system, `source` says where they stand.
     """
 
@@ -32,6 +33,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     contiguous_offsets: bool = True
     silence_deposes: bool = True
     staleness_ms: OptionalTime = -1
+    retention: bool = False
     words: str = ""
     source: str = ""
 

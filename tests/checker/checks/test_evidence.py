@@ -331,3 +331,76 @@ def test_the_document_names_every_need() -> None:
     text = (ROOT / "docs" / "checks.md").read_text().partition("## What each property needs")[2]
     named = {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")}
     assert {need.value for need in Need} <= named
+
+
+# -- a history that lacks lines
+
+
+def without(s: Story, *ops: int) -> Story:
+    s.history = [line for line in s.history if line.op not in ops]
+    return s
+
+
+def test_a_history_that_ends_before_the_final_reads(tmp_path: Path) -> None:
+    s = whole()
+    result = without(s, s.ops - 1).check(tmp_path)
+    assert against(result) == {}
+    assert result.sentence == ("unknown: history.jsonl ends 0.001 s before the final reads began.")
+
+
+def test_a_history_that_lacks_an_operation(tmp_path: Path) -> None:
+    result = without(whole(), 12).check(tmp_path)
+    assert against(result) == {}
+    assert result.sentence == (
+        "unknown: history.jsonl lacks an operation: their numbers do not follow each other."
+    )
+
+
+def test_a_process_that_goes_on_after_an_operation_without_end(tmp_path: Path) -> None:
+    s = whole()
+    s.history = [line for line in s.history if line.op != 3 or line.type == "invoke"]
+    result = s.check(tmp_path)
+    assert against(result) == {}
+    assert result.sentence == (
+        "unknown: history.jsonl lacks the end of operation 3: its process 50 went on."
+    )
+
+
+# -- logs without prefix hashes
+
+
+def unhashed(s: Story) -> Story:
+    for node in NODES:
+        s.logs[node] = [replace(line, hash="") for line in s.logs[node]]
+    return s
+
+
+def test_logs_without_hashes_are_compared_by_their_records(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, outcome="info")
+    s.send(20, outcome="info")
+    s.phase("heal")
+    for node, value in zip(NODES, (10, 20, 10), strict=True):
+        s.log(node, (value, 1), hw=0)
+    s.phase("end", 5_000)
+    found = unhashed(s).check(tmp_path)
+    assert against(found) == {"divergent-tail": 1}
+
+
+def test_a_log_begins_above_what_was_acknowledged(tmp_path: Path) -> None:
+    s = unhashed(whole())
+    head, _, *lines = s.logs["n2"]
+    s.logs["n2"] = [replace(head, offset=1, epochs=()), *lines]
+    found = s.check(tmp_path / "deleted")
+    assert against(found) == {"log-hole": 1}
+    s.run["promise"]["retention"] = True
+    assert against(s.check(tmp_path / "allowed")) == {}
+
+
+def test_the_oldest_records_may_be_deleted_where_that_is_promised(tmp_path: Path) -> None:
+    s = unhashed(whole())
+    s.run["promise"]["retention"] = True
+    for node in NODES:
+        head, _, *lines = s.logs[node]
+        s.logs[node] = [replace(head, offset=1, epochs=()), *lines]
+    assert against(s.check(tmp_path)) == {}

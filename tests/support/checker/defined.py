@@ -54,7 +54,24 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
 
 def whole(s: Story) -> bool:
     """Whether what is not in the history did not happen; of an empty one nobody believes that."""
-    return bool(s.history) and s.run.get("history_whole", True)
+    return bool(s.history) and s.run.get("history_whole", True) and not cut(s)
+
+
+def cut(s: Story) -> bool:
+    """Whether a finished history ends before its final reads, or lacks the end of an operation
+    after which its process went on."""
+    if s.run["state"] != "finished" or s.run.get("source"):
+        return False
+    phases = s.run["phases"]
+    last_us = max(line.t_us for line in s.history)
+    ended = {line.op for line in s.history if line.type != "invoke"}
+    open_ = [line for line in s.history if line.op not in ended]
+    went_on = any(
+        other.process == line.process and other.t_us > line.t_us
+        for line in open_
+        for other in s.history
+    )
+    return went_on or last_us < phases.get("final_us", 0) < phases.get("end_us", 0)
 
 
 def logs_of(s: Story, partition: str) -> Logs:

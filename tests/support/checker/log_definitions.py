@@ -83,10 +83,11 @@ class LogDefinitions:
             apart = self.hashes(everything=True) | self.inside(
                 every, self.replica_heads, committed=False
             )
-            found["divergent-tail"] = len(apart)
+            found["divergent-tail"] = len(apart | self.contents(committed=False))
         if self.due and self.complete:
             found["replicas-differ"] = len(
                 self.hashes(everything=False, in_the_end=True)
+                | self.contents(committed=True)
                 | self.inside(
                     self.committed_ends(self.replica_heads), self.replica_heads, committed=True
                 )
@@ -157,6 +158,22 @@ class LogDefinitions:
         told = {e["batch_end"] for e in self.events["hw"] if e["hash"]}
         ends = self.committed_ends(self.replicas) | told
         return found | self.inside(ends, self.finished, committed=True)
+
+    def contents(self, *, committed: bool) -> set[int]:
+        """Where final logs differ in value or epoch, unless all batches have prefix hashes."""
+        if all(b.hash for r in self.replicas.values() for b in r.batches):
+            return set()
+        at = defaultdict(set)
+        for replica in self.replica_heads.values():
+            for offset, record in replica.records().items():
+                if offset < replica.head.hw or not committed:
+                    at[offset].add(record)
+        return {
+            offset
+            for offset, records in at.items()
+            if len({value for value, _ in records}) > 1
+            or len({epoch for _, epoch in records if epoch >= 0}) > 1
+        }
 
     @staticmethod
     def committed_ends(logs: dict[str, Replica]) -> set[int]:

@@ -1,0 +1,58 @@
+"""Evidence taken out of histories, unit by unit: no verdict gets better, none becomes invalid."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checker.formats.verdict import Verdict, worst
+from tests.support.checker.goldens import GOLDENS
+from tests.support.checker.missing_evidence import may_be_valid, tampered
+from tests.support.checker.model import Model
+from tests.support.checker.story import Story
+
+SAMPLE = 10
+"""One tampered run of so many is in the sample."""
+
+
+def correct() -> Iterator[tuple[str, Story]]:
+    """Runs in which nothing counts against the system."""
+    for name, golden in GOLDENS.items():
+        yield name, golden.story(bad=False)
+    for seed in range(4):
+        world = Model(random.Random(seed), 30, transactions=False).world
+        yield f"model {seed}", world.tell()
+
+
+def judge(tmp_path: Path, step: int) -> int:
+    """Judge every n-th tampered run; how many that were."""
+    number = tried = 0
+    for name, whole in correct():
+        before = None
+        for taken, s in tampered(whole):
+            number += 1
+            if number % step:
+                continue
+            tried += 1
+            if before is None:
+                before = whole.check(tmp_path / f"{number}-whole").verdict
+            after = s.check(tmp_path / f"{number}").verdict
+            assert after is not Verdict.INVALID, (name, taken.what)
+            assert worst([before, after]) is after, (name, taken.what, before, after)
+            if taken.damage:
+                assert after is Verdict.UNKNOWN, (name, taken.what)
+            if not all(may_be_valid(s, partition) for partition in whole.partitions):
+                assert after is Verdict.UNKNOWN, (name, taken.what, after)
+    return tried
+
+
+def test_a_sample_of_units(tmp_path: Path) -> None:
+    assert judge(tmp_path, SAMPLE) > 30
+
+
+@pytest.mark.slow
+def test_every_unit(tmp_path: Path) -> None:
+    assert judge(tmp_path, 1) > 300

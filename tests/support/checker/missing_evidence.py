@@ -1,0 +1,152 @@
+"""Takes units of evidence out of stories, and says what may still be claimed of what is left.
+
+A unit is a log of a partition, a dump, its last line, the records or hashes of its batches, a
+trace, its HW events, the final reads, the last or a middle operation, the partitions that run.json
+names. Nothing is contradicted by taking it away, so nothing new may count against the system; and a
+verdict may not get better.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from harness.formats.history import LogRun
+from tests.support.checker.story import Story
+
+
+class Taken(NamedTuple):
+    """One unit taken out of a story. `damage`: what is left contradicts itself."""
+
+    what: str
+    take: Callable[[Story], object]
+    damage: bool = False
+
+
+def tampered(s: Story) -> Iterator[tuple[Taken, Story]]:
+    """A copy of the story for each unit of evidence in it, without that unit."""
+    for taken in units(s):
+        made = copy.deepcopy(s)
+        taken.take(made)
+        yield taken, made
+
+
+def units(s: Story) -> Iterator[Taken]:
+    """Every unit of evidence of a story."""
+    for node, lines in s.logs.items():
+        if not lines:
+            continue
+        for partition in sorted({line.partition for line in lines}):
+            yield Taken(f"log of {partition} on {node}", _log(node, partition))
+            yield Taken(f"records of {partition} on {node}", _records(node, partition))
+        yield Taken(f"dump of {node}", lambda t, n=node: t.logs[n].clear())  # type: ignore[misc]
+        yield Taken(f"end of the dump of {node}", lambda t, n=node: t.unfinished.add(n))  # type: ignore[misc]
+        yield Taken(f"hashes of {node}", _changed(node, hash="", stored_hash=""))
+        yield Taken(f"dump of {node} under another name", _renamed(node), damage=True)
+    for node, events in s.traces.items():
+        if any(event["event"] == "hw" for event in events):
+            yield Taken(f"HW events of {node}", _watermarks(node))
+    if any(line.final for line in s.history):
+        yield Taken("final reads", _final_reads)
+    if s.ops > 2:
+        yield Taken("an operation in the middle", _operation(s.ops // 2))
+    yield Taken("partitions of run.json", lambda t: t.run["partitions"].clear())
+
+
+def _log(node: str, partition: str) -> Callable[[Story], object]:
+    def take(s: Story) -> None:
+        s.logs[node] = [line for line in s.logs[node] if line.partition != partition]
+
+    return take
+
+
+def _records(node: str, partition: str) -> Callable[[Story], object]:
+    def emptied(line: LogRun) -> LogRun:
+        return replace(line, records=()) if line.partition == partition else line
+
+    def take(s: Story) -> None:
+        s.logs[node] = [emptied(line) for line in s.logs[node]]
+
+    return take
+
+
+def _changed(node: str, **fields: object) -> Callable[[Story], object]:
+    def take(s: Story) -> None:
+        s.logs[node] = [replace(line, **fields) for line in s.logs[node]]
+
+    return take
+
+
+def _renamed(node: str) -> Callable[[Story], object]:
+    def take(s: Story) -> None:
+        other = next(n for n in s.logs if n != node)
+        s.logs[node] = list(s.logs[other])
+
+    return take
+
+
+def _watermarks(node: str) -> Callable[[Story], object]:
+    def take(s: Story) -> None:
+        s.traces[node] = [event for event in s.traces[node] if event["event"] != "hw"]
+
+    return take
+
+
+def _final_reads(s: Story) -> None:
+    s.history = [line for line in s.history if not line.final]
+
+
+def _operation(number: int) -> Callable[[Story], object]:
+    def take(s: Story) -> None:
+        s.history = [line for line in s.history if line.op != number]
+
+    return take
+
+
+def may_be_valid(s: Story, partition: str) -> bool:
+    """Whether what is left shows every acknowledged record of a partition to be there at the end,
+    and every log that was promised is there, with hashes or records."""
+    heads = {
+        line.node
+        for n, lines in s.logs.items()
+        if n not in s.unfinished
+        for line in lines
+        if line.partition == partition and not line.count
+    }
+    due = set(s.run["partitions"].get(partition, ("nobody says who",)))
+    if "logs" in s.run["capabilities"] and not due <= heads:
+        return False
+    numbers = {line.op for line in s.history}
+    if numbers != set(range(len(numbers))):
+        return False
+    end = {
+        (partition, run.value + k)
+        for line in s.history
+        if line.final and line.type == "ok"
+        for read in line.reads
+        if read.partition == partition
+        for run in read.records
+        for k in range(run.count)
+    }
+    for lines in s.logs.values():
+        high = max((x.hw for x in lines if x.partition == partition and not x.count), default=-1)
+        end |= {
+            (partition, run.value + k)
+            for x in lines
+            if x.partition == partition
+            for run in x.records
+            for k in range(run.count)
+            if run.offset + k < high
+        }
+    owed = {
+        (partition, sent.value + k)
+        for line in s.history
+        if line.type == "ok"
+        for sent in line.sends
+        if sent.partition == partition and sent.acks == -1
+        for k in range(sent.count)
+    }
+    return owed <= end
