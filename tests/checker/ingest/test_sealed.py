@@ -186,7 +186,9 @@ def test_a_violation_shows_in_unsealed_evidence_of_a_killed_harness(
 def test_a_file_that_was_added_is_damage(valid: Path, copy: Path) -> None:
     shutil.copytree(valid, copy)
     shutil.copyfile(copy / "logs" / "n1.jsonl", copy / "logs" / "n9.jsonl")
-    assert check_run(copy).problems == ("logs/n9.jsonl was not there when the run was sealed.",)
+    result = check_run(copy)
+    assert result.verdict is Verdict.UNKNOWN
+    assert "logs/n9.jsonl was not there when the run was sealed." in result.problems
 
 
 def test_the_evidence_of_others_needs_no_seal(tmp_path: Path) -> None:
