@@ -13,6 +13,7 @@ import random
 import re
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.edn import EdnError, read_forms
-from checker.ingest.ingest import ingest
+from checker.ingest.ingest import ingest, sources_in_memory
 from checker.ingest.jepsen import NotAnOperation, Translator
 from checker.ingest.lines import lines_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
@@ -140,7 +141,14 @@ def _evidence(name: str) -> Run:
     """The verdict of the small run with another text in this file."""
 
     def judge(data: bytes) -> None:
-        result = check_files({**small_run(), name: data})
+        files = {**small_run(), name: data}
+        for source in sources_in_memory(files):
+            if source.name == name or (source.kind == "head" and name in _READ_BY_THE_HEAD):
+                ingest(source, None)
+        # The whole verdict takes ten times as long.
+        if data and zlib.crc32(data) % 8:
+            return
+        result = check_files(files)
         broken = [line for line in result.problems if _A_CHECK_FAILED.match(line)]
         assert not broken, broken
         msgspec.json.encode(result)
@@ -148,6 +156,7 @@ def _evidence(name: str) -> Run:
     return judge
 
 
+_READ_BY_THE_HEAD: Final = ("run.json", "faults.jsonl", "exits.jsonl")
 _A_CHECK_FAILED: Final = re.compile(r"The check of .* failed: ")
 
 
@@ -313,11 +322,24 @@ def _get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
+_LINES: Final = {
+    "faults.jsonl": (
+        b'{"fault":0,"what":"kill","action":"inject","t_us":5,"done_us":6,"nodes":["n1"]}\n'
+        b'{"fault":1,"what":"cut","action":"effect","t_us":7,"links":[["n1","n2"]],"dropped":3}\n',
+    ),
+    "exits.jsonl": (
+        b'{"node":"n1","incarnation":1,"t_us":5,"code":-9,"by":"kill","expected":true}\n'
+        b'{"node":"n2","t_us":6,"code":70,"by":"itself"}\n',
+    ),
+}
+
+
 def _evidence_targets() -> Iterator[Target]:
     for name in sorted(small_run()):
         # One of several replicas is enough; `schedule.json` has a target of its own.
         if name != "schedule.json" and not name.endswith(("n2.jsonl", "n3.jsonl")):
-            yield Target(name.replace("/", "-"), _evidence(name), (small_run()[name],))
+            seeds = (small_run()[name], *_LINES.get(name, ()))
+            yield Target(name.replace("/", "-"), _evidence(name), tuple(filter(None, seeds)))
 
 
 def _all() -> Iterator[Target]:
