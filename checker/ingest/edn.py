@@ -30,6 +30,7 @@ _OPEN: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _WORDS: Final = {"nil": None, "true": True, "false": False}
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _DIGITS: Final = 40
+_LONG: Final = 1024
 # A new operation begins a line with one of these; so a form that never ends costs only itself.
 _BEGINS: Final = ("{", "#")
 
@@ -117,7 +118,8 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
 
     The whole file may be one vector, as Jepsen's older histories are.
     """
-    held, begun = "", 0
+    held: list[str] = []
+    begun = size = wait = 0
     for number, data, _ in lines:
         try:
             text = data.decode()
@@ -125,27 +127,42 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
             yield number, EdnError(str(error))
             continue
         if held and text.startswith(_BEGINS):
-            yield begun, Unfinished("it ends inside a form")
-            held = ""
+            yield from _forms("\n".join(held), begun)
+            held.clear()
         if not held:
-            begun = number
+            begun, size, wait = number, 0, 0
             # An opening or closing bracket of the whole file is no part of an operation.
             text = text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
-        held = f"{held}\n{text}" if held else text
-        try:
-            found = parse(held)
-        except Unfinished:
+        held.append(text)
+        size += len(text) + 1
+        if size < wait:
             continue
-        except EdnError as error:
-            stripped = held.rstrip(" ])")
-            try:
-                found = parse(stripped)
-            except EdnError:
-                yield begun, error
-                held = ""
-                continue
-        held = ""
-        for form in found:
-            yield begun, form
+        try:
+            found: list[Any] = parse("\n".join(held))
+        except Unfinished:
+            # A long form is looked at less and less often: its lines cost no more than it does.
+            wait = 2 * size if size > _LONG else 0
+            continue
+        except EdnError:
+            yield from _forms("\n".join(held), begun)
+        else:
+            yield from ((begun, form) for form in found)
+        held.clear()
     if held:
-        yield begun, Unfinished("it ends inside a form")
+        yield from _forms("\n".join(held), begun)
+
+
+def _forms(held: str, begun: int) -> Iterator[tuple[int, Any]]:
+    """The forms of some lines, or what is wrong with them."""
+    try:
+        found = parse(held)
+    except Unfinished as error:
+        yield begun, error
+        return
+    except EdnError as error:
+        try:
+            found = parse(held.rstrip(" ])"))
+        except EdnError:
+            yield begun, error
+            return
+    yield from ((begun, form) for form in found)

@@ -10,8 +10,9 @@ import pytest
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.edn import EdnError, parse
+from checker.ingest.edn import EdnError, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
+from checker.ingest.lines import Line
 from harness.formats.history import Op, Send, encode
 from reports.run_page.head import commands, summary
 from reports.run_page.model import read
@@ -285,3 +286,15 @@ def test_our_own_form_written_by_another_tool(tmp_path: Path) -> None:
     with bare.open("ab") as out:
         out.write(encode(late) + encode(done))
     assert against(check_run(run_folder_of(bare))) == {"unseen": 1}
+
+
+def test_a_form_without_end_costs_no_more_than_it_is_long() -> None:
+    """Each of its lines was parsed with all lines before it: many of them took hours."""
+    lines = [Line(1, b"{:a [", True), *(Line(n, b"1 2 3", True) for n in range(2, 5_000))]
+    (found,) = read_forms(lines)
+    assert found[0] == 1
+    assert isinstance(found[1], EdnError)
+    whole = [*lines, Line(5_000, b"]}", True), Line(5_001, b"{:b 1}", True)]
+    (first, long), (second, short) = read_forms(whole)
+    assert (first, len(long["a"])) == (1, 3 * 4_998)
+    assert (second, short) == (5_001, {"b": 1})
