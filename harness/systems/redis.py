@@ -28,14 +28,14 @@ class Redis(adapter.Adapter):
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         first = min(me, *others, key=lambda node: node.name)
         here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
-        follow = "" if me is first else f"replicaof {me.host} {first.dialed['client']}\n"
+        follow = "" if me is first else f"replicaof {first.host} {first.dialed['client']}\n"
         server = f"""{here}{follow}port {me.listens["client"]}
             appendonly yes\nappendfsync {self.setting["fsync"]}\naof-use-rdb-preamble no\nsave ""
             replica-announce-ip {me.host}\nreplica-announce-port {me.dialed["client"]}
             repl-timeout 5\nrepl-ping-replica-period 1"""
         sentinel = f"""{here}port {me.listens["sentinel"]}
             sentinel announce-ip {me.host}\nsentinel announce-port {me.dialed["sentinel"]}
-            sentinel monitor all {me.host} {first.dialed["client"]} 2
+            sentinel monitor all {first.host} {first.dialed["client"]} 2
             sentinel down-after-milliseconds all 1500\nsentinel failover-timeout all 4000"""
         for file, text in (("server.conf", server), ("sentinel.conf", sentinel)):
             if not (me.folder / file).exists():  # Sentinel rewrites both
@@ -55,14 +55,16 @@ class Redis(adapter.Adapter):
         watch = aio.Sentinel(sentinels, sentinel_kwargs=ONCE)  # type: ignore[no-untyped-call]
         _, primary = await watch.discover_master("all")
         nodes = sorted(nodes, key=lambda node: node.dialed["client"] != int(primary))
-        return [aio.Redis(port=node.dialed["client"], **ONCE) for node in nodes]
+        return [aio.Redis(host=node.host, port=node.dialed["client"], **ONCE) for node in nodes]
 
     async def close(self, connection: list[aio.Redis]) -> None:
         await gather(*(server.aclose() for server in connection))
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         for node in nodes:
-            known: Any = SyncRedis(port=node.dialed["sentinel"], **ONCE).sentinel_master("all")
+            known: Any = SyncRedis(node.host, node.dialed["sentinel"], **ONCE).sentinel_master(
+                "all"
+            )
             if known["num-slaves"] < copies - 1:
                 raise RuntimeError(f"the Sentinel of {node.name} does not know all replicas yet")
 
