@@ -1,0 +1,187 @@
+"""Whole runs of a system of a test, and every way in which an adapter can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.runs import storm
+from harness.systems.external import cluster, logs
+from tests.support import trial_adapters
+
+FILE = Path(trial_adapters.__file__)
+TRIAL = f"{trial_adapters.__name__}:Trial"
+SHORT = (
+    "--partitions 1 --replication-factor 1 --time-limit 1.2 --no-spark --no-report --quiet --json"
+)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+        monkeypatch.setattr(storm, name, 0.0)
+
+
+class Ran:
+    """What a run left, and what it printed."""
+
+    def __init__(self, code: int, told: str, error: str) -> None:
+        self.code = code
+        self.error = error.strip()
+        self.result: dict[str, Any] = json.loads(told)["result"] if told else {}
+        latest = sorted(Path("store").glob("*/*/run.json"))
+        self.folder = latest[0].parent if latest else Path()
+        self.info = json.loads((self.folder / "run.json").read_text()) if latest else {}
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> Ran:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *words, *SHORT.split()])
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return Ran(ended.value.code, said.out, said.err)
+
+
+def test_a_file_with_an_adapter_is_stormed(capsys: pytest.CaptureFixture[str]) -> None:
+    place = f"{FILE}:Trial"
+    more = ["--set", "speed=slow", "--faults", "kill", "--seed", "2"]
+    ran = run(capsys, "--system-file", place, *more)
+    assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]
+    assert ran.info["system"] == {
+        "name": place,
+        "version": "1.0",
+        "simulated": False,
+        "settings": {"broken": "", "speed": "slow"},
+        "links": "proxy",
+    }
+    assert (ran.info["protocol"], ran.info["voters"]) == ("Trial", [])
+    assert ran.info["promise"]["words"] == "nothing is ever lost"
+    assert f"--system-file {place} --set speed=slow --schedule" in ran.info["replay"]
+    # A log that one node has, whose process was killed: the others hold none.
+    kept = [json.loads(line) for line in (ran.folder / "logs/n1.jsonl").open()]
+    assert sum(line["count"] for line in kept) > 0
+    assert (ran.folder / "logs/n2.jsonl").read_text().count("\n") == 1
+    exits = [json.loads(line) for line in (ran.folder / "exits.jsonl").open()]
+    assert {one["by"] for one in exits} <= {"kill", "stop"}
+
+
+def test_a_power_cut_takes_what_was_appended_and_says_what_it_assumes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault = {"what": "power-cut", "on": "n1", "at_ms": 800, "for_ms": 100, "keep_percent": 0}
+    Path("cut.json").write_text(
+        json.dumps(
+            {
+                "floodmark_schedule": 1,
+                "cluster": {"partitions": 1, "replication_factor": 1, "min_isr": 1},
+                "workload": {"batch": 1, "rate": 50, "seed": 1, "duration_ms": 1200},
+                "faults": [fault],
+            }
+        )
+    )
+    # Plain functions instead of coroutines, and direct links.
+    system = TRIAL.replace("Trial", "SynchronousTrial")
+    ran = run(capsys, "--system", system, "--schedule", "cut.json", "--links", "none")
+    assert (ran.result["verdict"], ran.code) == ("invalid", 1), ran.result["sentence"]
+    assert "acknowledged records" in ran.result["sentence"]
+    assert ran.info["system"]["links"] == "none"
+    lines = [json.loads(line) for line in (ran.folder / "faults.jsonl").open()]
+    cut = next(line for line in lines if line["what"] == "power-cut")
+    assert "n1 kept 0 of " in cut["detail"]
+    assert "(assumed: what was appended to *.log since the storm began" in cut["detail"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("version", "version raised KeyError: 'version is broken'"),
+        ("old version", "trial 0.9 is too old: 1.0 or newer is needed"),
+    ],
+)
+def test_a_system_that_cannot_run_here_is_refused(
+    capsys: pytest.CaptureFixture[str], broken: str, sentence: str
+) -> None:
+    ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", "--faults", "none")
+    assert (ran.code, ran.error.count("\n")) == (64, 0)
+    assert sentence in ran.error
+
+
+@pytest.mark.parametrize(
+    ("system", "words", "sentence"),
+    [
+        ("NeedsBinary", "", "there is no no-such-logd beside"),
+        ("NeedsBinary", "", "or on PATH: pip install 'no-such[log]'"),
+        ("Trial", "--set colour=red", "has no setting 'colour' (it has: broken, speed)"),
+        ("Trial", "--set speed=high", "--set speed=high: speed can only be fast, slow"),
+        ("Trial", "--set speed", "--set is 'speed', but must be written name=value"),
+        ("Trial", "--batch 5", "takes one record a send: use --batch 1"),
+        ("Trial", "--flush async", "--flush is about our own brokers"),
+        ("Trial", "--links hub", "it can only be proxy, none"),
+        ("Trial", "--faults loss", "cannot take 'loss'"),
+        ("Trial", "--links none --faults cut", "the nodes are connected directly"),
+        ("Missing", "", f"{trial_adapters.__name__} has no Missing"),
+    ],
+)
+def test_what_a_system_does_not_have_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], system: str, words: str, sentence: str
+) -> None:
+    ran = run(capsys, "--system", TRIAL.replace("Trial", system), *words.split())
+    assert (ran.code, ran.error.count("\n")) == (64, 0), ran.error
+    assert sentence in ran.error
+    assert not ran.info
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("command", "command raised KeyError: 'command is broken'"),
+        ("create", "log-0 could not be made within 0.5 s: create last raised KeyError"),
+        ("exits", "ended with code 3 while the cluster was starting; its last lines: one / cannot"),
+        ("no binary", "no-such-binary: cannot be executed: No such file or directory"),
+        ("promise", "promise raised KeyError: 'promise is broken'"),
+    ],
+)
+def test_a_cluster_that_does_not_come_up_leaves_its_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str, sentence: str
+) -> None:
+    monkeypatch.setattr(trial_adapters.Trial, "start_s", 0.5 if broken == "create" else 30)
+    ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", "--faults", "none")
+    assert (ran.code, ran.error.count("\n")) == (70, 0), ran.error
+    assert sentence in ran.error
+    assert sentence in ran.info["problems"][0]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("connect", "connect of the adapter last raised KeyError: 'connect is broken'"),
+        ("send", "send of the adapter last raised KeyError: 'send is broken'"),
+        ("offset", "send returned -7, which is no offset"),
+        ("read", "read of the adapter last raised KeyError: 'read is broken'"),
+        ("dump", "the log of log-0 on n1 could not be read: KeyError: 'dump is broken'"),
+        ("dump hangs", "dump took more than 1 s for n1"),
+    ],
+)
+def test_an_adapter_that_raises_makes_the_run_unknown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str, sentence: str
+) -> None:
+    monkeypatch.setattr(logs, "NODE_TIMEOUT_S", 1.0)
+    ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", "--faults", "none")
+    assert (ran.result["verdict"], ran.code) == ("unknown", 2), ran.result["sentence"]
+    assert sentence in " ".join(each["sentence"] for each in ran.info["problems"])
+
+
+@pytest.mark.parametrize("broken", ["probe", "probe lies", "probe hangs"])
+def test_a_probe_never_changes_a_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(trial_adapters.Trial, "failover_ms", 100)
+    monkeypatch.setattr("harness.systems.external.system.LEAST_RECOVERY_MS", 500)
+    ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", "--faults", "none")
+    assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]

@@ -1,0 +1,162 @@
+"""Adapters for `trial_node.py`: a log that only its first node has, and all that can be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.systems.adapter import (
+    Adapter,
+    LogSlice,
+    Node,
+    Promise,
+    Record,
+    Refused,
+    Roles,
+    Setting,
+)
+from node.formats.errors import UsageError
+
+NODE = Path(__file__).with_name("trial_node.py")
+
+
+class Trial(Adapter):
+    """One node keeps the log; the others only run."""
+
+    summary = "a log in a file of one node"
+    settings = (
+        Setting("broken", "", "what raises or misbehaves"),
+        Setting("speed", "fast", "nothing at all", ("fast", "slow")),
+    )
+    listens = ("client",)
+    failover_ms = 600
+    unsynced = ("*.log",)
+    stop_codes = (0,)
+
+    @property
+    def broken(self) -> str:
+        return self.setting["broken"]
+
+    def may_fail(self, method: str) -> None:
+        if self.broken == method:
+            raise KeyError(f"{method} is broken")
+
+    def version(self) -> str:
+        self.may_fail("version")
+        if self.broken == "old version":
+            raise UsageError("trial 0.9 is too old: 1.0 or newer is needed")
+        return "1.0"
+
+    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+        self.may_fail("command")
+        if self.broken == "exits":
+            return ["sh", "-c", "echo one; echo cannot open the moon >&2; exit 3"]
+        python = "no-such-binary" if self.broken == "no binary" else sys.executable
+        port = str(me.listens["client"])
+        return [python, "-I", "-S", str(NODE), str(me.folder), me.host, port]
+
+    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        self.may_fail("create")
+        connection = await self.connect("setup", nodes)
+        await self.ask(connection, {"from": 0, "of": partition})
+        await self.close(connection)
+
+    async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
+        self.may_fail("connect")
+        first = min(nodes, key=lambda node: node.name)
+        return await asyncio.open_connection(first.host, first.dialed["client"])
+
+    async def close(self, connection: Any) -> None:
+        connection[1].close()
+
+    async def send(self, connection: Any, record: Record) -> int:
+        self.may_fail("send")
+        if self.broken == "offset":
+            return -7
+        asked = {"append": record.payload.hex(), "to": record.partition}
+        return int((await self.ask(connection, asked))["offset"])
+
+    async def read(
+        self, connection: Any, partition: str, offset: int, timeout_s: float
+    ) -> LogSlice:
+        self.may_fail("read")
+        found = (await self.ask(connection, {"from": offset, "of": partition}))["records"]
+        return LogSlice([(offset + n, bytes.fromhex(text)) for n, text in enumerate(found)])
+
+    async def ask(self, connection: Any, asked: Mapping[str, Any]) -> Any:
+        reader, writer = connection
+        writer.write(json.dumps(asked).encode() + b"\n")
+        return json.loads(await reader.readline())
+
+    def probe(self, me: Node) -> Mapping[str, Roles]:
+        self.may_fail("probe")
+        if self.broken == "probe lies":
+            return {"log-0": Roles(1, ("n9", 7), "nonsense"), "log-77": Roles()}  # type: ignore[arg-type]
+        if self.broken == "probe hangs":
+            time.sleep(3600)
+        return {"log-0": Roles(1, ("n1",), ("n1",))} if me.name == "n1" else {}
+
+    def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
+        self.may_fail("dump")
+        if self.broken == "dump hangs":
+            time.sleep(3600)
+        file = me.folder / f"{partition}.log"
+        if not file.exists():
+            return None
+        return ((n, bytes.fromhex(line)) for n, line in enumerate(file.read_text().splitlines()))
+
+    def promise(self) -> Promise:
+        self.may_fail("promise")
+        return Promise(words="nothing is ever lost", source="a test")
+
+
+class SynchronousTrial(Trial):
+    """The same with plain functions and blocking sockets."""
+
+    def connect(self, client: str, nodes: Sequence[Node]) -> Any:  # type: ignore[override]
+        first = min(nodes, key=lambda node: node.name)
+        return socket.create_connection((first.host, first.dialed["client"]), timeout=2)
+
+    def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:  # type: ignore[override]
+        with self.connect("setup", nodes) as connection:
+            self.exchange(connection, {"from": 0, "of": partition})
+
+    def close(self, connection: Any) -> None:  # type: ignore[override]
+        connection.close()
+
+    def send(self, connection: Any, record: Record) -> int:  # type: ignore[override]
+        if self.broken == "refuses":
+            raise Refused("not today")
+        asked = {"append": record.payload.hex(), "to": record.partition}
+        return int(self.exchange(connection, asked)["offset"])
+
+    def read(  # type: ignore[override]
+        self, connection: Any, partition: str, offset: int, timeout_s: float
+    ) -> LogSlice:
+        found = self.exchange(connection, {"from": offset, "of": partition})["records"]
+        return LogSlice([(offset + n, bytes.fromhex(text)) for n, text in enumerate(found)])
+
+    def exchange(self, connection: socket.socket, asked: Mapping[str, Any]) -> Any:
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            if not (more := connection.recv(1 << 16)):
+                raise ConnectionError("closed")
+            answer += more
+        return json.loads(answer)
+
+
+class NeedsBinary(Trial):
+    """Its server is nowhere."""
+
+    binary = "no-such-logd"
+    needs = "pip install 'no-such[log]'"
+
+    def version(self) -> str:
+        return Adapter.version(self)
