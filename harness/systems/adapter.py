@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ import msgspec
 
 from harness.formats.run_info import Promise
 from node.formats.errors import UsageError
+from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 __all__ = ["Adapter", "LogSlice", "Node", "Promise", "Record", "Refused", "Roles", "Setting"]
 
@@ -247,3 +249,10 @@ class Adapter:
     def dumps(cls) -> bool:
         """Whether the adapter has a `dump`."""
         return cls.dump is not Adapter.dump
+
+
+def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:
+    """The JSON object that a node's monitoring port answers, for `probe`. Raises OSError where it
+    does not answer in time, and an error for what is no JSON, or too large."""
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout_s) as answer:
+        return decode(answer.read(MOST_OPEN_BYTES), dict[str, Any])

@@ -3,8 +3,6 @@
 import json
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
-from urllib.request import urlopen
 
 import nats
 from nats.aio.client import Client
@@ -13,7 +11,6 @@ from nats.js.errors import NoStreamResponseError
 
 from harness.systems import adapter
 from harness.systems.adapter import LogSlice, Node, Promise, Record, Refused, Roles
-from node.formats.json_input import MOST_OPEN_BYTES, decode
 
 _PAGE = "https://docs.nats.io/nats-concepts/jetstream"
 _DEFAULT = "acknowledged after it successfully replicated to at least a quorum of servers"
@@ -76,8 +73,7 @@ class Nats(adapter.Adapter):
         return LogSlice(found, end)
 
     def probe(self, me: Node) -> dict[str, Roles]:
-        with urlopen(f"http://{me.listen('http')}/jsz?streams=1", timeout=1) as answer:
-            told = decode(answer.read(MOST_OPEN_BYTES), dict[str, Any])
+        told = adapter.http_json(me.listen("http"), "/jsz?streams=1")
         led = {"": Roles()} if told["meta_cluster"].get("leader") == me.name else {}
         for account in told.get("account_details") or ():
             for stream in account.get("stream_detail", ()):

@@ -23,6 +23,7 @@ from harness.systems.adapter import (
 )
 from node.formats.errors import UsageError
 
+ENOUGH = 20
 NODE = Path(__file__).with_name("trial_node.py")
 
 
@@ -63,12 +64,15 @@ class Trial(Adapter):
 
     async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
         self.may_fail("create")
-        connection = await self.connect("setup", nodes)
+        connection = await self.open(nodes)
         await self.ask(connection, {"from": 0, "of": partition})
         await self.close(connection)
 
     async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
         self.may_fail("connect")
+        return await self.open(nodes)
+
+    async def open(self, nodes: Sequence[Node]) -> Any:
         first = min(nodes, key=lambda node: node.name)
         return await asyncio.open_connection(first.host, first.dialed["client"])
 
@@ -100,7 +104,12 @@ class Trial(Adapter):
             return {"log-0": Roles(1, ("n9", 7), "nonsense"), "log-77": Roles()}  # type: ignore[arg-type]
         if self.broken == "probe hangs":
             time.sleep(3600)
-        return {"log-0": Roles(1, ("n1",), ("n1",))} if me.name == "n1" else {}
+        if me.name != "n1":
+            return {}
+        # A new term when there are some records: faults can wait for that.
+        log = me.folder / "log-0.log"
+        records = log.read_bytes().count(b"\n") if log.exists() else 0
+        return {"log-0": Roles(2 if records >= ENOUGH else 1, ("n1",), ("n1",))}
 
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         self.may_fail("dump")

@@ -1,4 +1,4 @@
-"""A log on one node, in a file: `python -I -S trial_node.py FOLDER HOST PORT`. Standard library only.
+"""A log on one node, in a file: `python -I -S trial_node.py FOLDER HOST PORT`. Stdlib only.
 
 Requests and answers are one JSON line each: {"append": text, "to": partition} -> {"offset": n},
 {"from": n, "of": partition} -> {"records": [text, ..]}. It writes to a file per partition without

@@ -42,7 +42,7 @@ class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
     parent_pid: int
 
 
-def dump_logs(config: DumpConfig, timeout_s: float = NODE_TIMEOUT_S) -> list[str]:
+def dump_logs(config: DumpConfig) -> list[str]:
     """Write the logs of all nodes; returns problems, in sentences. Main thread only."""
     near, far = multiprocess.Pipe()
     process = children.start("logs", _main, config, far)
@@ -51,10 +51,10 @@ def dump_logs(config: DumpConfig, timeout_s: float = NODE_TIMEOUT_S) -> list[str
     left = [node.name for node in config.nodes]
     try:
         while left:
-            if not near.poll(timeout_s):
+            if not near.poll(NODE_TIMEOUT_S):
                 problems.append(
                     f"the logs of {', '.join(left)} were not read: dump took more than "
-                    f"{timeout_s:g} s for {left[0]}"
+                    f"{NODE_TIMEOUT_S:g} s for {left[0]}"
                 )
                 break
             problems += near.recv()
@@ -131,6 +131,8 @@ def _records(found: Any) -> list[tuple[int, bytes]] | None:
             raise ValueError(f"dump returned the offset {offset!r}")
         if kept and offset <= kept[-1][0]:
             raise ValueError(f"dump returned the offset {offset} after {kept[-1][0]}")
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            raise TypeError(f"dump returned {type(payload).__name__} as a payload, not bytes")
         if len(kept) >= MAX_RECORDS:
             raise ValueError(f"dump returned more than {MAX_RECORDS} records")
         kept.append((offset, bytes(payload)))

@@ -69,7 +69,7 @@ class Probe:
             except queue.Empty:
                 break
             if incarnation == self._is_running(node):
-                found += self._memory.take(node, incarnation, self._understood(told))
+                found += self._memory.take(node, incarnation, self.understood(told))
         return found
 
     def _watch(self, node: Node) -> None:
@@ -85,7 +85,7 @@ class Probe:
                 with contextlib.suppress(queue.Full):
                     self._told.put_nowait((node.name, incarnation, told))
 
-    def _understood(self, told: Any) -> dict[str, Roles]:
+    def understood(self, told: Any) -> dict[str, Roles]:
         """The part of an answer that makes sense."""
         if not isinstance(told, Mapping):
             self._errors.note("probe", TypeError(f"returned {type(told).__name__}, no mapping"))
@@ -102,7 +102,8 @@ class Probe:
         return found
 
     def _known(self, names: Any) -> tuple[str, ...]:
-        known = {self._names[n] for n in names if isinstance(n, str) and n in self._names}
+        given = names if isinstance(names, list | tuple | set | frozenset | dict) else ()
+        known = {self._names[n] for n in given if isinstance(n, str) and n in self._names}
         return tuple(sorted(known))
 
     def _show(self, text: str) -> None:

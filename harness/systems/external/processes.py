@@ -74,7 +74,7 @@ class ExternalProcesses:
         self._exits = exits
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
-        self._value = uuid.uuid4().hex
+        self.mark = uuid.uuid4().hex
         self._running: dict[str, _NodeProcess] = {}
         self._incarnations: dict[str, int] = {}
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -131,7 +131,7 @@ class ExternalProcesses:
                     stdout=out,
                     stderr=out,
                     cwd=launch.folder,
-                    env=os.environ | {guardian.MARK: self._value, _NODE: f"{self._value}-{node}"},
+                    env=os.environ | {guardian.MARK: self.mark, _NODE: f"{self.mark}-{node}"},
                     start_new_session=True,
                 )
         except OSError as error:
@@ -186,7 +186,7 @@ class ExternalProcesses:
         sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
         for node in list(self._running):
             self._bury(node, "kill" if sent[node] else "itself")
-        guardian.kill_marked(f"{guardian.MARK}={self._value}")
+        guardian.kill_marked(f"{guardian.MARK}={self.mark}")
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()
             self._guardian.wait()
@@ -195,7 +195,7 @@ class ExternalProcesses:
     # -- inside
 
     def _start_guardian(self) -> subprocess.Popen[bytes]:
-        mark = f"{guardian.MARK}={self._value}"
+        mark = f"{guardian.MARK}={self.mark}"
         return subprocess.Popen(
             [sys.executable, "-I", "-S", guardian.__file__, mark],
             stdin=subprocess.PIPE,
@@ -220,7 +220,7 @@ class ExternalProcesses:
         return runs
 
     def _mark_of(self, node: str) -> str:
-        return f"{_NODE}={self._value}-{node}"
+        return f"{_NODE}={self.mark}-{node}"
 
     def _bury(self, node: str, why: Literal["kill", "stop", "itself", "hung"]) -> Exit:
         """Reap an ended node and put its end on record; what is left of it is killed. `why`: what

@@ -33,6 +33,8 @@ POLL_PAUSE_S: Final = 0.05
 PAUSE_AFTER_FAILURE_S: Final = 0.05
 LEAST_PAUSE_S: Final = 0.001
 CLOSE_TIMEOUT_S: Final = 2.0
+FEWEST_READS: Final = 10
+"""So many reads that fail, and none that succeeds, say something about the adapter."""
 
 
 class Sessions:
@@ -60,7 +62,7 @@ class Sessions:
         self._final: list[asyncio.Task[None]] = []
         self._missing: dict[str, int] = {}
         self._scripted: dict[str, _Scripted] = {}
-        self._busy = 0
+        self._busy = self._failed_reads = 0
         self._writing = self._reading = True
 
     # -- what the harness asks for
@@ -243,6 +245,9 @@ class Sessions:
             got = await connection.read(partition, at[partition], POLL_TIMEOUT_S)
         except Exception as problem:
             self._complete(op, "fail", error=self._errors.note("read", problem))
+            self._failed_reads += 1
+            if final:
+                self._say_what_never_worked()
             return None
         runs = to_runs(got, self._factory.workload.payload_bytes)
         read = msgspec.structs.replace(read, records=runs, node=str(got.node))
@@ -328,13 +333,17 @@ class Sessions:
 
     def _say_what_never_worked(self) -> None:
         """Where nothing succeeded in the whole storm, the adapter is to blame and not the log."""
-        status = self._statistics.status
-        attempts = {"send": status.invoked - status.acked, "connect": status.invoked}
+        status, last = self._statistics.status, self._errors.last
         if status.invoked and not status.acked and self._factory.workload.acks:
-            method = "connect" if "connect" in self._errors.last else "send"
+            method = "connect" if "connect" in last else "send"
             self._fail(
-                f"none of {attempts[method]} sends was acknowledged: {method} of the adapter last "
-                f"raised {self._errors.last.get(method, 'nothing')}"
+                f"none of {status.invoked} sends was acknowledged: {method} of the adapter last "
+                f"raised {last.get(method, 'nothing')}"
+            )
+        elif self._failed_reads >= FEWEST_READS and not status.polled:
+            self._fail(
+                f"none of {self._failed_reads} reads succeeded: read of the adapter last raised "
+                f"{last.get('read', 'nothing')}"
             )
 
 

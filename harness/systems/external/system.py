@@ -41,7 +41,7 @@ class ExternalSystem(System):
     def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
         """`place` is where other processes find the class; `given` are settings."""
         self._place = place
-        self._adapter = adapter
+        self.adapter = adapter
         self._given = dict(given)
         self.name = place
         self.summary = adapter.summary
@@ -49,21 +49,21 @@ class ExternalSystem(System):
 
     def with_settings(self, given: Mapping[str, str]) -> Self:
         """The same with other settings. Raises UsageError for those that it does not have."""
-        made = type(self)(self._place, self._adapter, given)
+        made = type(self)(self._place, self.adapter, given)
         made.name = self.name
-        complete_settings(self.name, self._adapter.settings, given)
+        complete_settings(self.name, self.adapter.settings, given)
         return made
 
     @property
     def short_name(self) -> str:
         """That of the class, for one that is not installed."""
         installed = ":" not in self.name and not self.name.endswith(".py")
-        return self.name if installed else self._adapter.__name__
+        return self.name if installed else self.adapter.__name__
 
     @property
     def settings(self) -> dict[str, str]:
         """A value for every setting."""
-        return complete_settings(self.name, self._adapter.settings, self._given)
+        return complete_settings(self.name, self.adapter.settings, self._given)
 
     def setting_help(self) -> tuple[str, ...]:
         """A line for each setting."""
@@ -71,7 +71,7 @@ class ExternalSystem(System):
             f"{one.name}={one.default}"
             + f" ({', '.join(one.values)})" * bool(one.values)
             + f": {one.help}"
-            for one in self._adapter.settings
+            for one in self.adapter.settings
         )
 
     @property
@@ -82,10 +82,10 @@ class ExternalSystem(System):
     @property
     def faults(self) -> Collection[str]:  # type: ignore[override]
         """What can be done to any process, to files that are declared, and to links."""
-        possible = {*_BY_SIGNALS, *(("power-cut",) if self._adapter.unsynced else ())}
+        possible = {*_BY_SIGNALS, *(("power-cut",) if self.adapter.unsynced else ())}
         for abilities in ABILITIES.values():
             possible |= set(kinds_on(abilities)) - set(kinds_on(None))
-        declared = self._adapter.faults
+        declared = self.adapter.faults
         return tuple(k for k in KINDS if k in possible and (declared is None or k in declared))
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
@@ -127,7 +127,7 @@ class ExternalSystem(System):
         """No voters, and times around the failover of this system."""
         cluster = msgspec.structs.replace(super().complete(cluster), voters=0)
         if cluster.timings == Timings():
-            session_ms = max(self._adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
+            session_ms = max(self.adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
             timings = msgspec.structs.replace(
                 cluster.timings, session_ms=session_ms, lag_ms=_LAG_MS
             )
@@ -153,7 +153,7 @@ class ExternalSystem(System):
 
     def limits(self, cluster: Cluster) -> Limits:
         """Recovery may take several failovers: a machine may be busy."""
-        failover_ms = self._adapter.failover_ms
+        failover_ms = self.adapter.failover_ms
         recovery_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
         return Limits(session_ms=failover_ms, recovery_ms=recovery_ms)
 

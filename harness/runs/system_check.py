@@ -1,0 +1,105 @@
+"""Whether an adapter works: what its class lacks, then a run without faults, a kill, and a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from checker.formats.verdict import RunResult, Verdict
+from harness.runs.interrupts import Interrupts
+from harness.runs.program import called
+from harness.runs.progress import Progress
+from harness.runs.run import Run, RunSettings
+from harness.runs.run_and_judge import run_and_judge
+from harness.systems.external.static_check import mistakes
+from harness.systems.external.system import ExternalSystem
+from harness.systems.interface import System
+from nemesis.faults import Cut, Kill
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
+from node.formats.errors import FloodmarkError, UsageError
+
+CALM_MS: Final = 4_000
+FAULT_AT_MS: Final = 2_000
+FAULT_MS: Final = 2_000
+HINTS: Final = {
+    "duplicate": "the client library sends again by itself after an error: turn its retries off",
+    "aborted-read": "send raised Refused for a record that was appended all the same: raise "
+    "Refused only when that is impossible",
+    "unseen": "the final reads did not reach what was acknowledged: read must return what is "
+    "committed, and `end` must not be before it",
+    "poll-skip": "read left records out: it must return them from `offset` on",
+    "phantom": "read or dump returned what nobody sent: is the payload returned unchanged?",
+    "no-progress": "nothing was acknowledged after the faults: connect must find another node, and "
+    "failover_ms must be long enough",
+    "not-converged": "the logs that dump reads differ after everybody was in sync: does it read "
+    "all files, and does probe tell who is in sync?",
+}
+"""What an adapter may have done wrong when a run of a system that should hold finds this."""
+
+
+class Step(NamedTuple):
+    """One step of the check: whether it is passed, and what there is to say."""
+
+    name: str
+    passed: bool
+    sentence: str
+    hints: tuple[str, ...] = ()
+    folder: Path | None = None
+
+
+def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[Step]:
+    """Each step as it is done; after the first that fails there are no more.
+
+    Raises UsageError for a system that has no adapter.
+    """
+    if not isinstance(system, ExternalSystem):
+        raise UsageError(f"system '{system.name}' has no adapter to check")
+    found = list(mistakes(system.adapter))
+    yield Step("class", not found, "; ".join(found) or "all that must be there is written")
+    if found:
+        return
+    for name, faults in _plans(system):
+        step = _run(system, name, faults, store, quiet=quiet)
+        yield step
+        if not step.passed:
+            return
+
+
+def _plans(system: System) -> Iterator[tuple[str, tuple[Fault, ...]]]:
+    """The runs: what each is called, and its faults."""
+    yield "no fault", ()
+    if "kill" in system.faults:
+        yield "kill", (Kill(on="n1", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
+    if "cut" in system.faults and system.link_abilities(system.link_form(None)) is not None:
+        yield "cut", (Cut(on="n1", to="rest", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
+
+
+def _run(system: System, name: str, faults: tuple[Fault, ...], store: Path, *, quiet: bool) -> Step:
+    cluster = system.complete(Cluster(partitions=1))
+    failover_ms = system.limits(cluster).session_ms if faults else 0
+    usual = msgspec.structs.replace(
+        Workload(seed=1, clients=4, consumers=2), duration_ms=CALM_MS + failover_ms
+    )
+    schedule = Schedule(cluster=cluster, workload=system.workload(usual), faults=faults)
+    system.check(schedule)
+    settings = RunSettings(
+        name=f"check-{name.replace(' ', '-')}", seed=1, store=store, command=called()
+    )
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
+        folder = run.folder.path
+        try:
+            result = run_and_judge(run, progress, interrupts)
+        except FloodmarkError as error:
+            return Step(name, False, str(error), folder=folder)
+    passed = result.verdict is Verdict.VALID
+    return Step(name, passed, result.sentence, _hints(result), folder)
+
+
+def _hints(result: RunResult) -> tuple[str, ...]:
+    """What the author should look at, for each class of anomaly once."""
+    names = dict.fromkeys(anomaly.name for anomaly in result.anomalies)
+    return tuple(HINTS[name] for name in names if name in HINTS)

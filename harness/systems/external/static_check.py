@@ -1,0 +1,69 @@
+"""What is wrong with an adapter class, as far as that can be seen without running it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from harness.systems.adapter import Adapter, Setting
+from nemesis.faults import KINDS
+
+REQUIRED: Final = ("command", "create", "connect", "send", "read")
+_METHODS: Final = (*REQUIRED, "close", "probe", "dump", "promise", "version")
+_PLAIN: Final = ("command", "probe", "dump", "promise", "version")
+_PREFIX: Final = "_"
+
+
+def mistakes(adapter: type[Adapter]) -> Iterator[str]:
+    """One sentence each."""
+    for name in REQUIRED:
+        if getattr(adapter, name) is getattr(Adapter, name):
+            yield f"{name} is not written"
+    for name in _METHODS:
+        yield from _wrong_method(adapter, name)
+    for name in sorted(vars(adapter)):
+        if not name.startswith(_PREFIX) and name in _LIKELY_MISTAKES:
+            yield f"{name} means nothing: {_LIKELY_MISTAKES[name]} is meant"
+    yield from _wrong_settings(adapter)
+    if "client" not in adapter.listens:
+        yield "listens has no 'client', which is where clients dial"
+    if both := sorted(set(adapter.listens) & set(adapter.probed)):
+        yield f"'{both[0]}' is in listens and in probed"
+    for kind in adapter.faults or ():
+        if kind not in KINDS:
+            yield f"faults names '{kind}', which is no kind of fault (see floodmark faults)"
+    if not adapter.summary:
+        yield "summary is empty: floodmark systems has nothing to say"
+
+
+_LIKELY_MISTAKES: Final = {"ports": "listens", "options": "settings", "doors": "listens"}
+
+
+def _wrong_method(adapter: type[Adapter], name: str) -> Iterator[str]:
+    """A method that cannot be called as it is called."""
+    method, model = getattr(adapter, name), getattr(Adapter, name)
+    if not callable(method):
+        yield f"{name} is no method"
+        return
+    try:
+        inspect.signature(method).bind(*[None] * len(inspect.signature(model).parameters))
+    except TypeError:
+        wanted = ", ".join(inspect.signature(model).parameters)
+        yield f"{name} must take ({wanted})"
+    if name in _PLAIN and inspect.iscoroutinefunction(method):
+        yield f"{name} must be a plain function, not async"
+
+
+def _wrong_settings(adapter: type[Adapter]) -> Iterator[str]:
+    names = []
+    given: Iterable[Any] = adapter.settings
+    for setting in given:
+        if not isinstance(setting, Setting):
+            yield f"settings has {setting!r}, which is no Setting"
+            continue
+        names.append(setting.name)
+        if setting.values and setting.default not in setting.values:
+            yield f"the default of setting '{setting.name}' is none of its values"
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"two settings are called '{name}'"

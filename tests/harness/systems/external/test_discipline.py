@@ -1,0 +1,194 @@
+"""What clients of an external system put on record, whatever its adapter does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.clients.factory import ClientFactory
+from harness.clients.history_file import HistoryFile
+from harness.clients.workload import decode_record
+from harness.formats.history import Op, decode
+from harness.systems.adapter import Adapter, LogSlice, Node, Record, Refused
+from harness.systems.external.sessions import Sessions
+from nemesis.formats.schedule import Cluster, Send, Workload
+from tests.support.waiting import until
+
+NODES = tuple(
+    Node(name=f"n{n}", folder=Path(), listens={"client": n}, dialed={"client": n})
+    for n in (1, 2, 3)
+)
+
+
+class InMemory(Adapter):
+    """A list; `then` does something else with the n-th send, counted from 0."""
+
+    def __init__(self, then: dict[int, Callable[[], Any]] | None = None) -> None:
+        super().__init__({})
+        self.log: list[bytes] = []
+        self.then = then or {}
+        self.sends = 0
+        self.connected: list[tuple[str, str]] = []
+        self.closed = 0
+        self.is_on_record: Callable[[int], bool] = lambda value: False
+        self.was_on_record: list[bool] = []
+
+    async def connect(self, client: str, nodes: Sequence[Node]) -> Any:
+        self.connected.append((client, nodes[0].name))
+        return object()
+
+    async def close(self, connection: Any) -> None:
+        self.closed += 1
+
+    async def send(self, connection: Any, record: Record) -> int:
+        self.was_on_record.append(self.is_on_record(record.id))
+        number, self.sends = self.sends, self.sends + 1
+        if number in self.then:
+            done = self.then[number]()
+            return int(await done if asyncio.iscoroutine(done) else done)
+        self.log.append(record.payload)
+        return len(self.log) - 1
+
+    async def read(
+        self, connection: Any, partition: str, offset: int, timeout_s: float
+    ) -> LogSlice:
+        return LogSlice(list(enumerate(self.log))[offset : offset + 3])
+
+
+def record(
+    tmp_path: Path, adapter: InMemory, clients: int = 1, sends: int = 6, timeout_ms: int = 200
+) -> list[Op]:
+    """The history of clients that send until there were so many, and of the final reads."""
+    file = tmp_path / "history.jsonl"
+    history = HistoryFile(file)
+    adapter.is_on_record = lambda value: f'"value":{value}'.encode() in file.read_bytes()
+    workload = Workload(
+        seed=1, clients=clients, consumers=1, rate=0, batch=1, timeout_ms=timeout_ms
+    )
+    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
+
+    async def work() -> None:
+        sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
+        await sessions.connect()
+        sessions.begin_workload()
+        await reached(lambda: adapter.sends >= sends)
+        sessions.stop_writing()
+        await reached(lambda: sessions.status().writers_idle)
+        sessions.begin_final_reads()
+        await reached(lambda: sessions.status().final == "done")
+        assert not sessions.status().problem
+        await sessions.close()
+
+    asyncio.run(work())
+    history.close()
+    return [decode(line) for line in file.read_bytes().splitlines()]
+
+
+async def reached(is_so: Callable[[], bool]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, until, is_so)
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def work() -> Any:
+        raise error
+
+    return work
+
+
+def hanging() -> Coroutine[Any, Any, int]:
+    async def work() -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    return work()
+
+
+def sends_of(ops: Sequence[Op]) -> list[tuple[str, int]]:
+    """(how it ended, process) of each send, in order."""
+    return [(op.type, op.process) for op in ops if op.f == "send" and op.type != "invoke"]
+
+
+def test_every_send_is_on_record_before_it_leaves_and_values_are_unique(tmp_path: Path) -> None:
+    adapter = InMemory()
+    ops = record(tmp_path, adapter, clients=3, sends=30)
+    invoked = [op for op in ops if op.f == "send" and op.type == "invoke"]
+    values = [op.sends[0].value for op in invoked]
+    assert len(set(values)) == len(values) >= 30
+    assert {how for how, _ in sends_of(ops)} == {"ok"}
+    assert all(adapter.was_on_record)
+    assert [decode_record(data, 64) for data in adapter.log] == [
+        op.sends[0].value
+        for op in sorted(ops, key=lambda op: op.sends[0].offset if op.sends else -1)
+        if op.f == "send" and op.type == "ok"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        (raising(Refused("no leader")), "fail"),
+        (raising(ConnectionError("gone")), "info"),
+        (raising(TimeoutError()), "info"),
+        (raising(AssertionError("a bug of the adapter")), "info"),
+        (raising(asyncio.CancelledError()), "info"),  # type: ignore[arg-type]
+        (lambda: -1, "info"),
+        (lambda: 1 << 62, "info"),
+        (hanging, "info"),
+    ],
+)
+def test_what_send_raises_decides_how_the_operation_ends(
+    tmp_path: Path, what: Callable[[], Any], how: str
+) -> None:
+    adapter = InMemory(then={2: what})
+    ended = sends_of(record(tmp_path, adapter))
+    assert [each for each, _ in ended[:5]] == ["ok", "ok", how, "ok", "ok"]
+    first, *_, last = [process for _, process in ended[:5]]
+    # Whoever met the unknown is never heard of again, and its connection is not used again.
+    assert (first == last) == (how == "fail")
+    producers = [client for client, _ in adapter.connected if client == "c1"]
+    assert len(producers) == (1 if how == "fail" else 2)
+    # A new connection begins with the next node.
+    assert [node for client, node in adapter.connected if client == "c1"][:2] in (
+        ["n1"],
+        ["n1", "n2"],
+    )
+
+
+def test_final_readers_are_fresh_and_read_to_the_end_of_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    adapter = InMemory()
+    ops = record(tmp_path, adapter, sends=10)
+    final = [op for op in ops if op.final and op.f == "poll"]
+    assert {op.client for op in final} == {"c3"}
+    assert final[0].reads[0].start == 0
+    read = [run for op in final if op.type == "ok" for run in op.reads[0].records]
+    assert sum(run.count for run in read) == len(adapter.log)
+    assert {op.process for op in final}.isdisjoint(op.process for op in ops if not op.final)
+
+
+def test_an_operation_of_the_schedule_is_one_send(tmp_path: Path) -> None:
+    adapter = InMemory()
+    history = HistoryFile(tmp_path / "history.jsonl")
+    workload = Workload(
+        clients=0, consumers=0, batch=1, operations=(Send(client="c1", at_ms=0, payload_bytes=99),)
+    )
+    factory = ClientFactory(cluster=Cluster(partitions=1, voters=0), workload=workload)
+
+    async def work() -> None:
+        sessions = Sessions(adapter, factory, NODES, history, show=lambda text: None)
+        await sessions.connect()
+        sessions.operate(0)
+        assert not sessions.status().writers_idle
+        await reached(lambda: sessions.status().writers_idle)
+        assert sessions.status().operated == 1
+        await sessions.close()
+
+    asyncio.run(work())
+    invoke, ok = map(decode, (tmp_path / "history.jsonl").read_bytes().splitlines())
+    assert (invoke.step, ok.step, ok.type, ok.sends[0].offset) == (0, 0, "ok", 0)
+    assert len(adapter.log[0]) == 99

@@ -1,0 +1,299 @@
+"""The parts of a cluster of an external system, one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checker.formats.anomalies import KINDS as ANOMALIES
+from harness.runs.system_check import HINTS
+from harness.systems import registry
+from harness.systems.adapter import Adapter, Node, Roles, Setting
+from harness.systems.external import guardian, processes
+from harness.systems.external.logs import log_lines
+from harness.systems.external.probe import Probe
+from harness.systems.external.processes import ExternalProcesses, Launch
+from harness.systems.external.static_check import mistakes
+from harness.systems.external.unsynced import UnsyncedFiles
+from node.formats.errors import FloodmarkError, UsageError
+from node.formats.files import AppendOnlyFile
+from tests.support import trial_adapters
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+# -- processes
+
+TREE = "sleep 1000 & setsid sleep 1000 & echo up; wait"
+"""A node with a child in its session, and one that left it."""
+
+
+def started(tmp_path: Path, command: list[str], **ports: int) -> ExternalProcesses:
+    exits = AppendOnlyFile(tmp_path / "exits.jsonl")
+    launch = Launch(command, tmp_path, "127.0.0.1", ports)
+    made = ExternalProcesses(
+        lambda node: launch, lambda node, pid: None, tmp_path, exits, stop_codes=(0,)
+    )
+    made.start("n1")
+    return made
+
+
+def said(tmp_path: Path, text: str) -> Callable[[], bool]:
+    return lambda: text in (tmp_path / "n1.txt").read_text()
+
+
+def ends(tmp_path: Path) -> list[tuple[str, int, bool]]:
+    lines = (tmp_path / "exits.jsonl").read_bytes().splitlines()
+    return [(e["by"], e["code"], e["expected"]) for e in map(json.loads, lines)]
+
+
+def test_a_kill_reaches_all_that_a_node_started(tmp_path: Path) -> None:
+    nodes = started(tmp_path, ["sh", "-c", TREE])
+    mark = f"{guardian.MARK}={nodes.mark}"
+    until(lambda: len(guardian.marked(mark)) >= 3)
+    nodes.pause("n1")
+    assert nodes.is_paused("n1")
+    nodes.kill("n1")
+    assert not guardian.marked(mark)
+    assert not nodes.is_up("n1")
+    nodes.close()
+    assert ends(tmp_path) == [("kill", -signal.SIGKILL, True)]
+
+
+@pytest.mark.parametrize(
+    ("script", "by", "expected"),
+    [
+        ("exit 3", "itself", False),
+        ("kill -KILL $$", "outside", True),
+        ("kill -TERM $$", "outside", True),
+        ("kill -SEGV $$", "itself", False),
+    ],
+)
+def test_who_ended_a_node(tmp_path: Path, script: str, by: str, expected: bool) -> None:
+    nodes = started(tmp_path, ["sh", "-c", f"echo last words; {script}"])
+    until(nodes.reap)
+    nodes.close()
+    assert [(who, good) for who, _, good in ends(tmp_path)] == [(by, expected)]
+    assert len(nodes.problems) == (by == "outside")
+    assert [each.node for each in nodes.unexpected] == ([] if expected else ["n1"])
+    assert nodes.last_lines("n1") == "last words"
+
+
+def test_a_node_that_does_not_stop_is_killed_and_a_finding(tmp_path: Path) -> None:
+    nodes = started(tmp_path, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
+    until(said(tmp_path, "up"))
+    nodes.ask_to_stop("n1")
+    nodes.await_stop("n1", timeout_s=0.1)
+    nodes.close()
+    assert ends(tmp_path) == [("itself", -signal.SIGKILL, False)]
+
+
+def test_a_taken_port_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PORT_TIMEOUT_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(FloodmarkError, match=f"port {port} of n1 is taken by another process"):
+            started(tmp_path, ["true"], client=port)
+
+
+HARNESS = """
+import sys
+from pathlib import Path
+from tests.harness.systems.external.test_parts import TREE, started
+nodes = started(Path(sys.argv[1]), ["sh", "-c", TREE])
+print(nodes.mark, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_outlives_a_harness_that_is_killed(tmp_path: Path) -> None:
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert harness.stdout is not None
+    mark = f"{guardian.MARK}={harness.stdout.readline().strip()}"
+    until(lambda: len(guardian.marked(mark)) >= 3)
+    harness.kill()
+    harness.wait()
+    until(lambda: not guardian.marked(mark))
+
+
+# -- files
+
+
+def test_a_power_cut_takes_what_was_appended_since_the_node_started(tmp_path: Path) -> None:
+    kept, cut, gone, other = (tmp_path / name for name in ("a.log", "b.log", "c.log", "d.txt"))
+    kept.write_bytes(b"12345")
+    cut.write_bytes(b"12345")
+    files = UnsyncedFiles(("*.log",))
+    files.synced("n1", tmp_path)
+    cut.write_bytes(b"12345abcd")
+    gone.write_bytes(b"xy")
+    other.write_bytes(b"never touched")
+    # A file that was written anew and moved into place counts as synced.
+    (tmp_path / "new").write_bytes(b"much longer than before")
+    (tmp_path / "new").replace(kept)
+    assert files.cut("n1", tmp_path, 0.5) == (6, 3)
+    assert (cut.read_bytes(), gone.read_bytes()) == (b"12345ab", b"x")
+    assert kept.read_bytes() == b"much longer than before"
+    assert "*.log" in files.assumption
+    assert UnsyncedFiles(()).cut("n1", tmp_path, 0.0) == (0, 0)
+
+
+# -- logs
+
+
+NODE = Node(name="n1", folder=Path(), listens={}, dialed={})
+
+
+class Dumps(Adapter):
+    """Gives what it is told to."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__({})
+        self.found = found
+
+    def dump(self, me: Node, partition: str) -> Any:
+        return self.found
+
+
+def broken_file() -> Iterator[tuple[int, bytes]]:
+    yield 0, b"x"
+    raise ValueError("1.blk is damaged at byte 7")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (broken_file(), "ValueError: 1.blk is damaged at byte 7"),
+        ([(1, b""), (1, b"")], "ValueError: dump returned the offset 1 after 1"),
+        ([(-1, b"")], "ValueError: dump returned the offset -1"),
+        ([("a", b"")], "ValueError: dump returned the offset 'a'"),
+        ([b"ab"], "TypeError"),
+        (7, "TypeError: 'int' object is not iterable"),
+        ([(0, "text")], "TypeError"),
+    ],
+)
+def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> None:
+    problems: list[str] = []
+    lines = list(log_lines(Dumps(found), NODE, ["log-0"], 64, problems))
+    assert len(problems) == 1
+    assert problems[0].startswith("the log of log-0 on n1 could not be read: ")
+    assert sentence in problems[0]
+    # The file is whole all the same, and says nothing of that partition.
+    assert [(line.partition, line.count) for line in lines] == [("", 0)]
+
+
+# -- probe
+
+
+def test_a_probe_that_lies_is_not_believed(tmp_path: Path) -> None:
+    node = Node(name="n1", folder=Path(), listens={}, dialed={})
+    other = Node(name="n2", folder=Path(), listens={}, dialed={})
+    adapter = trial_adapters.Trial({"broken": "probe lies", "speed": ""})
+    made = Probe(adapter, (node, other), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
+    told = {
+        "log-0": Roles(10**30, ("n9", "n1", "n1"), ("n2", "n1", 7)),  # type: ignore[arg-type]
+        "log-9": Roles(),
+        7: Roles(),
+        "": "nonsense",
+    }
+    assert made.understood(told) == {"log-0": Roles(1 << 60, ("n1",), ("n1", "n2"))}
+    assert made.understood([1, 2]) == {}
+    assert made.understood({"log-0": Roles(1, 5, None)}) == {"log-0": Roles(1, (), ("n1", "n2"))}  # type: ignore[arg-type]
+
+
+def test_a_probe_that_hangs_stops_nobody(tmp_path: Path) -> None:
+    node = Node(name="n1", folder=Path(), listens={}, dialed={})
+    adapter = trial_adapters.Trial({"broken": "probe hangs", "speed": ""})
+    made = Probe(adapter, (node,), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
+    made.start()
+    assert made.events() == []
+    began = time.monotonic()
+    made.close()
+    assert time.monotonic() - began < 60
+
+
+# -- the class
+
+
+class Wrong(Adapter):
+    """Everything is wrong with it."""
+
+    listens = ("peer",)
+    probed = ("peer",)
+    faults = ("earthquake",)
+    settings = (Setting("a", "x", "", ("y",)), Setting("a", "", ""))
+    options = ()
+
+    def command(self, me: Node) -> list[str]:  # type: ignore[override]
+        return []
+
+    async def probe(self, me: Node) -> Any:  # type: ignore[override]
+        return {}
+
+
+def test_all_mistakes_of_a_class_are_named() -> None:
+    assert list(mistakes(Wrong)) == [
+        "create is not written",
+        "connect is not written",
+        "send is not written",
+        "read is not written",
+        "command must take (self, me, others)",
+        "probe must be a plain function, not async",
+        "options means nothing: settings is meant",
+        "the default of setting 'a' is none of its values",
+        "two settings are called 'a'",
+        "listens has no 'client', which is where clients dial",
+        "'peer' is in listens and in probed",
+        "faults names 'earthquake', which is no kind of fault (see floodmark faults)",
+        "summary is empty: floodmark systems has nothing to say",
+    ]
+
+
+def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
+    from harness.systems.external.system import ExternalSystem
+
+    found = [system for name in registry.names() if (system := registry.find(name))]
+    adapters = [system.adapter for system in found if isinstance(system, ExternalSystem)]
+    assert len(adapters) >= 1
+    for adapter in adapters:
+        assert list(mistakes(adapter)) == []
+    assert set(HINTS) <= set(ANOMALIES)
+
+
+@pytest.mark.parametrize("name", [n for n in registry.names() if n != registry.DEFAULT])
+def test_an_adapter_that_comes_with_floodmark_is_short(name: str) -> None:
+    text = (ROOT / "harness/systems" / f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 100
+
+
+def test_a_file_without_an_adapter_is_one_sentence(tmp_path: Path) -> None:
+    for number, (text, sentence) in enumerate(
+        (
+            ("x = 1", "has no adapter: name the class"),
+            ("import nothing_like_this", "No module named 'nothing_like_this'"),
+            ("1 +", "SyntaxError"),
+            ("raise RuntimeError('at import')", "RuntimeError: at import"),
+        )
+    ):
+        file = tmp_path / f"my{number}.py"
+        file.write_text(text)
+        with pytest.raises(UsageError, match=sentence):
+            registry.find(str(file))
+    with pytest.raises(UsageError, match="there is no such file"):
+        registry.find(str(tmp_path / "no.py:Such"))
+    assert os.environ.get(guardian.MARK) is None
