@@ -223,8 +223,8 @@ class Adapter:
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
-        """The log that a stopped node has on its disk, as (offset, payload) in its order; None:
-        the node has no replica. Raises for files that it cannot understand."""
+        """The log that a stopped node has on its disk and takes as committed, as (offset, payload)
+        in its order; None: the node has no replica. Raises for files that it cannot understand."""
         return None
 
     # -- what it promises
