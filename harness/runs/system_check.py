@@ -40,7 +40,7 @@ HINTS: Final = {
 """What an adapter may have done wrong when a run of a system that should hold finds this."""
 
 
-class Step(NamedTuple):
+class CheckStep(NamedTuple):
     """One step of the check: whether it is passed, and what there is to say."""
 
     name: str
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     folder: Path | None = None
 
 
-def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[Step]:
+def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[CheckStep]:
     """Each step as it is done; after the first that fails there are no more.
 
     Raises UsageError for a system that has no adapter.
@@ -58,7 +58,7 @@ def check_system(system: System, store: Path, *, quiet: bool) -> Iterator[Step]:
     if not isinstance(system, ExternalSystem):
         raise UsageError(f"system '{system.name}' has no adapter to check")
     found = list(mistakes(system.adapter))
-    yield Step("class", not found, "; ".join(found) or "all that must be there is written")
+    yield CheckStep("class", not found, "; ".join(found) or "all that must be there is written")
     if found:
         return
     for name, faults in _plans(system):
@@ -77,7 +77,9 @@ def _plans(system: System) -> Iterator[tuple[str, tuple[Fault, ...]]]:
         yield "cut", (Cut(on="n1", to="rest", at_ms=FAULT_AT_MS, for_ms=FAULT_MS),)
 
 
-def _run(system: System, name: str, faults: tuple[Fault, ...], store: Path, *, quiet: bool) -> Step:
+def _run(
+    system: System, name: str, faults: tuple[Fault, ...], store: Path, *, quiet: bool
+) -> CheckStep:
     cluster = system.complete(Cluster(partitions=1))
     failover_ms = system.limits(cluster).session_ms if faults else 0
     usual = msgspec.structs.replace(
@@ -94,9 +96,9 @@ def _run(system: System, name: str, faults: tuple[Fault, ...], store: Path, *, q
         try:
             result = run_and_judge(run, progress, interrupts)
         except FloodmarkError as error:
-            return Step(name, False, str(error), folder=folder)
+            return CheckStep(name, False, str(error), folder=folder)
     passed = result.verdict is Verdict.VALID
-    return Step(name, passed, result.sentence, _hints(result), folder)
+    return CheckStep(name, passed, result.sentence, _hints(result), folder)
 
 
 def _hints(result: RunResult) -> tuple[str, ...]:
