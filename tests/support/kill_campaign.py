@@ -84,12 +84,12 @@ def once(name: str, rng: random.Random, folder: Path, life_s: float) -> tuple[st
     killed = pid = 0
     below: list[int] = []
     while harness.poll() is None:
-        # A process that ends while they are listed is not the one that is looked for.
-        with contextlib.suppress(OSError):
-            pid = find(harness, name)
-        if pid and not began:
-            began = time.monotonic()
-        if began and not pid:
+        if not began:
+            # A process that ends while they are listed is not the one that is looked for.
+            with contextlib.suppress(OSError):
+                pid = find(harness, name)
+            began = time.monotonic() if pid else 0.0
+        elif not lives(pid):
             break
         if began and time.monotonic() - began >= instant_s:
             below = descendants(harness.pid)
