@@ -61,12 +61,10 @@ class Redis(adapter.Adapter):
         await gather(*(server.aclose() for server in connection))
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
-        for node in nodes:
-            known: Any = SyncRedis(node.host, node.dialed["sentinel"], **ONCE).sentinel_master(
-                "all"
-            )
+        for n in nodes:
+            known: Any = SyncRedis(n.host, n.dialed["sentinel"], **ONCE).sentinel_master("all")
             if known["num-slaves"] < copies - 1:
-                raise RuntimeError(f"the Sentinel of {node.name} does not know all replicas yet")
+                raise RuntimeError(f"the Sentinel of {n.name} does not know all replicas yet")
 
     async def send(self, connection: list[aio.Redis], record: Record) -> int:
         wait, primary = int(self.setting["wait"]), connection[0]
@@ -84,10 +82,10 @@ class Redis(adapter.Adapter):
         return LogSlice(list(enumerate(primary[: sorted(same, reverse=True)[wait]], offset)))
 
     def probe(self, me: Node) -> dict[str, Roles]:
-        told: Any = SyncRedis(port=me.listens["client"], socket_timeout=1).info("replication")
+        told: Any = SyncRedis(me.host, me.listens["client"], socket_timeout=1).info("replication")
         if told["role"] != "master":
             return {}
-        known: Any = SyncRedis(port=me.listens["sentinel"]).sentinel_master("all")
+        known: Any = SyncRedis(me.host, me.listens["sentinel"]).sentinel_master("all")
         replicas = [told[f"slave{number}"] for number in range(told["connected_slaves"])]
         online = [f"{each['ip']}:{each['port']}" for each in replicas if each["state"] == "online"]
         return {"*": Roles(known["config-epoch"], (me.name, *online))}
