@@ -54,6 +54,7 @@ class Executed:
     stopped: int = 0
     connections: int | None = None
     packets: int | None = None
+    writes: int | None = None
     touched: bool | None = None
     healed: bool = False
     took_effect: bool = False
@@ -107,6 +108,8 @@ class Executed:
             return f"Missed: {self.detail or 'its trigger never came'}."
         if self.status == "waiting":
             return "Not reached before the run ended."
+        if self.writes is not None:
+            return f"{wording.count(self.writes, 'write')} failed, late or lost."
         if self.on_process:
             return f"Took effect{f': {self.detail}' if self.detail else ''}."
         if self.touched is None and not self.links:
@@ -240,6 +243,7 @@ def _join_one(
     stopped = sum(x.stopped or 0 for x in effects)
     counted = [x.connections for x in effects if isinstance(x.connections, int)]
     packets = [x.packets for x in effects if isinstance(x.packets, int)]
+    writes = [x.writes for x in effects if isinstance(x.writes, int)]
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
@@ -265,6 +269,7 @@ def _join_one(
         stopped=stopped,
         connections=sum(counted) if counted else None,
         packets=sum(packets) if packets else None,
+        writes=sum(writes) if writes else None,
         healed=bool(ends),
         asked=asked,
         touched=any(x.affected for x in effects) if effects else None,

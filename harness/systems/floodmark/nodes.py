@@ -29,6 +29,8 @@ from node.runtime.process import EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
 REAP_TIMEOUT_S: Final = 10.0
+COPY_S: Final = 5.0
+"""How long a process may take to copy its disk, or to come to its first turn before that."""
 ENDS_S: Final = 3.0
 """How long a process may take to end after its disk failed."""
 
@@ -71,7 +73,7 @@ class ProcessOrders:
         order = Order(version=self._version, armed=tuple(armed), disk=tuple(disk), copy_to=copy_to)
         # A turn in progress may sync more than once, as slowly as the disk was until now.
         slowest_s = sum(fault.delay_ms for fault in disk) / 1000
-        patience_s = PATIENCE_S + 3 * max(slowest_s, self._slowest_s)
+        patience_s = (COPY_S if copy_to else PATIENCE_S) + 3 * max(slowest_s, self._slowest_s)
         self._slowest_s = slowest_s
         try:
             self._pipe.send_bytes(_encoder.encode(order))

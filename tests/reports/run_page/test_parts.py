@@ -119,6 +119,15 @@ class TestWords:
             kinds.Slow(on="n1", to="all", bytes_per_s=5000, at_ms=1),
             kinds.Reset(on="n1", to="clients", at_ms=1),
             kinds.HalfOpen(on="n1", to="n2", at_ms=1),
+            kinds.FsyncError(on="leader", at_ms=1, written=True),
+            kinds.SlowFsync(on="n1", at_ms=1, delay_ms=500),
+            kinds.DiskFull(on="n1", at_ms=1, limit="map"),
+            kinds.LyingFsync(on="n1", at_ms=1),
+            kinds.OldCopy(on="n1", at_ms=1),
+            kinds.TornWrite(on="n1", at_ms=1, for_ms=5),
+            kinds.BitFlip(on="n1", at_ms=1, for_ms=5, part="chain"),
+            kinds.BitFlip(on="v1", at_ms=1, for_ms=5, part="value", key="vote/log-0"),
+            kinds.DiskEmptied(on="n1", at_ms=1, for_ms=5),
         ]
         texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
         assert texts[0] == (
@@ -151,6 +160,17 @@ class TestWords:
             "the final heal",
             "Reset connections between n1 and the clients at 0.001 s, until the final heal",
             "Let n2 lose its connections with n1 unnoticed at 0.001 s, until the final heal",
+            "Let syncs of the leader fail, though the disk has what they write at 0.001 s, until "
+            "the final heal",
+            "Let each sync of n1 take 500 ms longer at 0.001 s, until the final heal",
+            "Let the map of the store of n1 be full at 0.001 s, until the final heal",
+            "Let the disk of n1 confirm syncs that it does not do, and cut its power then at "
+            "0.001 s, until the final heal",
+            "Copy the disk of n1, and restore that copy later at 0.001 s, until the final heal",
+            "Kill n1 and tear the last write to its disk at 0.001 s, for 5.0 ms",
+            "Kill n1 and flip a bit in the chain of a stored batch at 0.001 s, for 5.0 ms",
+            "Kill v1 and flip a bit in the stored value 'vote/log-0' at 0.001 s, for 5.0 ms",
+            "Kill n1 and empty its disk at 0.001 s, for 5.0 ms",
         ]
         assert {fault.what for fault in every} == set(kinds.KINDS)
 
