@@ -1,0 +1,41 @@
+"""The log of docs/tutorial.md loses what it acknowledged, and the command there finds it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.systems import registry
+from tests.support.paths import ROOT
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+FEW_LINES = {"adapter.py": 100, "naive_log.py": 140}
+
+
+def test_the_command_of_the_tutorial_finds_a_lost_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (words,) = re.findall(r"floodmark (run .*--schedule.*kill-leader.json)$", text(), re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), *f"--store {tmp_path} --no-spark --no-report --json".split()])
+    told = json.loads(capsys.readouterr().out)
+    kinds = {anomaly["name"] for anomaly in told["result"]["anomalies"]}
+    assert (ended.value.code, told["result"]["verdict"]) == (1, "invalid"), told["result"]
+    assert "lost" in kinds
+
+
+def test_its_files_are_short_and_its_settings_known() -> None:
+    folder = ROOT / "examples" / "naive_log"
+    for name, most in FEW_LINES.items():
+        assert len((folder / name).read_text("utf-8").splitlines()) <= most, name
+    assert "kill" in registry.find(f"{folder}/adapter.py:NaiveLog").faults
+
+
+def text() -> str:
+    """The tutorial, with its broken command lines joined."""
+    return TUTORIAL.read_text("utf-8").replace("\\\n", " ")
