@@ -1,0 +1,201 @@
+"""Storms inside somebody's own test suite: the fixture `floodmark_storm` of pytest.
+
+pytest loads this module at its start, by the entry point `floodmark`, in every suite of an
+environment that has floodmark. So it imports nothing but pytest before a storm begins.
+docs/pytest.md shows how to use it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from checker.formats.verdict import RunResult
+    from nemesis.formats.schedule import Schedule
+
+_SEEDS: Final = 1 << 31
+_SEED: Final = pytest.StashKey[int]()
+
+
+class StormReport(NamedTuple):
+    """What a storm left: its verdict ("valid", "invalid", "unknown", "not-exercised") and the
+    sentence that explains it, its seed, the run folder, the page in it (None: it could not be
+    built) and the command line that runs the same schedule again."""
+
+    verdict: str
+    sentence: str
+    seed: int
+    folder: Path
+    page: Path | None
+    replay: str
+    result: RunResult
+
+    def __str__(self) -> str:
+        """What a person reads of a test that fails."""
+        return (
+            f"floodmark: {self.sentence}\n"
+            f"  page    {self.page or self.folder}\n"
+            f"  replay  {self.replay}\n"
+            f"  seed    {self.seed} (--floodmark-seed {self.seed})"
+        )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the plug-in."""
+    group = parser.getgroup("floodmark", "storms of floodmark")
+    group.addoption(
+        "--floodmark-seed",
+        type=int,
+        metavar="N",
+        help="Seed of all storms that have none of their own [default: random].",
+    )
+    group.addoption(
+        "--floodmark-store",
+        type=Path,
+        metavar="FOLDER",
+        help="Folder for the run folders of storms [default: a temporary folder of pytest].",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for the whole session: one number repeats every storm of it."""
+    given = config.getoption("--floodmark-seed")
+    if given is not None and not 0 <= given < _SEEDS:
+        raise pytest.UsageError(f"--floodmark-seed is {given}, but must be from 0 to {_SEEDS - 1}")
+    drawn = random.SystemRandom().randrange(_SEEDS)
+    config.stash[_SEED] = drawn if given is None else given
+
+
+@pytest.fixture
+def floodmark_storm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., StormReport]:
+    """Runs a storm against a system and fails the test unless it is valid.
+
+    `floodmark_storm(system, *, settings=None, schedule=None, check=True, links=None, **options)`:
+    `system` is a name of `floodmark systems`, "file.py:Class", "module:Class", or an `Adapter`
+    class that a module has at its top. `settings` are those of `--set`. `schedule` is a file, a
+    run folder or the name of a ready-made schedule; without it a storm is drawn. `options` are
+    those of `floodmark run`, with underscores: `faults` ("kill,pause", or a sequence), `time_limit`
+    (seconds), `brokers`, `partitions`, `replication_factor`, `clients`, `consumers`, `rate`,
+    `batch`, `acks`, `seed` and the like. With `check=False` nothing fails, and the report says how
+    it went. Seed, verdict, run folder, page and replay line become properties of the test in a
+    JUnit file. A test must call it in the main thread.
+    """
+
+    def storm(
+        system: str | type,
+        *,
+        check: bool = True,
+        faults: str | Sequence[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        schedule: str | Path | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> StormReport:
+        given = request.config.getoption("--floodmark-seed")
+        if seed is None:
+            seed = given if schedule is not None else request.config.stash[_SEED]
+        wanted = {
+            "system": _place_of(system),
+            "settings": dict(settings or {}),
+            "schedule": None if schedule is None else Path(schedule),
+            "faults": faults if faults is None or isinstance(faults, str) else ",".join(faults),
+            "seed": seed,
+            **options,
+        }
+        store = request.config.getoption("--floodmark-store")
+        store = tmp_path_factory.mktemp("floodmark") if store is None else store.absolute()
+        report = _storm(wanted, store, request.node.nodeid)
+        for name in ("seed", "verdict", "folder", "page", "replay"):
+            value = getattr(report, name)
+            # `record_property` would warn about one of the dialects of JUnit files.
+            told = "" if value is None else str(value)
+            request.node.user_properties.append((f"floodmark_{name}", told))
+        if check and report.verdict != "valid":
+            pytest.fail(str(report), pytrace=False)
+        return report
+
+    return storm
+
+
+def _place_of(system: str | type) -> str:
+    """The name by which every process of a run finds a system."""
+    if isinstance(system, str):
+        return system
+    if "." in system.__qualname__:
+        pytest.fail(
+            f"floodmark: {system.__qualname__} must stand at the top of a module, "
+            "where other processes find it",
+            pytrace=False,
+        )
+    module = system.__module__
+    importable = "." in module and find_spec(module) is not None
+    place = module if importable else inspect.getfile(system)
+    return f"{place}:{system.__name__}"
+
+
+def _storm(wanted: Mapping[str, Any], store: Path, test: str) -> StormReport:
+    """Run and judge it. What cannot be run fails the test in one sentence."""
+    from harness.runs.interrupts import StopNow
+    from harness.runs.options import RunRequest, to_schedule
+    from node.formats.errors import FloodmarkError
+
+    try:
+        request = RunRequest(**wanted)
+    except TypeError as error:
+        raise TypeError(f"floodmark_storm: {error}") from None
+    try:
+        return _run(to_schedule(request), request, store, test)
+    except StopNow:
+        raise KeyboardInterrupt from None
+    except FloodmarkError as error:
+        sentence = str(error)
+    # Outside of the handler, so that pytest does not tell the sentence twice.
+    pytest.fail(f"floodmark: {sentence}", pytrace=False)
+
+
+def _run(schedule: Schedule, request: Any, store: Path, test: str) -> StormReport:
+    from harness.runs.interrupts import Interrupts
+    from harness.runs.options import default_name, system_of
+    from harness.runs.page_builder import page_after
+    from harness.runs.progress import Progress
+    from harness.runs.run import Run, RunSettings
+    from harness.runs.run_and_judge import run_and_judge
+    from harness.systems.external.links import KERNEL_LINKS
+    from node.formats.errors import UsageError
+
+    system = system_of(request.schedule, request.system, request.settings)
+    links = system.link_form(request.links)
+    if links == KERNEL_LINKS:
+        raise UsageError("links='kernel' would move pytest itself into a namespace: use 'proxy'")
+    settings = RunSettings(
+        name=default_name(schedule),
+        seed=schedule.workload.seed,
+        store=store,
+        command=("pytest", test),
+        links=links,
+    )
+    with Interrupts() as interrupts, Progress(quiet=True) as progress:
+        run = Run(schedule, settings, system, progress=progress, interrupts=interrupts)
+        result = run_and_judge(run, progress, interrupts, source=request.schedule)
+    if interrupts.asked:
+        raise KeyboardInterrupt
+    folder = run.folder.path
+    page = page_after(folder, progress.note, baseline_too=False)
+    return StormReport(
+        verdict=result.verdict.value,
+        sentence=result.sentence,
+        seed=settings.seed,
+        folder=folder,
+        page=page,
+        replay=run.info.replay,
+        result=result,
+    )

@@ -1,0 +1,121 @@
+"""The plug-in of pytest: storms in somebody's own suite, as that suite sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = "harness.pytest_plugin"
+NAIVE = f"{ROOT}/examples/naive_log/adapter.py"
+NO_WAITING = """
+    import pytest
+    from harness.runs import storm
+
+    @pytest.fixture(autouse=True)
+    def no_waiting(monkeypatch):
+        for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+            monkeypatch.setattr(storm, name, 0.0)
+"""
+SUITE = """
+    from tests.support.trial_systems import ForgetfulLog, InMemoryLog
+
+    def test_keeps(floodmark_storm):
+        report = floodmark_storm(InMemoryLog, partitions=1, time_limit=0.3, faults="kill,pause")
+        assert report.verdict == "valid"
+
+    def test_forgets(floodmark_storm):
+        floodmark_storm(ForgetfulLog, partitions=1, time_limit=0.3, faults=["kill"])
+
+    def test_looks_itself(floodmark_storm):
+        report = floodmark_storm(
+            "tests.support.trial_systems:ForgetfulLog", partitions=1, time_limit=0.3, check=False
+        )
+        assert report.verdict == "invalid"
+        assert report.page.is_file()
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Somebody's folder of tests, where pytest loads the plug-in and no other."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return pytester
+
+
+def test_storms_pass_and_fail_with_their_verdict(suite: pytest.Pytester) -> None:
+    suite.makeconftest(NO_WAITING)
+    suite.makepyfile(SUITE)
+    words = ("--floodmark-seed", "7", "--floodmark-store", "kept", "--junitxml", "junit.xml")
+    done = suite.runpytest_subprocess("-p", PLUGIN, *words)
+    done.assert_outcomes(passed=2, failed=1)
+    done.stdout.re_match_lines(
+        [
+            r"floodmark: invalid: 3 acknowledged records of log-0 never delivered: .*",
+            r"  page    .*/kept/.*/report\.html",
+            r"  replay  floodmark run --system tests\.support\.trial_systems:ForgetfulLog "
+            r"--schedule .*/kept/.*",
+            r"  seed    7 \(--floodmark-seed 7\)",
+        ]
+    )
+    assert "Traceback" not in done.stdout.str()
+    assert "Warning" not in done.stdout.str()
+    cases = ElementTree.parse(suite.path / "junit.xml").iter("testcase")
+    told = {
+        case.get("name"): {each.get("name"): each.get("value") for each in case.iter("property")}
+        for case in cases
+    }
+    assert [each["floodmark_verdict"] for each in told.values()] == ["valid", "invalid", "invalid"]
+    failed = told["test_forgets"]
+    assert failed["floodmark_seed"] == "7"
+    assert (suite.path / "kept") in type(suite.path)(failed["floodmark_folder"]).parents
+    assert failed["floodmark_page"].startswith(failed["floodmark_folder"])
+    assert failed["floodmark_replay"].endswith(failed["floodmark_folder"])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("floodmark_storm('no-such-log')", "*floodmark: unknown system 'no-such-log' (known:*"),
+        (f"floodmark_storm('{NAIVE}', links='kernel')", "*links='kernel' would move pytest*"),
+        ("floodmark_storm('floodmark', time_limit=0)", "*floodmark: --time-limit is 0,*"),
+        ("floodmark_storm('floodmark', colour='red')", "*TypeError: floodmark_storm: *'colour'*"),
+        ("floodmark_storm(type('A.B', (), {}))", "*A.B must stand at the top of a module,*"),
+    ],
+)
+def test_what_cannot_be_run_fails_in_one_sentence(
+    suite: pytest.Pytester, call: str, sentence: str
+) -> None:
+    suite.makepyfile(f"def test_it(floodmark_storm):\n    {call}\n")
+    done = suite.runpytest_inprocess("-p", PLUGIN)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines([sentence])
+
+
+def test_a_seed_out_of_bounds_is_refused(suite: pytest.Pytester) -> None:
+    done = suite.runpytest_inprocess("-p", PLUGIN, "--floodmark-seed", "-1")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--floodmark-seed is -1, but must be from 0 to 2147483647*"])
+
+
+def test_pytest_finds_it_by_its_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["entry-points"]["pytest11"] == {"floodmark": PLUGIN}
+
+
+def test_it_makes_the_start_of_pytest_no_slower() -> None:
+    """Every suite of the environment loads it, so nothing of a run is imported by that."""
+    code = f"import sys, {PLUGIN}; print(*sorted(sys.modules))"
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"msgspec", "numpy", "pyarrow", "zmq", "rich", "typer", "harness.runs", "checker"}
+    assert heavy.isdisjoint(told.stdout.split())
