@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from node.formats.bounds import Count, Number, Offset, PartitionName, Time, Value
+from node.formats.bounds import BatchCount, Count, Number, Offset, PartitionName, Time, Value
 from node.formats.json_input import JsonReader
 
 FORMAT_VERSION: Final = 1
@@ -37,7 +37,7 @@ class RecordRun(msgspec.Struct, frozen=True, array_like=True):
 
     offset: Offset
     value: Value
-    count: Count = 1
+    count: BatchCount = 1
     epoch: Number = -1
 
 
@@ -50,7 +50,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     partition: PartitionName
     value: Value
-    count: Count = 1
+    count: BatchCount = 1
     acks: Number = -1
     offset: Offset = -1
 

@@ -16,6 +16,8 @@ from node.formats.wire_bounds import MAX_NODE_NAME
 from node.runtime.curve import CurveKeys, speak
 
 DEADLINE_MS: Final = 5000
+START_MS: Final = 30_000
+"""How long a hub may take to start."""
 MAX_CONTROL_BYTES: Final = 4 << 20
 """Of one command or answer."""
 MAX_RULES: Final = 10_000
@@ -151,8 +153,8 @@ class HubControl:
         self._socket.connect(control)
 
     def wait_ready(self) -> None:
-        """Return once the hub is up."""
-        self.stats()
+        """Return once the hub is up; a busy machine takes its time to start a process."""
+        self._ask(GetStats(), max(self._deadline_ms, START_MS))
 
     def add(self, rule: LinkRule) -> int:
         """Put a rule in force; returns its number."""
@@ -192,21 +194,22 @@ class HubControl:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, command: Command) -> HubAnswer:
+    def _ask(self, command: Command, deadline_ms: int = 0) -> HubAnswer:
         """Send a command and wait for its answer. Raises HubGone, or FloodmarkError if refused."""
+        deadline_ms = deadline_ms or self._deadline_ms
         self._socket.send(msgspec.msgpack.encode(command))
         started = time.monotonic()
         while True:
             waited_ms = (time.monotonic() - started) * 1000
             alive = self._is_alive()
             # A hub that has ended may have answered before: look once more.
-            if self._socket.poll(max(0, min(_LOOK_MS, self._deadline_ms - round(waited_ms)))):
+            if self._socket.poll(max(0, min(_LOOK_MS, deadline_ms - round(waited_ms)))):
                 break
             if not alive:
                 raise HubGone("the link hub has ended: see its output file")
-            if waited_ms >= self._deadline_ms:
+            if waited_ms >= deadline_ms:
                 raise HubGone(
-                    f"the link hub did not answer at {self._address} within {self._deadline_ms} ms"
+                    f"the link hub did not answer at {self._address} within {deadline_ms} ms"
                 )
         try:
             answer = _answers.decode(self._socket.recv())

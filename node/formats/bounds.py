@@ -22,6 +22,9 @@ Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 2**33)]
 """An offset, LEO or HW, -1 where there is none. Offset and count together fit into 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 """Of records in a batch or a read: they are expanded, so that a count reserves memory."""
+BatchCount = Annotated[int, msgspec.Meta(ge=0, le=2**17)]
+"""Of the records that one line of a history says were sent, or read from one batch: some times the
+most that a workload may have. One wrong bit must not make millions of records of a few."""
 Tally = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Of things that were counted and are never expanded."""
 Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]

@@ -114,6 +114,11 @@ class Admin:
         voters = sorted(self._voters, key=lambda voter: voter != first)
         self._call = AdminCall(voters, replace(request, corr=self._number))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no command is under way: no mail is awaited then."""
+        return self._call is None or self._call.answer is not None
+
     def step(self) -> AdminResponse | None:
         """Read answers, and ask (again) when it is time. Returns the answer once it is there."""
         call = self._call

@@ -166,6 +166,8 @@ class FloodmarkCluster:
             self.view.lost(ended.node)
         if self._mail is not None:
             self._mail.gate.serve()
+            if self.admin is None or self.admin.idle:
+                self._mail.drain()  # late answers, and whatever else nobody waits for
         self._watch_hub()
         return events
 

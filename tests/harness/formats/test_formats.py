@@ -40,11 +40,11 @@ SIDE = Side(protocol="kafka", bugs=("x",), verdict="valid", sentence="s", broken
     [
         Format(
             Send(partition="log-0", value=5, count=2, acks=1, offset=3),
-            (("count", 2**24 + 1), ("count", -1), ("value", HUGE), ("partition", "")),
+            (("count", 2**17 + 1), ("count", -1), ("value", HUGE), ("partition", "")),
         ),
         Format(
             Read(partition="log-0", start=1, records=(RUN,), hw=2, node="n1"),
-            (("start", -2), ("hw", HUGE - 1), ("records", [[1, 2, 2**24 + 1]])),
+            (("start", -2), ("hw", HUGE - 1), ("records", [[1, 2, 2**17 + 1]])),
         ),
         Format(
             Op(

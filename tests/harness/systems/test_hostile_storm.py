@@ -1,0 +1,182 @@
+"""A million hostile messages to the sockets of a live cluster: nothing ends, and nothing grows.
+
+The fast versions are `tests/node/core/test_hostile_messages.py` (every field of every message) and
+`tests/nemesis/links/test_hub.py` (commands of the hub). HOSTILE_MESSAGES changes the number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from harness.runs import run_folder
+from harness.systems.floodmark.cluster import FloodmarkCluster
+from harness.systems.floodmark.keyring import CLIENTS, HUB_CONTROL
+from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
+from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.core.messages import AnyMessage
+from node.formats.wire import ADMIN, envelope, fetch_body
+from node.runtime.curve import CurveKeys, speak
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+MESSAGES = int(os.environ.get("HOSTILE_MESSAGES", "1000000"))
+POOL = 4000
+GROWTH_BYTES = 64 << 20
+KINDS: tuple[type[AnyMessage], ...] = AnyMessage.__args__  # type: ignore[attr-defined]
+NUMBERS = (0, 1, -1, -2, 2**30, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63), 2**64 - 1, 1.5)
+TEXTS = ("", "n1", "n2", "v1", "c1", "log-0", "__cluster_metadata-0", "x" * 5000, "\0", "n9")
+NAMES = ("n1", "n2", "n3", "v1", "c1", ADMIN, "n9", "", "\0", "n" * 64)
+
+
+class Storm:
+    """Hostile frames, drawn once and sent again and again."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self.pool = [self._message() for _ in range(POOL)]
+
+    def _message(self) -> list[bytes]:
+        rng = self._rng
+        to, source = rng.choice(NAMES), rng.choice(NAMES)
+        how = rng.random()
+        if how < 0.1:
+            return [rng.randbytes(rng.randrange(200)) for _ in range(rng.randrange(1, 12))]
+        if how < 0.2:
+            return [envelope(to, source, rng.randbytes(rng.randrange(100)))]
+        if how < 0.25:
+            return [envelope(to, source, b"\x91" * rng.choice((10, 5000)))]
+        kind = rng.choice(KINDS)
+        fields: dict[str, Any] = {"kind": kind.__struct_config__.tag}
+        fields |= {name: self._value() for name in kind.__struct_fields__ if rng.random() < 0.9}
+        if "partition" in fields and rng.random() < 0.8:
+            fields["partition"] = rng.choice(("log-0", "log-1", "__cluster_metadata-0"))
+        frames = [envelope(to, source, msgspec.msgpack.encode(fields))]
+        if rng.random() < 0.5:
+            odd = rng.randbytes(rng.randrange(80))
+            frames.append(fetch_body(rng.randrange(2**31), rng.randrange(2**62), [odd]))
+        return frames
+
+    def _value(self) -> Any:
+        rng = self._rng
+        small = rng.randrange(20)
+        simple = (rng.choice(NUMBERS), small, small, rng.choice(TEXTS), rng.random() < 0.5)
+        return rng.choice((*simple, [], [[1, 2]], None, {}, {"a": ["n1", 1]}))
+
+    def send(self, sockets: list[zmq.Socket[bytes]], count: int, cluster: FloodmarkCluster) -> int:
+        """Send to the sockets by turns; returns how many were taken."""
+        taken = 0
+        for number in range(count):
+            if number % 200 == 0:
+                cluster.poll()
+            with contextlib.suppress(zmq.Again):
+                sockets[number % len(sockets)].send_multipart(self.pool[number % POOL])
+                taken += 1
+        return taken
+
+
+@contextlib.contextmanager
+def storming(folder: Path, curve: str) -> Iterator[FloodmarkCluster]:
+    """A cluster at work."""
+    schedule = Schedule(
+        cluster=Cluster(partitions=2), workload=Workload(clients=2, consumers=1, rate=5)
+    )
+    system = SYSTEM.with_settings({"curve": curve})
+    cluster = system.launch(schedule, run_folder.create(folder, "storm"), links=HUB_LINKS)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def resident(pids: dict[str, int]) -> dict[str, int]:
+    """Bytes of memory of each process."""
+    found = {}
+    for name, pid in pids.items():
+        text = Path(f"/proc/{pid}/status").read_text()
+        match = re.search(r"VmRSS:\s+(\d+) kB", text)
+        assert match, name
+        found[name] = int(match[1]) << 10
+    return found
+
+
+def outlet(address: str, keys: CurveKeys | None, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+    made: zmq.Socket[bytes] = context.socket(zmq.PUSH)
+    made.set(zmq.LINGER, 0)
+    made.set(zmq.SNDTIMEO, 2000)
+    speak(keys, made, address)
+    made.connect(address)
+    return made
+
+
+def raw_garbage(addresses: list[str], rng: random.Random, times: int) -> None:
+    """What is not ZeroMQ at all, or begins like it."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(48)
+    for number in range(times):
+        port = int(addresses[number % len(addresses)].rpartition(":")[2])
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 2) as raw:
+            raw.sendall(greeting * (number % 2) + rng.randbytes(300))
+
+
+@pytest.mark.parametrize("curve", ["on", "off"])
+def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, curve: str) -> None:
+    """With keys: sent with those of a broker and of the clients, and by strangers. Without: sent by
+    anybody to every socket. Nobody dies, no process grows, and writes go on."""
+    storm, context = Storm(1), zmq.Context()
+    with storming(tmp_path, curve) as cluster:
+        clients = cluster.clients()
+        clients.go()
+
+        def acked_more(than: int) -> bool:
+            cluster.poll()
+            return clients.status.acked > than
+
+        until(lambda: acked_more(3), "writes")
+        assert cluster._hub is not None
+        pids = {name: each.process.pid for name, each in cluster.nodes._running.items()}
+        pids |= {"hub": cluster._hub.pid, "clients": clients._process.pid, "harness": os.getpid()}
+        places = cluster._addresses
+        everywhere = [address for name, address in places.items() if name != HUB_CONTROL]
+        if cluster.keyring is None:
+            sockets = [outlet(address, None, context) for address in everywhere]
+        else:
+            mine = [cluster.keyring.of(owner, places) for owner in ("n3", CLIENTS, ADMIN)]
+            sockets = [outlet(places["hub"], keys, context) for keys in mine]
+        storm.send(sockets, POOL, cluster)
+        before = resident(pids)
+        began, taken = time.monotonic(), storm.send(sockets, MESSAGES // 2, cluster)
+        if cluster.keyring is not None:
+            strangers = [outlet(address, None, context) for address in places.values()]
+            for one in strangers:
+                one.set(zmq.SNDTIMEO, 0)
+            storm.send(strangers, POOL, cluster)
+        raw_garbage(list(places.values()), random.Random(2), 400)
+        context.destroy(linger=0)
+        took_s = time.monotonic() - began
+        acked = clients.status.acked
+        until(lambda: acked_more(acked), "writes go on")
+        grown = {name: size - before[name] for name, size in resident(pids).items()}
+        assert cluster.ended() == ()
+        assert list(cluster.problems) == []
+        assert clients.status.problem == ""
+        assert cluster.hub is not None
+        stats = cluster.hub.stats()
+        clients.close()
+    most = {name: f"{size >> 20} MB" for name, size in grown.items()}
+    sys.stderr.write(f"curve {curve}: {taken:,} in {took_s:.0f} s, grown {most}, {stats}\n")
+    assert taken > MESSAGES // 2 * 0.99
+    assert max(grown.values()) < GROWTH_BYTES, most
