@@ -119,6 +119,10 @@ class Admin:
         """Whether no command is under way: no mail is awaited then."""
         return self._call is None or self._call.answer is not None
 
+    def give_up(self) -> None:
+        """Wait no longer for the answer of the command under way."""
+        self._call = None
+
     def step(self) -> AdminResponse | None:
         """Read answers, and ask (again) when it is time. Returns the answer once it is there."""
         call = self._call

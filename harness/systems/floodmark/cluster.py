@@ -307,6 +307,7 @@ class FloodmarkCluster:
             return all(self.view.leader(partition) for partition in wanted)
 
         self._await("every partition to have a leader", led)
+        admin.give_up()  # its leaders may be known before its answer
 
     def _await(self, what: str, is_so: Callable[[], bool]) -> None:
         """Watch the traces until `is_so`. Raises FloodmarkError after READY_TIMEOUT_S."""

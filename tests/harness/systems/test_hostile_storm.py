@@ -1,5 +1,7 @@
 """A million hostile messages to the sockets of a live cluster: nothing ends, and nothing grows.
 
+Without keys it is a tenth of that.
+
 The fast versions are `tests/node/core/test_hostile_messages.py` (every field of every message) and
 `tests/nemesis/links/test_hub.py` (commands of the hub). HOSTILE_MESSAGES changes the number.
 """
@@ -158,7 +160,9 @@ def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, cur
             sockets = [outlet(places["hub"], keys, context) for keys in mine]
         storm.send(sockets, POOL, cluster)
         before = resident(pids)
-        began, taken = time.monotonic(), storm.send(sockets, MESSAGES // 2, cluster)
+        # Without keys the storm commands the cluster too, and may end all its writes in time.
+        count = MESSAGES if curve == "on" else MESSAGES // 10
+        began, taken = time.monotonic(), storm.send(sockets, count, cluster)
         if cluster.keyring is not None:
             strangers = [outlet(address, None, context) for address in places.values()]
             for one in strangers:
@@ -178,5 +182,5 @@ def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, cur
         clients.close()
     most = {name: f"{size >> 20} MB" for name, size in grown.items()}
     sys.stderr.write(f"curve {curve}: {taken:,} in {took_s:.0f} s, grown {most}, {stats}\n")
-    assert taken > MESSAGES // 2 * 0.99
+    assert taken > count * 0.99
     assert max(grown.values()) < GROWTH_BYTES, most
