@@ -6,12 +6,17 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Tests are about the sources, and some change what is in a module.
 os.environ.setdefault("FLOODMARK_PURE", "1")
+
+# No test depends on how busy the machine is.
+settings.register_profile("floodmark", deadline=None)
+settings.load_profile("floodmark")
 
 
 @pytest.fixture
