@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.common import Quiet, Settings
+from harness.cli.values import WritableFolder, taking
 
 app = typer.Typer(no_args_is_help=False, help="List the systems under test; check an adapter.")
 
@@ -32,7 +33,9 @@ def systems(context: typer.Context) -> None:
 def check(
     system: Annotated[str, typer.Argument(help="path/to/file.py:Class, or the name of a system.")],
     setting: Settings = None,
-    store: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("store"),
+    store: Annotated[
+        Path, typer.Option(**taking(WritableFolder()), help="Folder for run folders.")
+    ] = Path("store"),
     quiet: Quiet = False,
 ) -> int:
     """Look through an adapter, then run it without a fault, with a kill, and with a cut.
