@@ -219,7 +219,8 @@ class Adapter:
     def probe(self, me: Node) -> Mapping[str, Roles]:
         """What this node leads at the moment: partition -> roles. "" stands for the cluster as a
         whole, "*" for it and all partitions, where they have one leader. Only for aiming faults and
-        for the page: no verdict depends on it."""
+        for the page, but for one thing: of a node that is told to have a replica, `dump` must give
+        the log, or the run is unknown."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:

@@ -24,6 +24,8 @@ from harness.systems.adapter import (
 from node.formats.errors import UsageError
 
 ENOUGH = 20
+LONGEST_LINE = 1 << 20
+"""An answer of 500 records is longer than the 64 KiB that asyncio reads as one line."""
 NODE = Path(__file__).with_name("trial_node.py")
 
 
@@ -74,7 +76,7 @@ class Trial(Adapter):
 
     async def open(self, nodes: Sequence[Node]) -> Any:
         first = min(nodes, key=lambda node: node.name)
-        return await asyncio.open_connection(first.host, first.dialed["client"])
+        return await asyncio.open_connection(first.host, first.dialed["client"], limit=LONGEST_LINE)
 
     async def close(self, connection: Any) -> None:
         connection[1].close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from checker.formats import anomalies
 from node.core.bugs import KNOWN_BUGS, NAMES, RULES, Bugs, apply_bugs, parse
 from node.core.protocol import KAFKA, KIP_101, PROPERTIES, REGISTRY
 from tests.support import bug_script
@@ -87,6 +88,11 @@ def test_a_bug_that_is_a_rule_changes_the_protocol_it_is_a_bug_of(name: str) -> 
     bug = next(b for b in KNOWN_BUGS if b.name == name.replace("_", "-"))
     protocol = REGISTRY[bug.protocol]
     assert apply_bugs(protocol, parse([bug.code])) != protocol
+
+
+def test_a_protocol_speaks_of_the_properties_that_the_checker_judges() -> None:
+    judged = tuple(name for name in anomalies.PROPERTIES if name != anomalies.EXERCISE)
+    assert judged == PROPERTIES
 
 
 def test_the_catalogue_names_protocols_and_properties_that_exist() -> None:

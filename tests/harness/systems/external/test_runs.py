@@ -124,7 +124,7 @@ def test_a_system_that_cannot_run_here_is_refused(
         ("Trial", "--set speed", "--set is 'speed', but must be written name=value"),
         ("Trial", "--batch 5", "takes one record a send: use --batch 1"),
         ("Trial", "--flush async", "--flush is about our own brokers"),
-        ("Trial", "--links hub", "it can only be proxy, none"),
+        ("Trial", "--links hub", "it can only be proxy, kernel, none"),
         ("Trial", "--faults loss", "cannot take 'loss'"),
         ("Trial", "--links none --faults cut", "the nodes are connected directly"),
         ("Missing", "", f"{trial_adapters.__name__} has no Missing"),
@@ -180,12 +180,26 @@ def test_an_adapter_that_raises_makes_the_run_unknown(
     assert sentence in " ".join(each["sentence"] for each in ran.info["problems"])
 
 
-@pytest.mark.parametrize("broken", ["probe", "probe lies", "probe hangs"])
-def test_a_probe_never_changes_a_verdict(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broken: str
+@pytest.mark.parametrize(
+    ("broken", "verdict", "code", "sentence"),
+    [
+        ("probe", "valid", 0, ""),
+        ("probe hangs", "valid", 0, ""),
+        # It tells of replicas that the dump denies: one of the two is wrong.
+        ("probe lies", "unknown", 2, "leaves log-0 out, though n2 is one of its replicas"),
+    ],
+)
+def test_a_broken_probe_never_makes_a_run_invalid(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    verdict: str,
+    code: int,
+    sentence: str,
 ) -> None:
     monkeypatch.setattr(cluster, "IN_SYNC_TIMEOUT_S", 0.2)
     monkeypatch.setattr(trial_adapters.Trial, "failover_ms", 100)
     monkeypatch.setattr("harness.systems.external.system.LEAST_RECOVERY_MS", 500)
     ran = run(capsys, "--system", TRIAL, "--set", f"broken={broken}", *SHORT.split())
-    assert (ran.result["verdict"], ran.code) == ("valid", 0), ran.result["sentence"]
+    assert (ran.result["verdict"], ran.code) == (verdict, code), ran.result["sentence"]
+    assert sentence in ran.result["sentence"]
