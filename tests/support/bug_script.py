@@ -336,6 +336,7 @@ class Script:
         }
         story = Story(P, recovery_limit_ms=1, **run)
         story.run["phases"] = {"start_us": 1, "storm_us": 1000}
+        story.run["capabilities"].append("logs")
         self._history(story)
         for e in self.world.trace:
             story.traces[e["node"]].append({"incarnation": 1, **e})
