@@ -17,7 +17,7 @@ import numpy as np
 
 from checker.evidence.contents import evidence
 from checker.evidence.facts import CONTROL, I64, Kind, Outcome
-from checker.evidence.group import Facts, Group
+from checker.evidence.group import Facts, Group, Mask
 from node.formats.trace import METADATA_PARTITION
 
 
@@ -91,10 +91,10 @@ def _records(group: Group) -> str:
 def _contents(group: Group) -> str:
     """Batches with neither prefix hash nor records; one log with hashes and another without."""
     logs = group.of(Kind.LOG)
-    bare = logs.hash == 0
+    bare = (logs.hash == 0) & ~_damaged(logs)
     if not bare.any():
         return ""
-    if not bare.all():
+    if not (bare | _damaged(logs)).all():
         row = int(np.flatnonzero(bare)[0])
         return (
             f"the batch of {group.partition} at offset {logs.offset[row]} on "
@@ -106,7 +106,7 @@ def _contents(group: Group) -> str:
 def _unlisted(group: Group, logs: Facts) -> str:
     """The first of these batches that does not list all of its records; "" if all do."""
     # One that lists nothing may be a leader's own, also where the dump does not say so.
-    listed = (logs.value == logs.count) | ((logs.flags & CONTROL) != 0)
+    listed = (logs.value == logs.count) | ((logs.flags & CONTROL) != 0) | _damaged(logs)
     wrong = ~listed & (logs.value != 0)
     empty = np.flatnonzero(~listed & (logs.value == 0))
     if len(empty):
@@ -119,6 +119,12 @@ def _unlisted(group: Group, logs: Facts) -> str:
         f"the batch of {group.partition} at offset {logs.offset[row]} on "
         f"{logs.name(int(logs.node[row]))} lists {logs.value[row]} of its {logs.count[row]} records"
     )
+
+
+def _damaged(logs: Facts) -> Mask:
+    """Which batches the dump found damaged: a hash is kept beside the batch and none could be
+    recomputed, and no record could be read. Nothing of them was withheld: it is gone."""
+    return (logs.hash == 0) & (logs.hash2 != 0) & (logs.value == 0)
 
 
 def _known_inside(group: Group, begin: I64, end: I64) -> I64:

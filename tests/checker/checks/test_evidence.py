@@ -55,6 +55,24 @@ def test_the_whole_run_is_valid(tmp_path: Path) -> None:
 # -- logs
 
 
+@pytest.mark.parametrize(
+    ("nodes", "found"), [(NODES[2:], {"corrupt-batch"}), (NODES, {"corrupt-batch", "vanished"})]
+)
+def test_a_batch_that_was_found_damaged_is_gone_and_not_missing_evidence(
+    tmp_path: Path, nodes: tuple[str, ...], found: set[str]
+) -> None:
+    s = Story()
+    batches = s.busy()
+    s.agree(*batches)
+    for node in nodes:
+        last = s.logs[node][-1]
+        s.logs[node][-1] = replace(last, hash="", records=(), epoch=-1, stored_hash=last.hash)
+    result = s.check(tmp_path)
+    assert found <= against(result).keys() <= found | {"tail-lost"}
+    for name in (LOST_WRITES, AGREEMENT, OFFSETS):
+        assert of(result, name)[0] is not Verdict.UNKNOWN
+
+
 @pytest.mark.parametrize("left_out", [NODES[2:], NODES])
 def test_a_finished_dump_that_leaves_a_partition_out(
     tmp_path: Path, left_out: tuple[str, ...]
