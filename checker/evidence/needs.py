@@ -124,7 +124,8 @@ def _unlisted(group: Group, logs: Facts) -> str:
 def _damaged(logs: Facts) -> Mask:
     """Which batches the dump found damaged: a hash is kept beside the batch and none could be
     recomputed, and no record could be read. Nothing of them was withheld: it is gone."""
-    return (logs.hash == 0) & (logs.hash2 != 0) & (logs.value == 0)
+    found: Mask = (logs.hash == 0) & (logs.hash2 != 0) & (logs.value == 0)
+    return found
 
 
 def _known_inside(group: Group, begin: I64, end: I64) -> I64:
