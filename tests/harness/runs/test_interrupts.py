@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -99,7 +98,7 @@ def test_handlers_are_as_before_afterwards() -> None:
 
 def stop_twice() -> None:
     with Interrupts() as interrupts:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert interrupts.asked
         assert interrupts.terminated
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
