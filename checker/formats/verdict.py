@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from node.formats.bounds import Number, Offset, OptionalTime, Tally, Value
+from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Value
 
 
 class Verdict(StrEnum):
@@ -75,7 +75,7 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     run: str = ""
     jepsen: str = ""
     partition: str = ""
-    count: Tally = 1
+    count: LargeCount = 1
     verdict: Verdict = Verdict.INVALID
     allowed: str = ""
     message: str = ""
@@ -89,7 +89,7 @@ class PropertyResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
     property: str
     verdict: Verdict
-    examined: Tally = 0
+    examined: LargeCount = 0
     reason: str = ""
 
 

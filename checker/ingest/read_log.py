@@ -29,7 +29,7 @@ class _LogReader(FileReader):
         super().__init__(source, into)
         self.ended = False
         # the nodes that lines of this file are about, other than its own
-        self.strangers: set[str] = set()
+        self.other_nodes: set[str] = set()
         self.heads: list[LogRun] = []
         self.batches: list[LogRun] = []
 
@@ -61,10 +61,10 @@ class _LogReader(FileReader):
     def take(self, entry: LogRun) -> None:
         """The head of a partition, a batch, or the end of the dump."""
         if entry.node != self.node:
-            if entry.node not in self.strangers:
+            if entry.node not in self.other_nodes:
                 sentence = f"holds a log of {entry.node}: it is not the dump of {self.node}."
                 self.problem("node", sentence)
-            self.strangers.add(entry.node)
+            self.other_nodes.add(entry.node)
         elif entry.partition == "":
             self.ended = True
         elif entry.count == 0:

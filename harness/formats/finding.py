@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from checker.formats.timeline import Sentence
-from node.formats.bounds import Number, Offset, OptionalTime, Tally, Time
+from node.formats.bounds import LargeCount, Number, Offset, OptionalTime, Time
 
 FOLDER: Final = "finding"
 """The copy of a finding in the folder of a run that replays it."""
@@ -55,5 +55,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     offset: Offset = -1
     sentences: tuple[Sentence, ...] = ()
     counterfactuals: tuple[Counterfactual, ...] = ()
-    untried: Tally = 0
+    untried: LargeCount = 0
     format: Number = 1

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.formats.nightly_run import FOLDER, Bucket
 from nemesis.formats.schedule import Expectation, Schedule
-from node.formats.bounds import Number, Seconds, Tally
+from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError
 from node.formats.files import AppendOnlyFile
 from node.formats.json_input import JsonReader, Unreadable
@@ -35,10 +35,10 @@ class JournalRow(msgspec.Struct, kw_only=True, tag_field="what"):
 class Began(JournalRow, tag="began"):
     """The first line of each session of a nightly run: what was asked for, and where."""
 
-    number: Tally
+    number: LargeCount
     seed: int
     budget_s: Seconds
-    cores: Tally
+    cores: LargeCount
     started: str
     machine: str
     real: bool = True
@@ -51,12 +51,12 @@ class Searched(JournalRow, tag="search"):
     protocol: str
     engine: str
     seed: int
-    schedules: Tally = 0
-    virtual_us: Tally = 0
-    events: Tally = 0
-    failures: Tally = 0
-    buckets: dict[str, Tally] = {}
-    fault_coverage: dict[str, Tally] = {}
+    schedules: LargeCount = 0
+    virtual_us: LargeCount = 0
+    events: LargeCount = 0
+    failures: LargeCount = 0
+    buckets: dict[str, LargeCount] = {}
+    fault_coverage: dict[str, LargeCount] = {}
     kept: list[Bucket] = []
     problems: list[str] = []
 
@@ -69,7 +69,7 @@ class KnownBugSearched(JournalRow, tag="known-bug"):
     protocol: str
     breaks: str
     found: bool
-    schedules: Tally
+    schedules: LargeCount
     core_s: Seconds
 
 
@@ -78,7 +78,7 @@ class DeterminismChecked(JournalRow, tag="determinism"):
 
     protocol: str
     seed: int
-    runs: Tally = 0
+    runs: LargeCount = 0
     differing: list[Schedule] = []
 
 
@@ -120,9 +120,9 @@ class Judged(JournalRow, tag="judged"):
     verdict: str
     sentence: str
     broken: dict[str, str] = {}
-    faults: Tally = 0
+    faults: LargeCount = 0
     kept: str = ""
-    fault_coverage: dict[str, Tally] = {}
+    fault_coverage: dict[str, LargeCount] = {}
 
 
 class Lost(JournalRow, tag="lost"):

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from node.formats.bounds import Number, Seconds, Tally
+from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.json_input import Unreadable, read_file
 
 FORMAT_VERSION: Final = 1
@@ -41,7 +41,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     property: str
     name: str
     expected: bool
-    count: Tally
+    count: LargeCount
     sentence: str = ""
     faults: Number = -1
     schedule: str = ""
@@ -54,9 +54,9 @@ class VerdictCounts(msgspec.Struct, kw_only=True):
 
     protocol: str
     world: str
-    runs: Tally = 0
-    verdicts: dict[str, Tally] = {}
-    broken: dict[str, Tally] = {}
+    runs: LargeCount = 0
+    verdicts: dict[str, LargeCount] = {}
+    broken: dict[str, LargeCount] = {}
 
 
 class Storms(msgspec.Struct, kw_only=True):
@@ -64,7 +64,7 @@ class Storms(msgspec.Struct, kw_only=True):
 
     protocol: str
     kinds: str
-    runs: Tally = 0
+    runs: LargeCount = 0
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     breaks: str
     found: bool
-    schedules: Tally
+    schedules: LargeCount
     seconds: Seconds
 
 
@@ -104,17 +104,17 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 class Totals(msgspec.Struct, kw_only=True):
     """How much was done."""
 
-    schedules: Tally = 0
+    schedules: LargeCount = 0
     search_seconds: Seconds = 0.0
     virtual_seconds: Seconds = 0.0
-    events: Tally = 0
-    failures: Tally = 0
-    real_runs: Tally = 0
-    storms: Tally = 0
-    replays: Tally = 0
-    replays_met: Tally = 0
-    determinism_runs: Tally = 0
-    cut_off: Tally = 0
+    events: LargeCount = 0
+    failures: LargeCount = 0
+    real_runs: LargeCount = 0
+    storms: LargeCount = 0
+    replays: LargeCount = 0
+    replays_met: LargeCount = 0
+    determinism_runs: LargeCount = 0
+    cut_off: LargeCount = 0
 
     @property
     def schedules_per_s(self) -> float:
@@ -134,17 +134,17 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     is no canary.
     """
 
-    number: Tally
+    number: LargeCount
     seed: int
     state: str
     started: str
     budget_s: Seconds
     used_s: Seconds
-    cores: Tally
+    cores: LargeCount
     machine: str = ""
     real: bool = True
     format: Number = FORMAT_VERSION
-    shares: dict[str, Tally] = {}
+    shares: dict[str, LargeCount] = {}
     spent: dict[str, Seconds] = {}
     totals: Totals = msgspec.field(default_factory=Totals)
     cells: list[VerdictCounts] = []
@@ -154,7 +154,7 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     canary: Canary = Canary()
     unmet: list[Unmet] = []
     differing: list[str] = []
-    coverage: dict[str, Tally] = {}
+    coverage: dict[str, LargeCount] = {}
     expected: dict[str, dict[str, str]] = {}
     kinds: tuple[str, ...] = ()
     red: list[str] = []

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from node.formats.bounds import Number, Tally
+from node.formats.bounds import LargeCount, Number
 from node.formats.files import write_whole
 from node.formats.json_input import read_file
 
@@ -42,9 +42,9 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 class FileSeal(msgspec.Struct, frozen=True, kw_only=True):
     """What is in one file: its bytes, its newlines, and a digest of each `chunk_bytes` of it."""
 
-    bytes: Tally
-    lines: Tally
-    chunk_bytes: Tally
+    bytes: LargeCount
+    lines: LargeCount
+    chunk_bytes: LargeCount
     chunks: tuple[str, ...]
 
 

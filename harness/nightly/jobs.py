@@ -119,23 +119,23 @@ def _search(job: SearchJob) -> Searched:
         internal=True,
     )
     wanted.check()
-    tally = search_alone(wanted)
-    problems = tally.problems[:10]
+    result = search_alone(wanted)
+    problems = result.problems[:10]
     kept = [
         corpus.keep(finding, Path(job.store), problems.append, with_page=number < job.pages)
-        for number, finding in enumerate(tally.findings)
+        for number, finding in enumerate(result.findings)
     ]
     return Searched(
         key=job.key,
         protocol=job.protocol,
         engine=job.engine,
         seed=job.seed,
-        schedules=tally.schedules,
-        virtual_us=tally.virtual_us,
-        events=tally.events,
-        failures=tally.failures,
-        buckets=tally.buckets,
-        fault_coverage=tally.fault_coverage,
+        schedules=result.schedules,
+        virtual_us=result.virtual_us,
+        events=result.events,
+        failures=result.failures,
+        buckets=result.buckets,
+        fault_coverage=result.fault_coverage,
         problems=problems,
         kept=kept,
     )

@@ -143,7 +143,7 @@ def _simulated(
 
 def _sentence(result: SimResult) -> str:
     alone = f" (only the {result.only_seen_by} saw it)" if result.only_seen_by else ""
-    # The checker's words name operations and replicas; the watcher's only where it was alone.
+    # The checker's sentences name operations and replicas; the invariant checker's are for its own.
     said = result.sentence if result.only_seen_by == "invariants" else result.checked.sentence
     return said + alone
 

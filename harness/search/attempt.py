@@ -109,7 +109,7 @@ def visibly_broken(result: SimResult) -> tuple[str, ...]:
 
 
 def property_of(result: SimResult) -> str:
-    """The property that broke first, by the watcher's word or else the checker's."""
+    """The property that broke first, as the invariant checker or else the checker says."""
     violation = _violation(result)
     return violation.property if violation is not None else next(iter(result.broken), "")
 

@@ -97,7 +97,7 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
         choices = TapeChoices(rng, before, keep)
         schedule = subject.draw(choices)
         if choices.tape == before:
-            continue  # what was drawn anew is what was there
+            continue  # the drawn choices are those that were there before
         corpus.add(choices.tape, _judge(schedule, judge, enough).steps)
 
 

@@ -113,7 +113,7 @@ class Roles(msgspec.Struct, frozen=True):
 class Adapter:
     """A replicated log. `command`, `create`, `connect`, `send` and `read` must be written.
 
-    An adapter is made anew in each process that uses it, with the same settings, so it must not
+    Each process that uses an adapter makes one of its own, with the same settings, so it must not
     keep what only one of them knows.
     """
 
@@ -193,7 +193,7 @@ class Adapter:
         """A connection for one client at a time, to any of `nodes`, the first for preference. Its
         library must not send anything again by itself: that shows as the anomaly `duplicate`.
 
-        A client connects anew after each operation that failed in any other way than `Refused`.
+        A client connects again after each operation that failed in any other way than `Refused`.
         """
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from node.formats.bounds import Number, Tally, Time
+from node.formats.bounds import LargeCount, Number, Time
 
 FINAL_HEAL: Final = -1
 """Number of the final heal, where the number of a fault stands otherwise."""
@@ -38,13 +38,13 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     detail: str = ""
-    dropped: Tally | UnsetType = UNSET
-    delayed: Tally | UnsetType = UNSET
-    duplicated: Tally | UnsetType = UNSET
-    stopped: Tally | UnsetType = UNSET
-    connections: Tally | UnsetType = UNSET
-    packets: Tally | UnsetType = UNSET
-    writes: Tally | UnsetType = UNSET
+    dropped: LargeCount | UnsetType = UNSET
+    delayed: LargeCount | UnsetType = UNSET
+    duplicated: LargeCount | UnsetType = UNSET
+    stopped: LargeCount | UnsetType = UNSET
+    connections: LargeCount | UnsetType = UNSET
+    packets: LargeCount | UnsetType = UNSET
+    writes: LargeCount | UnsetType = UNSET
 
     @property
     def affected(self) -> int:

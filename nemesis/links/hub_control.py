@@ -89,15 +89,15 @@ class HubStats(msgspec.Struct, kw_only=True):
     """Messages since the start. Those dropped by a rule are in the counts of that rule only.
 
     `unreachable` counts by receiver what was dropped because it was not there or its queue was
-    full; `garbage` what was no message to a known receiver; `strangers` what was not of this run,
-    or under another's name; `broken_off` connections that ended before they said whose they were;
-    `overflow` what found no room among those kept back. `delayed` and `held` are kept back now.
-    `rules` are those in force now.
+    full; `garbage` what was no message to a known receiver; `unauthenticated` what was not of this
+    run, or under another's name; `broken_off` connections that ended before they said whose they
+    were; `overflow` what found no room among those kept back. `delayed` and `held` are kept back
+    now. `rules` are those in force now.
     """
 
     forwarded: int = 0
     garbage: int = 0
-    strangers: int = 0
+    unauthenticated: int = 0
     broken_off: int = 0
     overflow: int = 0
     delayed: int = 0

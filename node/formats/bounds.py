@@ -25,7 +25,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 BatchCount = Annotated[int, msgspec.Meta(ge=0, le=2**17)]
 """Of the records that one line of a history says were sent, or read from one batch: some times the
 most that a workload may have. One wrong bit must not make millions of records of a few."""
-Tally = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+LargeCount = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Of things that were counted and are never expanded."""
 Value = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**63 - 2**33)]
 """The value of a record; below 0 for a payload that could not be understood."""

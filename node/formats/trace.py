@@ -64,7 +64,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     # a produce request was answered "ok" by its leader
     ACK: ("base_offset", "leo", "acks", "hw", "isr", "client"),
     # a request or response was refused: `reason` is an error name of node.core.messages, or
-    # STRANGER: it was not of a process of this run, and nobody looked at it
+    # UNAUTHENTICATED: it was not of a process of this run, and nobody looked at it
     REFUSED: ("kind", "source", "reason"),
     # a voter granted its vote; `pre` marks a pre-vote
     VOTE: ("candidate", "term", "pre"),
@@ -140,7 +140,7 @@ messages. Those of a fetch response include what opens its body (see `node.forma
 MESSAGE_KINDS: Final = tuple(MESSAGE_FIELDS)
 """Kinds of messages on the wire, for faults that affect only some of them."""
 
-STRANGER: Final = "stranger"
+UNAUTHENTICATED: Final = "unauthenticated"
 METADATA_PARTITION: Final = "__cluster_metadata-0"
 
 TraceEvent = dict[str, Any]

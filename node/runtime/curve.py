@@ -62,17 +62,17 @@ class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
 class Gate:
     """The keys of a process on the sockets of one context; None: no keys, and all doors open.
 
-    `strangers` counts connections that were refused, `impostors` messages under a name that is not
-    their sender's; neither kind reached anybody. `broken_off` counts connections whose other end
-    left before it had said who it is: a stranger without keys, or a process that was killed just
+    `unauthenticated` counts connections that were refused, `wrong_names` messages under a name that
+    is not their sender's; neither kind reached anybody. `broken_off` counts connections whose other
+    end left before it had said who it is: a client without keys, or a process that was killed just
     then. What does not even begin as ZeroMQ does is closed by the library, which tells nobody.
     """
 
     def __init__(self, context: zmq.Context[Socket], keys: CurveKeys | None) -> None:
         self._context = context
         self._keys = keys
-        self.strangers = 0
-        self.impostors = 0
+        self.unauthenticated = 0
+        self.wrong_names = 0
         self.broken_off = 0
         self.sockets: list[Socket] = []
         self._monitors: list[Socket] = []
@@ -139,11 +139,11 @@ class Gate:
         try:
             names = self._names[str(frame.get("User-Id"))]
         except (KeyError, zmq.ZMQError):
-            self.impostors += 1
+            self.wrong_names += 1
             return False
         if names is None or sender in names:
             return True
-        self.impostors += 1
+        self.wrong_names += 1
         return False
 
     def _answer(self, request: list[bytes]) -> None:
@@ -162,7 +162,7 @@ class Gate:
                 (event,) = _EVENT.unpack_from(monitor.recv_multipart(_NOW)[0])
             except zmq.Again:
                 return
-            self.strangers += bool(event & _REFUSED)
+            self.unauthenticated += bool(event & _REFUSED)
             self.broken_off += bool(event & _BROKEN_OFF)
 
 

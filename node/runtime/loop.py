@@ -28,7 +28,7 @@ from node.core.messages import AnyMessage, Error
 from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, StorageError, WireError
-from node.formats.trace import REFUSED, STRANGER, TraceEvent, damaged_event, event
+from node.formats.trace import REFUSED, UNAUTHENTICATED, TraceEvent, damaged_event, event
 from node.formats.wire import sender
 from node.runtime.breakpoints import Armed, Breakpoints, break_event
 from node.runtime.mailbox import Inbox, Outbox
@@ -109,8 +109,9 @@ class TraceFile:
 class Loop:
     """One broker between its mailbox, its disk and its trace, until it has stopped.
 
-    `turns`, `refused` (messages not understood) and `strangers` (who were refused) count since the
-    start; `gave_up` says that the core was asked to stop and did not finish in time.
+    `turns`, `refused` (messages not understood) and `unauthenticated` (not of this run)
+    count since the start; `gave_up` says that the core was asked to stop and did not finish in
+    time.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Loop:
         self._stopped = False
         self.turns = 0
         self.refused = 0
-        self.strangers = 0
+        self.unauthenticated = 0
         self.gave_up = False
 
     def run(self) -> None:
@@ -200,12 +201,12 @@ class Loop:
         return events
 
     def _turn_away(self, refusals: list[TraceEvent]) -> None:
-        """Trace that strangers were refused: one event for all those of a turn."""
+        """Trace refused senders that are not of this run: one event for all those of a turn."""
         count = self._inbox.turned_away()
         if count:
             if self.refused < MAX_REFUSALS_TRACED:
-                refusals.append(event(REFUSED, kind="?", source="", reason=STRANGER))
-            self.strangers += count
+                refusals.append(event(REFUSED, kind="?", source="", reason=UNAUTHENTICATED))
+            self.unauthenticated += count
             self.refused += 1
 
     def _permits(self, source: str, message: AnyMessage) -> bool:

@@ -101,9 +101,9 @@ class Inbox:
             self._gate.serve()
 
     def turned_away(self) -> int:
-        """How many connections and messages of strangers were refused since the last call."""
+        """How many connections and messages not of this run were refused since the last call."""
         before = self._turned_away
-        self._turned_away = self._gate.strangers + self._gate.impostors
+        self._turned_away = self._gate.unauthenticated + self._gate.wrong_names
         return self._turned_away - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:

@@ -148,7 +148,7 @@ def _run(
         return (
             f"stopped{' without having handed over' if loop.gave_up else ''} after {loop.turns}"
             f" turns; {outbox.dropped} messages dropped, {loop.refused} not understood,"
-            f" {loop.strangers} strangers refused"
+            f" {loop.unauthenticated} unauthenticated refused"
         )
 
 

@@ -281,7 +281,7 @@ def test_a_trigger_waits_for_the_nth_event_that_matches() -> None:
     assert storm.world.log == ["25 kill n3", "35 start n3"]
 
 
-def test_a_trigger_without_delay_strikes_at_once() -> None:
+def test_a_trigger_without_delay_acts_at_once() -> None:
     storm = Storm(Kill(on="n1", after=After(event="role", match={"node": "n1"})))
     storm.run(10)
     storm.leads("n1")

@@ -143,8 +143,8 @@ class Invariants:
             assert max(ends) >= true, f"NoCommittedRecordLostGlobally: {p}: {true}, disks {ends}"
 
 
-def _fail(breach: Violation) -> None:
-    raise AssertionError(f"{breach.invariant}: {breach.sentence}")
+def _fail(violation: Violation) -> None:
+    raise AssertionError(f"{violation.invariant}: {violation.sentence}")
 
 
 def _end(log: dict[int, tuple[bytes, bytes]]) -> int:

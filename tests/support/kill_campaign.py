@@ -27,6 +27,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
+
 from checker.engine.local import check_run
 from checker.formats.verdict import Verdict
 from nemesis.faults import Pause
@@ -44,6 +46,7 @@ SCHEDULE = Schedule(
 )
 KINDS = {"hub": "hub-ended", "clients": "clients-ended", "v1": "node-ended", "n1": "node-ended"}
 LIMIT_S = 120.0
+LOOK_S = 0.01
 
 
 def start(folder: Path, *, spark: bool) -> subprocess.Popen[str]:
@@ -96,7 +99,8 @@ def once(name: str, rng: random.Random, folder: Path, life_s: float) -> tuple[st
             os.kill(pid, signal.SIGKILL)
             killed = pid
             break
-        time.sleep(0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            harness.wait(LOOK_S)
     lived_s = time.monotonic() - began if began else 0.0
     out, err = harness.communicate(timeout=LIMIT_S)
     if not killed:
@@ -109,10 +113,8 @@ def _judge(name: str, code: int, out: str, err: str, folder: Path, below: list[i
     if "Traceback" in out + err:
         return f"a traceback: {err[-300:]}"
     if name == "harness":
-        limit_s = time.monotonic() + 10
-        while any(map(lives, below)) and time.monotonic() < limit_s:
-            time.sleep(0.05)
-        if any(map(lives, below)):
+        left = [psutil.Process(pid) for pid in below if lives(pid)]
+        if psutil.wait_procs(left, timeout=10)[1]:
             return "processes are left"
         verdict = check_run(folder).verdict
         return "named" if verdict is Verdict.UNKNOWN else f"judged {verdict}"

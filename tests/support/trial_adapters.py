@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import sys
-import time
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class Trial(Adapter):
         if self.broken == "probe lies":
             return {"log-0": Roles(1, ("n9", 7), "nonsense"), "log-77": Roles()}  # type: ignore[arg-type]
         if self.broken == "probe hangs":
-            time.sleep(3600)
+            threading.Event().wait(3600)
         if me.name != "n1":
             return {}
         # A new term when there are some records: faults can wait for that.
@@ -116,7 +116,7 @@ class Trial(Adapter):
     def dump(self, me: Node, partition: str) -> Iterator[tuple[int, bytes]] | None:
         self.may_fail("dump")
         if self.broken == "dump hangs":
-            time.sleep(3600)
+            threading.Event().wait(3600)
         file = me.folder / f"{partition}.log"
         if not file.exists():
             return None

@@ -55,7 +55,7 @@ class UnsyncedFiles:
         before = after = 0
         for file, status in self._files(folder):
             floor = floors.get(file)
-            # A file that was replaced has been written anew and, as is usual, synced for that.
+            # A file that was replaced has been written again and, as is usual, synced for that.
             if floor is not None and floor.inode != status.st_ino:
                 continue
             synced = 0 if floor is None else floor.size

@@ -42,7 +42,7 @@ class Floodmark(System):
     link_forms = (HUB_LINKS, NO_LINKS)
 
     def __init__(self, *, curve: bool = True) -> None:
-        """`curve`: each process of a run has keys, and strangers are not heard."""
+        """`curve`: each process of a run has keys, and no other sender is heard."""
         self._curve = curve
 
     def with_settings(self, given: Mapping[str, str]) -> Floodmark:
@@ -62,7 +62,7 @@ class Floodmark(System):
     def setting_help(self) -> tuple[str, ...]:
         """See `System.setting_help`."""
         return (
-            "curve    on   keys for every process of a run (ZeroMQ CURVE), so that strangers are "
+            "curve    on   keys for every process of a run (ZeroMQ CURVE), so that others are "
             "not heard; on or off",
         )
 

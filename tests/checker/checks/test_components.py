@@ -1,5 +1,5 @@
-"""Knots and shortest paths, against their definitions, in every graph of three nodes and some of
-six."""
+"""Components and shortest paths, against their definitions, in every graph of three nodes and some
+of six."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def distances(count: int, pairs: Pairs) -> dict[tuple[int, int], int]:
     return found
 
 
-def test_nodes_that_all_lead_to_each_other_are_a_knot() -> None:
+def test_nodes_that_all_lead_to_each_other_are_a_component() -> None:
     for count, pairs in graphs():
         apart = distances(count, pairs)
         both = {

@@ -182,7 +182,7 @@ def test_a_move_under_way_excuses_no_other_election(tmp_path: Path) -> None:
     assert against(s.check(tmp_path / "cancelled")) == {"leader-outside-isr": 1}
 
 
-def test_an_isr_with_a_stranger_in_it(tmp_path: Path) -> None:
+def test_an_isr_with_an_outsider_in_it(tmp_path: Path) -> None:
     s = Story()
     change(s, "n1", 0, 0, ["n1", "n9"])
     assert against(s.check(tmp_path)) == {"isr-outside-replicas": 1}

@@ -47,14 +47,14 @@ def test_a_search_finds_shrinks_and_saves_what_fails_again(tmp_path: Path) -> No
 
 
 def test_a_search_in_workers_finds_what_one_of_them_finds_alone() -> None:
-    tally = campaign.run(looking(cores=2))
+    result = campaign.run(looking(cores=2))
     alone = [
         finding.smallest
         for share in looking(cores=2).shares(2)
         for finding in search_alone(share).findings
     ]
-    assert tally.findings
-    assert all(finding.smallest in alone for finding in tally.findings)
+    assert result.findings
+    assert all(finding.smallest in alone for finding in result.findings)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

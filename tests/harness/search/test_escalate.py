@@ -32,7 +32,7 @@ def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
         assert not attempt(replace(schedule, cluster=correct)).failed
 
 
-def test_without_a_fault_the_end_is_looked_for_anew() -> None:
+def test_without_a_fault_the_end_is_looked_for_again() -> None:
     """What ends this run waits for a moment that never comes once another fault is left out."""
     harmed = next(
         schedule
@@ -67,7 +67,7 @@ def test_nothing_follows_from_a_run_that_keeps_every_invariant() -> None:
     assert list(escalations(correct)) == []
 
 
-def test_a_run_with_one_fault_more_is_the_same_run_until_that_strikes() -> None:
+def test_a_run_with_one_fault_more_is_the_same_run_until_that_begins() -> None:
     never = Kill(on="n1", after=After(event="role", match={"node": "n1"}, nth=1000))
     more = replace(LONELY, faults=(*LONELY.faults, never))
     assert simulate(LONELY, seed=3).trace == simulate(more, seed=3).trace

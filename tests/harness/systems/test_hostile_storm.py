@@ -136,7 +136,7 @@ def raw_garbage(addresses: list[str], rng: random.Random, times: int) -> None:
 
 @pytest.mark.parametrize("curve", ["on", "off"])
 def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, curve: str) -> None:
-    """With keys: sent with those of a broker and of the clients, and by strangers. Without: sent by
+    """With keys: sent with those of a broker and of the clients, and by outsiders. Without: sent by
     anybody to every socket. Nobody dies, no process grows, and writes go on."""
     storm, context = Storm(1), zmq.Context()
     with storming(tmp_path, curve) as cluster:
@@ -164,10 +164,10 @@ def test_a_live_cluster_survives_a_storm_of_hostile_messages(tmp_path: Path, cur
         count = MESSAGES if curve == "on" else MESSAGES // 10
         began, taken = time.monotonic(), storm.send(sockets, count, cluster)
         if cluster.keyring is not None:
-            strangers = [outlet(address, None, context) for address in places.values()]
-            for one in strangers:
+            outsiders = [outlet(address, None, context) for address in places.values()]
+            for one in outsiders:
                 one.set(zmq.SNDTIMEO, 0)
-            storm.send(strangers, POOL, cluster)
+            storm.send(outsiders, POOL, cluster)
         raw_garbage(list(places.values()), random.Random(2), 400)
         context.destroy(linger=0)
         took_s = time.monotonic() - began

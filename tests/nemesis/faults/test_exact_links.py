@@ -19,7 +19,7 @@ def stops(storm: Storm, node: str, number: int) -> None:
 
 
 class TestBreak:
-    def test_it_is_armed_ahead_and_a_kill_strikes_who_stands_there(self) -> None:
+    def test_it_is_armed_ahead_and_a_kill_ends_who_stands_there(self) -> None:
         storm = Storm(
             Break(at_ms=0, on="n1", event="ack", name="unsent"),
             Kill(after=STOPPED, on="n1", for_ms=50),

@@ -386,10 +386,10 @@ def test_commands_that_make_no_sense_are_refused(net: Net) -> None:
         net.control.remove(77)
     with pytest.raises(FloodmarkError, match="cannot connect to nonsense"):
         net.control.set_node("n9", "nonsense")
-    with zmq.Context() as context, context.socket(zmq.REQ) as stranger:
-        stranger.connect(net.config.control)
-        stranger.send(b"\xc1")
-        assert msgspec.msgpack.decode(stranger.recv())["error"]
+    with zmq.Context() as context, context.socket(zmq.REQ) as outsider:
+        outsider.connect(net.config.control)
+        outsider.send(b"\xc1")
+        assert msgspec.msgpack.decode(outsider.recv())["error"]
     assert net.control.stats().garbage == 0
 
 
@@ -439,12 +439,12 @@ HOSTILE_COMMANDS: dict[str, list[bytes]] = {
 
 
 def test_no_command_ends_the_hub(net: Net) -> None:
-    with zmq.Context() as context, context.socket(zmq.REQ) as stranger:
-        stranger.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
-        stranger.connect(net.config.control)
+    with zmq.Context() as context, context.socket(zmq.REQ) as outsider:
+        outsider.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
+        outsider.connect(net.config.control)
         for name, frames in HOSTILE_COMMANDS.items():
-            stranger.send_multipart(frames)
-            answer = msgspec.msgpack.decode(stranger.recv())
+            outsider.send_multipart(frames)
+            answer = msgspec.msgpack.decode(outsider.recv())
             assert answer["error"], name
             assert "\n" not in answer["error"], name
     n1, n2 = net.nodes["n1"], net.nodes["n2"]

@@ -103,22 +103,22 @@ def test_the_name_of_a_message_is_that_of_its_key(net: Net) -> None:
             assert sender == own.encode()
             found.append(frame[start:])
         assert b"believe me" not in found
-    assert net.control.stats().strangers == 12
+    assert net.control.stats().unauthenticated == 12
 
 
 def test_only_the_harness_commands_the_hub(net: Net) -> None:
     with net.commander("n1", 300) as broker, pytest.raises(HubGone, match="did not answer"):
         broker.stop()
-    until(lambda: net.control.stats().strangers > 0, "the refusal is counted")
+    until(lambda: net.control.stats().unauthenticated > 0, "the refusal is counted")
 
 
 def test_who_has_no_keys_is_not_heard(net: Net) -> None:
-    stranger = net.speaker("")
+    outsider = net.speaker("")
 
     def counted() -> bool:
         stats = net.control.stats()
         # It may leave by itself as soon as it sees that keys are wanted.
-        return stats.strangers + stats.broken_off > 0
+        return stats.unauthenticated + stats.broken_off > 0
 
-    until(counted, "the stranger is counted")
-    assert not stranger.poll(0, zmq.POLLOUT)
+    until(counted, "the outsider is counted")
+    assert not outsider.poll(0, zmq.POLLOUT)

@@ -184,14 +184,14 @@ class TestWhoDials:
     def test_who_is_not_known_in_time_is_counted_and_only_cut_by_rules_about_everybody(
         self, net: Net
     ) -> None:
-        stranger = Node()
-        net.nodes["stranger"] = stranger
+        outsider = Node()
+        net.nodes["outsider"] = outsider
         cut = net.rule("n2,n3,c1,c2", "n1", "drop")
-        assert net.echo("stranger", net.dial("stranger", "n1")) == "hello"
+        assert net.echo("outsider", net.dial("outsider", "n1")) == "hello"
         assert net.links.stats().unknown == net.before.unknown + 1
         assert net.accepted() == {"?>n1 peer": 1}
         everybody = net.rule("*", "n1", "drop")
-        net.dial("stranger", "n1", "again")
+        net.dial("outsider", "n1", "again")
         net.await_acted(everybody)
         assert net.links.remove(cut).acted == 0
 

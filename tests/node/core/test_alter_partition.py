@@ -257,7 +257,7 @@ def test_a_zombie_acknowledges_nothing() -> None:
     assert world.payloads("n1", "log-0") == world.payloads("n2", "log-0") == [b"to the leader"]
 
 
-def test_a_leader_that_hears_of_two_changes_at_once_starts_anew() -> None:
+def test_a_leader_that_hears_of_two_changes_at_once_starts_again() -> None:
     """Metadata arrives merged: leadership lost and regained looks like one step."""
     b = Bench("n1", "0e1")
     b.metadata("n1", 1)

@@ -327,7 +327,7 @@ def test_a_report_of_another_leader_or_epoch_is_no_testimony(other: dict[str, An
     assert world.leader(LOG) == world.first
 
 
-def test_only_members_of_the_isr_testify() -> None:
+def test_only_members_of_the_isr_report() -> None:
     world = Conversation(seed=0)
     f, (a, b) = world.first, world.others
     world.kill(a)

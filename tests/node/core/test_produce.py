@@ -267,7 +267,7 @@ def test_a_fetch_takes_what_fits_and_at_least_one_batch() -> None:
 
 
 def test_a_broker_survives_every_kind_of_message_from_anybody() -> None:
-    """Each kind of message, from a stranger, to each kind of node."""
+    """Each kind of message, from an outsider, to each kind of node."""
     world = World(0)
     world.run_for(500)
     world.create_topic()

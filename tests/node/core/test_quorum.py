@@ -201,7 +201,7 @@ def test_a_leader_grants_no_pre_vote() -> None:
     assert not v.asked_for_vote("v3", 9, pre=True).granted
 
 
-def test_strangers_neither_get_nor_give_votes() -> None:
+def test_outsiders_neither_get_nor_give_votes() -> None:
     v = Voter("v1")
     request = VoteRequest(partition=METADATA_PARTITION, term=9, last_epoch=9, last_offset=9)
     assert v.hear("n1", request) == []

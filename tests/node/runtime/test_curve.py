@@ -25,7 +25,7 @@ def pair() -> tuple[str, str]:
     return public.decode(), secret.decode()
 
 
-SERVER, N2, HUB, STRANGER = pair(), pair(), pair(), pair()
+SERVER, N2, HUB, UNAUTHENTICATED = pair(), pair(), pair(), pair()
 SERVER_KEYS = CurveKeys(
     public=SERVER[0],
     secret=SERVER[1],
@@ -98,7 +98,7 @@ def test_a_caller_speaks_under_its_own_name_only(stack: ExitStack) -> None:
     for name in (b"n2", b"v1", b"", b"n2 "):
         n2.send_multipart([b"x", name])
     assert [place.heard() for _ in range(4)] == [[b"x", b"n2"], None, None, None]
-    assert (place.gate.impostors, place.gate.strangers) == (3, 0)
+    assert (place.gate.wrong_names, place.gate.unauthenticated) == (3, 0)
 
 
 def test_the_hub_speaks_for_everybody(stack: ExitStack) -> None:
@@ -110,22 +110,22 @@ def test_the_hub_speaks_for_everybody(stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("who", ["no keys", "unknown key", "wrong server"])
-def test_a_stranger_is_counted_and_not_let_in(stack: ExitStack, who: str) -> None:
+def test_an_outsider_is_counted_and_not_let_in(stack: ExitStack, who: str) -> None:
     place = Place(stack, SERVER_KEYS)
     keys = {
         "no keys": None,
-        "unknown key": keys_of(STRANGER, place.address),
-        "wrong server": keys_of(N2, place.address, STRANGER[0]),
+        "unknown key": keys_of(UNAUTHENTICATED, place.address),
+        "wrong server": keys_of(N2, place.address, UNAUTHENTICATED[0]),
     }
-    stranger = place.call(keys[who])
+    outsider = place.call(keys[who])
 
     def counted() -> bool:
         place.gate.serve()
         # One without keys leaves as soon as it sees that keys are wanted.
-        return place.gate.strangers + place.gate.broken_off == 1
+        return place.gate.unauthenticated + place.gate.broken_off == 1
 
-    until(counted, "the stranger is counted")
-    assert not place.connected(stranger)
+    until(counted, "the outsider is counted")
+    assert not place.connected(outsider)
     n2 = place.call(keys_of(N2, place.address))
     until(lambda: place.connected(n2), "a connection beside it")
 
@@ -136,7 +136,7 @@ def test_a_door_for_commands_is_not_for_every_caller(stack: ExitStack) -> None:
 
     def counted() -> bool:
         place.gate.serve()
-        return place.gate.strangers == 1
+        return place.gate.unauthenticated == 1
 
     until(counted, "a caller without the right to command")
     assert not place.connected(broker)
@@ -156,18 +156,18 @@ def test_keys_do_not_show_in_messages() -> None:
     assert SERVER[1] not in f"{SERVER_KEYS} {SERVER_KEYS!r}"
 
 
-def test_a_process_refuses_strangers_and_says_so(tmp_path: Path) -> None:
+def test_a_process_refuses_outsiders_and_says_so(tmp_path: Path) -> None:
     """It stops and starts with the same keys, and is reached again."""
     with Node(tmp_path, FakeCore) as node:
         node.config = msgspec.structs.replace(node.config, curve=SERVER_KEYS)
         node.start()
         frames = wire.encode("n1", "n2", MetadataRequest())
-        with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
-            stranger.set(zmq.LINGER, 0)
-            speak(keys_of(STRANGER, node.config.bind), stranger, node.config.bind)
-            stranger.connect(node.config.bind)
+        with zmq.Context() as context, context.socket(zmq.PUSH) as outsider:
+            outsider.set(zmq.LINGER, 0)
+            speak(keys_of(UNAUTHENTICATED, node.config.bind), outsider, node.config.bind)
+            outsider.connect(node.config.bind)
             until(lambda: node.trace("refused"), "a refusal")
-            assert node.trace("refused")[0]["reason"] == "stranger"
+            assert node.trace("refused")[0]["reason"] == "unauthenticated"
         for incarnation in (1, 2):
             with zmq.Context() as context, context.socket(zmq.PUSH) as friend:
                 friend.set(zmq.LINGER, 0)
@@ -184,4 +184,4 @@ def test_a_process_refuses_strangers_and_says_so(tmp_path: Path) -> None:
             assert node.stop() == 0
             if incarnation == 1:
                 node.start()
-        assert "strangers refused" in node.output()
+        assert "unauthenticated refused" in node.output()

@@ -24,7 +24,7 @@ class World:
         self.done: list[Any] = []
         self.waits: list[int] = []
         self.mail: list[tuple[list[list[bytes]], bool]] = []
-        self.strangers: list[int] = []
+        self.unauthenticated: list[int] = []
         self.effects: list[Effects] = []
         self.breaks = False
         self.now_us = 1_000_000
@@ -51,8 +51,8 @@ class World:
         return self.mail.pop(0) if self.mail else ([], True)
 
     def turned_away(self) -> int:
-        """The inbox: how many strangers it refused."""
-        return self.strangers.pop(0) if self.strangers else 0
+        """The inbox: how many outsiders it refused."""
+        return self.unauthenticated.pop(0) if self.unauthenticated else 0
 
     def commit(self) -> None:
         """The storage."""
@@ -199,15 +199,15 @@ def test_a_core_that_never_stops_is_given_up_on(world: World) -> None:
 
 
 def test_what_is_refused_is_counted_and_the_trace_stays_small(world: World) -> None:
-    """A flood of what nobody understands, and of strangers, gets a bounded number of events."""
+    """A flood of what nobody understands, and of outsiders, gets a bounded number of events."""
     flood = 40
     per_turn = 2 * loop_module.MAX_REFUSALS_TRACED // flood
     world.mail = [([[b"garbage"]] * per_turn, False) for _ in range(flood)]
     world.mail.append(([FRAMES], True))
-    world.strangers = [1000] * (flood - 1)
+    world.unauthenticated = [1000] * (flood - 1)
     world.effects = [Effects()]
     world.loop.run()
     traced = sum(count for kind, count in [d for d in world.done if d[0] == "trace"])
     assert traced <= loop_module.MAX_REFUSALS_TRACED + flood
     assert world.loop.refused >= flood * per_turn
-    assert world.loop.strangers == 1000 * (flood - 1)
+    assert world.loop.unauthenticated == 1000 * (flood - 1)

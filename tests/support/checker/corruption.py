@@ -417,7 +417,7 @@ def a_leader_begins_with_less(world: World, rng: random.Random) -> bool:
 
 
 @corruption("leader-outside-isr")
-def a_stranger_is_elected(world: World, rng: random.Random) -> bool:
+def an_outsider_is_elected(world: World, rng: random.Random) -> bool:
     """The controller elects a broker that it had just put out of the ISR."""
     partition = rng.choice([P, Q])
     last = next(e for e in reversed(world.events) if e[1] == "partition" and e[2] == partition)[3]

@@ -82,7 +82,7 @@ class Definitions:
             one = OnePartition(self, partition)
             for name, count in one.counts():
                 found[name] += count
-        found.update(self.knots())
+        found.update(self.components())
         if not self.whole:
             # These rest on something not being in the history.
             for name in ("phantom", "misrouted", "poll-skip", "nonmonotonic-poll"):
@@ -124,8 +124,8 @@ class Definitions:
 
     # -- cycles of transactions
 
-    def knots(self) -> Counter[str]:
-        """Knots by name, each told once, under the first name that fits."""
+    def components(self) -> Counter[str]:
+        """Components by name, each told once, under the first name that fits."""
         found: Counter[str] = Counter()
         if not any(len(op.sends) > 1 or (op.sends and op.reads) for op in self.ops):
             return found
@@ -152,9 +152,9 @@ class Definitions:
         ):
             # Of ww and wr together only wr must be there: ww alone has been told before.
             musts = kinds[1:] if kinds[:2] == [ww, wr] else kinds
-            for knot in _knots({op.number for op in bound}, set().union(*kinds)):
-                if not knot & told and all(any({a, b} <= knot for a, b in m) for m in musts):
-                    told |= knot
+            for cycle in _strong_components({op.number for op in bound}, set().union(*kinds)):
+                if not cycle & told and all(any({a, b} <= cycle for a, b in m) for m in musts):
+                    told |= cycle
                     found[name] += 1
         return found
 
@@ -184,15 +184,15 @@ class Definitions:
         return found
 
 
-def _knots(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
+def _strong_components(nodes: set[int], edges: set[Edge]) -> list[set[int]]:
     """Sets of nodes that lead to each other, by closing the relation step by step."""
     leads = set(edges)
     while more := {(a, d) for a, b in leads for c, d in leads if b == c} - leads:
         leads |= more
-    knots = {
+    cycles = {
         frozenset(b for b in nodes if (a, b) in leads and (b, a) in leads) | {a} for a in nodes
     }
-    return [set(knot) for knot in knots if len(knot) > 1]
+    return [set(cycle) for cycle in cycles if len(cycle) > 1]
 
 
 class OnePartition:

@@ -162,8 +162,8 @@ def _alone(known: Known, checks: Sequence[Check], names: set[str], strange: bool
         for name in names & {LIVENESS + UNKNOWN, LOST_WRITES + UNKNOWN}:
             told = sum(bool(f.unknown) for f in found if f.property == name.removesuffix(UNKNOWN))
             assert not known.about.history_whole or told == known.due[name]
-    strangers = sum(f.unknown_value_count for f in found)
-    assert not strange or strangers == known.due["phantom"] + known.due["misrouted"]
+    unknown = sum(f.unknown_value_count for f in found)
+    assert not strange or unknown == known.due["phantom"] + known.due["misrouted"]
 
 
 def _judges(check: Check, group: Group) -> bool:

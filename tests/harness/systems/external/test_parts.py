@@ -143,7 +143,7 @@ def test_a_power_cut_takes_what_was_appended_since_the_node_started(tmp_path: Pa
     cut.write_bytes(b"12345abcd")
     gone.write_bytes(b"xy")
     other.write_bytes(b"never touched")
-    # A file that was written anew and moved into place counts as synced.
+    # A file that was written again and moved into place counts as synced.
     (tmp_path / "new").write_bytes(b"much longer than before")
     (tmp_path / "new").replace(kept)
     assert files.cut("n1", tmp_path, 0.5) == (6, 3)
