@@ -22,7 +22,9 @@ from node.formats.errors import UsageError
 
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
-_NO_SYSTEMS: Final = (*("adapter", "external", "interface", "ports", "registry", "remote_clients"),)
+_NO_SYSTEMS: Final = (
+    *("adapter", "external", "interface", "node_processes", "ports", "registry", "remote_clients"),
+)
 
 
 def names() -> list[str]:

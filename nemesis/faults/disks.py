@@ -49,23 +49,15 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
 
     def heal(self, injected: Injected, site: Site) -> Healed:
         """The disks are well again; a node that stopped is started."""
-        writes, notes, failed = 0, [], []
-        for number, node in injected.disks.items():
-            try:
-                writes += self.end(site, node, number)
-                if not site.world.is_up(node):
-                    site.view.lost(node)
-                    site.processes.start_again(site.number, node)
-            except CannotAct as error:
-                notes.append(str(error))
-            except FloodmarkError as error:
-                failed.append(f"{node}: {error}")
-        return Healed(
-            nodes=injected.nodes,
-            detail="; ".join((*notes, *failed)),
-            failed=tuple(failed),
-            effect=Effect(nodes=injected.nodes, counts={"writes": writes}),
-        )
+
+        def mend(node: str, number: int) -> int:
+            writes = self.end(site, node, number)
+            if not site.world.is_up(node):
+                site.view.lost(node)
+                site.processes.start_again(site.number, node)
+            return writes
+
+        return _healed_each(injected, mend)
 
     def end(self, site: Site, node: str, number: int) -> int:
         """End the fault of one disk; returns how many writes it affected."""
@@ -210,23 +202,15 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
 
     def heal(self, injected: Injected, site: Site) -> Healed:
         """Kill, restore, start."""
-        lost, notes, failed = 0, [], []
-        for number, node in injected.disks.items():
-            try:
-                if site.world.is_up(node):
-                    site.processes.kill(site.number, node)
-                lost += site.world.restore_disk(node, number)
-                site.processes.start_again(site.number, node)
-            except CannotAct as error:
-                notes.append(str(error))
-            except FloodmarkError as error:
-                failed.append(f"{node}: {error}")
-        return Healed(
-            nodes=injected.nodes,
-            detail="; ".join((*notes, *failed)),
-            failed=tuple(failed),
-            effect=Effect(nodes=injected.nodes, counts={"writes": lost}),
-        )
+
+        def mend(node: str, number: int) -> int:
+            if site.world.is_up(node):
+                site.processes.kill(site.number, node)
+            lost = site.world.restore_disk(node, number)
+            site.processes.start_again(site.number, node)
+            return lost
+
+        return _healed_each(injected, mend)
 
 
 class _Damage(ProcessFault, frozen=True, kw_only=True):
@@ -335,6 +319,25 @@ class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
 
 
 _PARTS: Final[tuple[Literal["payload", "header", "chain"], ...]] = ("payload", "header", "chain")
+
+
+def _healed_each(injected: Injected, mend: Callable[[str, int], int]) -> Healed:
+    """Heal each disk, whatever comes of the others. `mend(node, number)` returns how many writes
+    were affected."""
+    writes, notes, failed = 0, [], []
+    for number, node in injected.disks.items():
+        try:
+            writes += mend(node, number)
+        except CannotAct as error:
+            notes.append(str(error))
+        except FloodmarkError as error:
+            failed.append(f"{node}: {error}")
+    return Healed(
+        nodes=injected.nodes,
+        detail="; ".join((*notes, *failed)),
+        failed=tuple(failed),
+        effect=Effect(nodes=injected.nodes, counts={"writes": writes}),
+    )
 
 
 def _on_each(site: Site, act: Callable[[str], int]) -> Injected:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -16,38 +15,25 @@ from harness.systems.external import launcher
 from nemesis.links import namespaces
 from nemesis.links.kernel_links import KernelLinks, address
 from nemesis.links.rule import Action, LinkRule
-from tests.support.paths import ROOT
+from tests.support.tcp_process import PROGRAM, TcpProcess
 
 NODES = ("n1", "n2", "n3")
 CLIENTS = ("c1", "c2")
 PORT, SPARED_PORT = 4222, 8222
 PATIENCE_S, AT_ONCE_S = 60.0, 0.2
-PROGRAM = ROOT / "tests/support/tcp_node.py"
 
 
-class RigNode:
+class RigNode(TcpProcess):
     """A node as a run starts it; the one called "clients" is where the harness is."""
 
     def __init__(self, links: KernelLinks, name: str) -> None:
         starter = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid())]
-        program = [sys.executable, "-I", "-S", str(PROGRAM)]
         if name in NODES:
             where = [address(name), str(PORT), str(SPARED_PORT)]
-            command = [*starter, *links.prefix(name), *program, *where]
+            command = [*starter, *links.prefix(name), *PROGRAM, *where]
         else:
-            command = [*starter, *program, "127.0.0.1"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._answer() == "ready"
-
-    def __call__(self, *words: Any) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(words).encode() + b"\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+            command = [*starter, *PROGRAM, "127.0.0.1"]
+        super().__init__(command)
 
 
 class Rig:

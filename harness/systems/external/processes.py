@@ -17,14 +17,14 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from harness.formats.problem import Problem, ended_from_outside, node_ended
+from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
-from harness.runs.clock import now_us
 from harness.systems.external import guardian, launcher
+from harness.systems.node_processes import Done, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 
@@ -52,7 +52,7 @@ class _NodeProcess:
     paused: bool = False
 
 
-class ExternalProcesses:
+class ExternalProcesses(NodeProcesses[_NodeProcess]):
     """All node processes of one run, by name. Main thread only: the kernel ends a node when the
     thread that started it ends."""
 
@@ -68,32 +68,16 @@ class ExternalProcesses:
     ) -> None:
         """`launch(node)` says how its next process is started, `started(node, pid)` is told that it
         was; its output goes to `output`/<node>.txt. `prefix` are words before each command line."""
+        super().__init__(exits)
         self._launch = launch
         self._started = started
         self._output = output
-        self._exits = exits
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
-        self._running: dict[str, _NodeProcess] = {}
-        self._incarnations: dict[str, int] = {}
         self._guardian: subprocess.Popen[bytes] | None = None
-        self.unexpected: list[Exit] = []
-        self.problems: list[Problem] = []
 
     # -- what there is
-
-    def is_up(self, node: str) -> bool:
-        """Whether the node has a process, as far as is known since the last `reap`."""
-        return node in self._running
-
-    def is_paused(self, node: str) -> bool:
-        """Whether it has one that `pause` has stopped."""
-        return node in self._running and self._running[node].paused
-
-    def incarnation(self, node: str) -> int:
-        """The number of the node's latest process, 0 before the first."""
-        return self._incarnations.get(node, 0)
 
     def pid(self, node: str) -> int | None:
         """The process that was started for the node; None when it is down."""
@@ -139,29 +123,6 @@ class ExternalProcesses:
         self._running[node] = _NodeProcess(process, self._incarnations[node])
         self._started(node, process.pid)
 
-    def kill(self, node: str) -> None:
-        """SIGKILL to all that belongs to it; returns when its process is gone."""
-        if node in self._running:
-            self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
-
-    def pause(self, node: str) -> None:
-        """SIGSTOP to all that belongs to it."""
-        if node in self._running:
-            self._running[node].paused = True
-            self._signal(node, signal.SIGSTOP)
-
-    def resume(self, node: str) -> None:
-        """SIGCONT."""
-        if node in self._running:
-            self._running[node].paused = False
-            self._signal(node, signal.SIGCONT)
-
-    def ask_to_stop(self, node: str) -> None:
-        """SIGTERM; a paused node is resumed for it."""
-        if node in self._running:
-            self.resume(node)
-            self._signal(node, signal.SIGTERM)
-
     def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Wait for a node that was asked to stop. One that hangs is killed, and its end counts as
         unexpected."""
@@ -176,16 +137,9 @@ class ExternalProcesses:
         else:
             self._bury(node, "stop")
 
-    def reap(self) -> list[Exit]:
-        """Notice nodes that ended by themselves; returns their ends."""
-        ended = [n for n, each in self._running.items() if each.process.poll() is not None]
-        return [self._bury(node, "itself") for node in ended]
-
     def close(self) -> None:
         """Leave no process behind."""
-        sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
-        for node in list(self._running):
-            self._bury(node, "kill" if sent[node] else "itself")
+        self.kill_all()
         guardian.kill_marked(f"{guardian.MARK}={self.mark}")
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()
@@ -208,8 +162,7 @@ class ExternalProcesses:
         """To the session of the node, and to those of its processes that left it; whether the one
         that was started runs."""
         process = self._running[node].process
-        # `poll` reaps an ended process, and its number may then be somebody else's.
-        runs = process.poll() is None
+        runs = not self._has_ended(self._running[node])
         if runs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
@@ -222,40 +175,16 @@ class ExternalProcesses:
     def _mark_of(self, node: str) -> str:
         return f"{_NODE}={self.mark}-{node}"
 
-    def _bury(self, node: str, why: Literal["kill", "stop", "itself", "hung"]) -> Exit:
-        """Reap an ended node and put its end on record; what is left of it is killed. `why`: what
-        the harness did to it."""
+    def _has_ended(self, running: _NodeProcess) -> bool:
+        return running.process.poll() is not None
+
+    def _bury(self, node: str, done: Done) -> Exit:
+        """Reap an ended node and put its end on record; what is left of it is killed."""
         running = self._running.pop(node)
         code = running.process.wait(REAP_TIMEOUT_S)
         guardian.kill_marked(self._mark_of(node))
-        by = _ended_by(why, code, self._stop_codes)
-        done = Exit(
-            node=node,
-            incarnation=running.incarnation,
-            t_us=now_us(),
-            code=code,
-            by=by,
-            expected=by in ("kill", "stop", "outside"),
-        )
-        self._exits.write(msgspec.json.encode(done) + b"\n")
-        if by == "outside":
-            self.problems.append(node_ended(node, code))
-        elif not done.expected:
-            self.unexpected.append(done)
-        return done
-
-
-def _ended_by(
-    why: Literal["kill", "stop", "itself", "hung"], code: int, stop_codes: Collection[int]
-) -> Literal["kill", "stop", "itself", "outside"]:
-    """Who ended a node, by what the harness did to it and its exit code."""
-    if why == "kill" and code == -signal.SIGKILL:
-        return "kill"
-    if why == "stop" and code in stop_codes:
-        return "stop"
-    if why == "hung":
-        return "itself"
-    return "outside" if ended_from_outside(code) else "itself"
+        by = ended_by(done, code, obeyed=code in self._stop_codes, outside=ended_from_outside(code))
+        return self._record(node, running, code, by, expected=by in ("kill", "stop", "outside"))
 
 
 _NODE: Final = "FLOODMARK_NODE"

@@ -187,7 +187,7 @@ class FloodmarkCluster:
         """Write each broker's logs to `folder`/<node>.jsonl; returns problems, in sentences."""
         problems = []
         for node in self.brokers:
-            if self.nodes.is_alive(node):
+            if self.nodes.is_up(node):
                 problems.append(f"{node} still runs: its logs were not read")
                 continue
             file = folder / f"{node}.jsonl"

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import multiprocess
 
-from harness.formats.problem import Problem, ended_from_outside, node_ended
+from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
-from harness.runs.clock import now_us
+from harness.systems.node_processes import Done, EndedBy, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint, Order, Report
@@ -119,7 +119,7 @@ class _Running:
     paused: bool = False
 
 
-class Nodes:
+class Nodes(NodeProcesses[_Running]):
     """All node processes of one run, by name."""
 
     def __init__(
@@ -130,19 +130,15 @@ class Nodes:
     ) -> None:
         """`make_config(node, incarnation)` says how to start a node's next process;
         `excuse(node, code)` whether the host is to blame for an end nobody asked for."""
+        super().__init__(exits)
         self._make_config = make_config
-        self._exits = exits
         self._excuse = excuse
-        self._running: dict[str, _Running] = {}
-        self._incarnations: dict[str, int] = {}
         self._armed: dict[str, list[Breakpoint]] = {}
         self._disk_faults: dict[str, list[DiskFault]] = {}
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
         self._blamed: dict[str, int] = {}
         self._last_number = 0
-        self.unexpected: list[Exit] = []
-        self.problems: list[Problem] = []
 
     def start(self, node: str) -> None:
         """Start the node's next process, unless one runs."""
@@ -159,36 +155,6 @@ class Nodes:
         process = spawn(config, pipe=far)
         far.close()
         self._running[node] = _Running(process, incarnation, ProcessOrders(near))
-
-    def is_alive(self, node: str) -> bool:
-        """Whether the node has a process, as far as is known since the last `reap`."""
-        return node in self._running
-
-    def is_paused(self, node: str) -> bool:
-        """Whether the node has a process that was stopped by `pause`."""
-        return node in self._running and self._running[node].paused
-
-    def incarnation(self, node: str) -> int:
-        """The number of the node's latest process, 0 before the first."""
-        return self._incarnations.get(node, 0)
-
-    def kill(self, node: str) -> None:
-        """SIGKILL, and wait until it is gone."""
-        if node in self._running:
-            sent = self._signal(node, signal.SIGKILL)
-            self._bury(node, "kill" if sent else "itself")
-
-    def pause(self, node: str) -> None:
-        """SIGSTOP."""
-        if node in self._running:
-            self._running[node].paused = True
-            self._signal(node, signal.SIGSTOP)
-
-    def resume(self, node: str) -> None:
-        """SIGCONT."""
-        if node in self._running:
-            self._running[node].paused = False
-            self._signal(node, signal.SIGCONT)
 
     def arm(self, node: str, make: Callable[[int], Breakpoint]) -> int:
         """Arm a breakpoint in the node's process, if there is one, and in later ones until one
@@ -256,12 +222,6 @@ class Nodes:
             armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
             running.orders.order(armed, disk, wait=not running.paused)
 
-    def ask_to_stop(self, node: str) -> None:
-        """SIGTERM; a paused process is resumed for it."""
-        if node in self._running:
-            self.resume(node)
-            self._signal(node, signal.SIGTERM)
-
     def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Wait for a process that was asked to stop. One that hangs is made to dump its stacks to
         its output and killed, and its end counts as unexpected."""
@@ -277,27 +237,18 @@ class Nodes:
         else:
             self._bury(node, "stop")
 
-    def reap(self) -> list[Exit]:
-        """Notice processes that ended by themselves; returns them."""
-        ended = [n for n, running in self._running.items() if running.process.exitcode is not None]
-        return [self._bury(node, "itself") for node in ended]
-
-    def kill_all(self) -> None:
-        """End everything at once, on record as asked for."""
-        sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
-        for node in list(self._running):
-            self._bury(node, "kill" if sent[node] else "itself")
-
     def _signal(self, node: str, number: signal.Signals) -> bool:
         """Send a signal to a process that runs; whether one does."""
-        # `exitcode` reaps an ended process, and its number may then be somebody else's.
-        if self._running[node].process.exitcode is not None:
+        if self._has_ended(self._running[node]):
             return False
         os.kill(self._running[node].process.pid, number)
         return True
 
-    def _bury(self, node: str, why: Literal["kill", "stop", "itself", "hung"]) -> Exit:
-        """Reap an ended process and put its end on record. `why`: what the harness did to it."""
+    def _has_ended(self, running: _Running) -> bool:
+        return running.process.exitcode is not None
+
+    def _bury(self, node: str, done: Done) -> Exit:
+        """Reap an ended process and put its end on record."""
         running = self._running.pop(node)
         running.process.join(REAP_TIMEOUT_S)
         reached = running.orders.reached()
@@ -307,39 +258,16 @@ class Nodes:
             self._writes[number] = self._writes.get(number, 0) + count
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
-        by = _ended_by(why, code)
+        by = who_ended_a_broker(done, code)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
         if code == EXIT_STORAGE:
             blamed = running.incarnation >= self._blamed.get(node, running.incarnation + 1)
             expected = expected or blamed or self._is_ending(running)
         expected = expected or self._excuse(node, code)
-        done = Exit(
-            node=node,
-            incarnation=running.incarnation,
-            t_us=now_us(),
-            code=code,
-            by=by,
-            expected=expected,
-        )
-        self._exits.write(msgspec.json.encode(done) + b"\n")
-        if by == "outside":
-            self.problems.append(node_ended(node, code))
-        elif not expected:
-            self.unexpected.append(done)
-        return done
+        return self._record(node, running, code, by, expected=expected)
 
 
-def _ended_by(
-    why: Literal["kill", "stop", "itself", "hung"], code: int
-) -> Literal["kill", "stop", "itself", "outside"]:
-    """Who ended a process, by what the harness did to it and its exit code.
-
-    A broker ends with code 0 only when it was asked to.
-    """
-    if why == "hung":
-        return "itself"
-    if why == "kill" and code == -signal.SIGKILL:
-        return "kill"
-    if why == "stop" and not ended_from_outside(code):
-        return "stop"
-    return "outside" if ended_from_outside(code) or code == 0 else "itself"
+def who_ended_a_broker(done: Done, code: int) -> EndedBy:
+    """See `ended_by`. A broker ends with code 0 only when it was asked to."""
+    killed = ended_from_outside(code)
+    return ended_by(done, code, obeyed=not killed, outside=killed or code == 0)

@@ -75,7 +75,7 @@ class RealWorld:
 
     def is_up(self, node: str) -> bool:
         """Whether the node has a process, paused or not."""
-        return self._nodes.is_alive(node)
+        return self._nodes.is_up(node)
 
     def is_paused(self, node: str) -> bool:
         """Whether that process is paused."""
@@ -136,7 +136,7 @@ class RealWorld:
         to = self._data(node).with_name(f"{node}.copy-{number}")
         if self._nodes.is_paused(node):
             raise FloodmarkError(f"{node} is paused: its disk cannot be copied now")
-        if not self._nodes.is_alive(node) or not self._nodes.copy_disk(node, to):
+        if not self._nodes.is_up(node) or not self._nodes.copy_disk(node, to):
             disk_damage.copy(self._data(node), to)
         self._copies[number] = to
         return number

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from harness.systems.floodmark.nodes import _ended_by
+from harness.systems.floodmark.nodes import who_ended_a_broker
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support.running_harness import FAST, acknowledged, part, run_folder, start, wait_until
@@ -42,7 +42,7 @@ LONG = Workload(seed=3, clients=2, consumers=1, rate=50, timeout_ms=500, duratio
 def test_who_ended_a_broker(
     why: Literal["kill", "stop", "itself", "hung"], code: int, by: str
 ) -> None:
-    assert _ended_by(why, code) == by
+    assert who_ended_a_broker(why, code) == by
 
 
 def broken(

@@ -21,39 +21,17 @@ from nemesis.links.tcp_control import Door, ProxyConfig, ProxyGone, ProxyStats, 
 from nemesis.links.tcp_rules import CLIENTS, WINDOW_BYTES
 from node.formats.errors import FloodmarkError, UsageError
 from tests.support.paths import ROOT
+from tests.support.tcp_process import PROGRAM, TcpProcess
 from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 ROLES = ("client", "peer")
 PATIENCE_S = 60.0
-PROGRAM = ROOT / "tests/support/tcp_node.py"
 
 
-class Node:
-    """A node's process, obeying."""
-
-    def __init__(self, *ports: int) -> None:
-        command = [sys.executable, "-I", "-S", str(PROGRAM), HOST, *map(str, ports)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        assert self._answer() == "ready"
-
-    def __call__(self, *words: Any) -> Any:
-        """Have it do something; its answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(words).encode() + b"\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.process.kill()
-        self.process.communicate()
+def start_node(*ports: int) -> TcpProcess:
+    """A node's process, in a session of its own."""
+    return TcpProcess([*PROGRAM, HOST, *map(str, ports)], own_session=True)
 
 
 class Net:
@@ -82,7 +60,7 @@ class Net:
             )
         )
         self.links.wait_ready()
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, TcpProcess] = {}
         self.before = ProxyStats()
 
     def begin(self) -> None:
@@ -101,7 +79,7 @@ class Net:
     def start(self, name: str) -> None:
         """Start a node, or the client, which listens nowhere."""
         ports = [] if name == CLIENTS else [self.real[name, role] for role in ROLES]
-        self.nodes[name] = Node(*ports)
+        self.nodes[name] = start_node(*ports)
         self.links.set_processes(name, [self.nodes[name].process.pid])
 
     def accepted(self) -> dict[str, int]:
@@ -184,7 +162,7 @@ class TestWhoDials:
     def test_who_is_not_known_in_time_is_counted_and_only_cut_by_rules_about_everybody(
         self, net: Net
     ) -> None:
-        outsider = Node()
+        outsider = start_node()
         net.nodes["outsider"] = outsider
         cut = net.rule("n2,n3,c1,c2", "n1", "drop")
         assert net.echo("outsider", net.dial("outsider", "n1")) == "hello"
@@ -196,7 +174,7 @@ class TestWhoDials:
         assert net.links.remove(cut).acted == 0
 
     def test_who_is_named_a_moment_later_is_not_unknown(self, net: Net) -> None:
-        late = net.nodes["n4"] = Node()
+        late = net.nodes["n4"] = start_node()
         net.dial("n4", "n1")
         late("send", "n1", "x")
         net.links.set_processes("n4", [late.process.pid])
@@ -207,7 +185,7 @@ class TestWhoDials:
         with PortLease(2) as lease:
             door, real = lease.ports
             mine = Door(node="n1", role="x", listen=(HOST, door), target=(HOST, real), dialer="c7")
-            node, me = Node(real), Node()
+            node, me = start_node(real), start_node()
             links = TcpLinks(ProxyConfig(doors=(mine,), parent_pid=os.getpid()))
             try:
                 links.wait_ready()

@@ -1,0 +1,133 @@
+"""What a run does to the processes of its nodes, and how each of them ended; for all systems."""
+
+from __future__ import annotations
+
+import signal
+from typing import Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from harness.formats.problem import Problem, node_ended
+from harness.formats.process_exits import Exit
+from harness.runs.clock import now_us
+from node.formats.files import AppendOnlyFile
+
+Done = Literal["kill", "stop", "itself", "hung"]
+"""What the harness did to a process before it ended; "itself": nothing."""
+EndedBy = Literal["kill", "stop", "itself", "outside"]
+
+
+class RunningNode(Protocol):
+    """A process that runs: which one of its node it is, and whether it is paused."""
+
+    incarnation: int
+    paused: bool
+
+
+Running = TypeVar("Running", bound=RunningNode)
+
+
+class NodeProcesses(Generic[Running]):
+    """All node processes of one run, by name. A subclass starts, signals and reaps them."""
+
+    def __init__(self, exits: AppendOnlyFile) -> None:
+        """Each end goes on record in `exits`."""
+        self._exits = exits
+        self._running: dict[str, Running] = {}
+        self._incarnations: dict[str, int] = {}
+        self.unexpected: list[Exit] = []
+        self.problems: list[Problem] = []
+
+    def is_up(self, node: str) -> bool:
+        """Whether the node has a process, as far as is known since the last `reap`."""
+        return node in self._running
+
+    def is_paused(self, node: str) -> bool:
+        """Whether it has one that `pause` has stopped."""
+        return node in self._running and self._running[node].paused
+
+    def incarnation(self, node: str) -> int:
+        """The number of the node's latest process, 0 before the first."""
+        return self._incarnations.get(node, 0)
+
+    def kill(self, node: str) -> None:
+        """SIGKILL; returns when the process is gone."""
+        if node in self._running:
+            self._bury(node, "kill" if self._signal(node, signal.SIGKILL) else "itself")
+
+    def kill_all(self) -> None:
+        """End everything at once, on record as asked for."""
+        sent = {node: self._signal(node, signal.SIGKILL) for node in self._running}
+        for node in list(self._running):
+            self._bury(node, "kill" if sent[node] else "itself")
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP."""
+        if node in self._running:
+            self._running[node].paused = True
+            self._signal(node, signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        if node in self._running:
+            self._running[node].paused = False
+            self._signal(node, signal.SIGCONT)
+
+    def ask_to_stop(self, node: str) -> None:
+        """SIGTERM; a paused node is resumed for it."""
+        if node in self._running:
+            self.resume(node)
+            self._signal(node, signal.SIGTERM)
+
+    def reap(self) -> list[Exit]:
+        """Notice processes that ended by themselves; returns their ends."""
+        ended = [node for node, running in self._running.items() if self._has_ended(running)]
+        return [self._bury(node, "itself") for node in ended]
+
+    # -- what a subclass knows
+
+    def _has_ended(self, running: Running) -> bool:
+        """Whether a process is over; asked before a signal, since it reaps what has ended."""
+        raise NotImplementedError
+
+    def _signal(self, node: str, number: signal.Signals) -> bool:
+        """Send a signal to a process that runs; whether one does."""
+        raise NotImplementedError
+
+    def _bury(self, node: str, done: Done) -> Exit:
+        """Reap an ended process, and put its end on record (`_record`)."""
+        raise NotImplementedError
+
+    # -- for a subclass
+
+    def _record(
+        self, node: str, running: Running, code: int, by: EndedBy, *, expected: bool
+    ) -> Exit:
+        """Write down an end. One from outside is a problem of the harness, another one that was
+        not `expected` one of the system."""
+        ended = Exit(
+            node=node,
+            incarnation=running.incarnation,
+            t_us=now_us(),
+            code=code,
+            by=by,
+            expected=expected,
+        )
+        self._exits.write(msgspec.json.encode(ended) + b"\n")
+        if by == "outside":
+            self.problems.append(node_ended(node, code))
+        elif not expected:
+            self.unexpected.append(ended)
+        return ended
+
+
+def ended_by(done: Done, code: int, *, obeyed: bool, outside: bool) -> EndedBy:
+    """Who ended a process, by what the harness did to it and its exit code: whether that is one of
+    a process that `obeyed` SIGTERM, and one that only somebody `outside` causes."""
+    if done == "kill" and code == -signal.SIGKILL:
+        return "kill"
+    if done == "stop" and obeyed:
+        return "stop"
+    if done == "hung":
+        return "itself"
+    return "outside" if outside else "itself"
