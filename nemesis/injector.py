@@ -24,7 +24,7 @@ from nemesis.world import World
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
-_HEAL, _INJECT, _OPERATE = 0, 1, 2
+_HEAL, INJECT, _OPERATE = 0, 1, 2
 _WHOLE_GROUPS: Final = ("all", "voters", "clients")
 
 
@@ -61,7 +61,7 @@ class Injector:
         self._rngs = [random.Random(rng.getrandbits(64)) for _ in schedule.faults]
         self._due: list[tuple[int, int, int]] = []
         self._triggers: dict[int, Triggers] = {}
-        for action, due in ((_INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
+        for action, due in ((INJECT, schedule.faults), (_OPERATE, schedule.workload.operations)):
             numbered = list(enumerate(due))
             self._due += [(w.at_ms, action, i) for i, w in numbered if w.at_ms is not None]
             self._triggers[action] = Triggers({i: w.after for i, w in numbered if w.after})
@@ -122,7 +122,7 @@ class Injector:
             _, action, index = heapq.heappop(self._due)
             if action == _OPERATE:
                 self._operate(index)
-            elif action == _INJECT:
+            elif action == INJECT:
                 self._inject(index, now_ms)
             elif index in self._active:
                 self._heal(index)
@@ -139,9 +139,9 @@ class Injector:
         """End the storm: all links whole, all nodes up and running. What did not come is missed."""
         start_us = self._world.now_us()
         late = [(act, index) for _, act, index in self._due] + self._fired
-        due = {i: "the storm ended before its time" for act, i in late if act == _INJECT}
+        due = {i: "the storm ended before its time" for act, i in late if act == INJECT}
         self._triggers[_OPERATE].give_up()
-        for index, why in sorted((due | self._triggers[_INJECT].give_up()).items()):
+        for index, why in sorted((due | self._triggers[INJECT].give_up()).items()):
             self._write(index, "missed", start_us, detail=why)
         self._due.clear()
         self._fired.clear()

@@ -37,10 +37,13 @@ class Processes:
         self._world.kill(node)
         self._down(fault, node)
 
-    def power_cut(self, fault: int, node: str, keep: Callable[[], float]) -> tuple[int, int]:
-        """Kill it and keep the share `keep()` of its unsynced bytes; how many before and after."""
+    def power_cut(
+        self, fault: int, node: str, keep: Callable[[], float], shuffle: int | None = None
+    ) -> tuple[int, int]:
+        """Kill it and keep the share `keep()` of its unsynced bytes, drawn ones with a seed to
+        `shuffle`; how many before and after."""
         self._require_up(node)
-        before, after = self._world.power_cut(node, keep())
+        before, after = self._world.power_cut(node, keep(), shuffle)
         self._down(fault, node)
         return before, after
 

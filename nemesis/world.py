@@ -39,10 +39,11 @@ class BreakAt(NamedTuple):
 class DiskFails(NamedTuple):
     """How a disk fails from now on: each sync fails ("error"; with `written` the disk has it all
     the same), or takes `delay_ms` longer ("slow"); nothing more fits into the file system ("full")
-    or into the map of the store ("full-map"); or syncs are confirmed and not done ("lying"), so
-    that the next power cut takes all that was written since."""
+    or into the map of the store ("full-map"); syncs are confirmed and not done ("lying"), so
+    that the next power cut takes all that was written since; or nothing can be read
+    ("unreadable")."""
 
-    what: Literal["error", "slow", "full", "full-map", "lying"]
+    what: Literal["error", "slow", "full", "full-map", "lying", "unreadable"]
     delay_ms: int = 0
     written: bool = False
 
@@ -52,7 +53,8 @@ class DiskDamage(NamedTuple):
     log is torn, or everything is gone.
 
     Where it happens is given as shares, from 0 to 1, of all that there is: `which` batch (or
-    value), and which `bit` of it (torn: how much of it remains). A `key` names one value.
+    value), and which `bit` of it (torn: how much of it remains). A `key` names one value. With
+    `files`, a pattern for names, it is a bit of one of these files instead, `within` two offsets.
     """
 
     what: Literal["flip", "tear", "empty"]
@@ -60,6 +62,20 @@ class DiskDamage(NamedTuple):
     which: float = 0.0
     bit: float = 0.0
     key: str = ""
+    files: str = ""
+    within: tuple[int, int] | None = None
+
+
+class CallFails(NamedTuple):
+    """How a group of system calls of a process fails, from the `nth` on: with the error `errno`,
+    confirmed and not made ("lie"), or `delay_ms` later; or the `nth` is the end of the process
+    ("kill")."""
+
+    calls: Literal["sync", "write", "read", "open"]
+    action: Literal["error", "lie", "delay", "kill"]
+    errno: str = "EIO"
+    delay_ms: int = 0
+    nth: int = 1
 
 
 class World(Protocol):
@@ -73,8 +89,9 @@ class World(Protocol):
         """SIGKILL; also works on a paused node."""
         ...
 
-    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
-        """SIGKILL, and of what the node had not synced only the first `keep` (0 to 1) remains.
+    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
+        """SIGKILL, and of what the node had not synced only the first `keep` (0 to 1) remains; with
+        a seed to `shuffle`, writes that it draws, where the disk `reorders_writes`.
 
         Returns the length of that in bytes before and after.
         """
@@ -146,6 +163,18 @@ class World(Protocol):
         """Give a node that is down the disk of that copy; returns how many batches are gone."""
         ...
 
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        """Let system calls of the node's process fail so; returns the number of the fault."""
+        ...
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        """End that; returns how many calls were affected."""
+        ...
+
+    def shift_clock(self, node: str, by_ms: int) -> None:
+        """Move the wall clock of the node's processes, later ones too, and no other clock."""
+        ...
+
     def operate(self, operation: int) -> None:
         """Have its client begin operation number `operation` of the workload."""
         ...
@@ -171,6 +200,11 @@ class World(Protocol):
         """What is only assumed about the bytes that a power cut takes; "" where it is known."""
         ...
 
+    @property
+    def reorders_writes(self) -> bool:
+        """Whether a power cut can keep a write and lose one before it."""
+        ...
+
 
 class UnableWorld:
     """A world that can do nothing: the base of those that can do some of it.
@@ -179,12 +213,13 @@ class UnableWorld:
     """
 
     power_cut_assumption: str = ""
+    reorders_writes: bool = False
 
     def kill(self, node: str) -> None:
         """Refused."""
         raise _unable("be killed")
 
-    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
         """Refused."""
         raise _unable("lose its power")
 
@@ -248,6 +283,18 @@ class UnableWorld:
         """Refused."""
         raise _unable("have its disks restored")
 
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        """Refused."""
+        raise _unable("have its system calls fail")
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        """Refused."""
+        raise _unable("have its system calls fail")
+
+    def shift_clock(self, node: str, by_ms: int) -> None:
+        """Refused."""
+        raise _unable("have a wall clock of its own")
+
     def operate(self, operation: int) -> None:
         """Refused."""
         raise _unable("take operations of a schedule")
@@ -259,6 +306,13 @@ class UnableWorld:
     def set_protocol(self, node: str, protocol: str) -> None:
         """Refused."""
         raise _unable("run another protocol")
+
+
+def refuse_shuffle(shuffle: int | None) -> None:
+    """Raise FloodmarkError if a power cut shall reorder writes, where the disk keeps them in their
+    order."""
+    if shuffle is not None:
+        raise FloodmarkError("the disks of this run keep writes in their order")
 
 
 def _unable(what: str) -> FloodmarkError:

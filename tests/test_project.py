@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from node.core.bugs import KNOWN_BUGS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("node", "harness", "nemesis", "checker", "reports")
 # What points down: a package may import those that stand before it, and any `formats` of all.
@@ -383,6 +385,30 @@ def test_no_test_sleeps() -> None:
     assert not found, "\n".join(found)
 
 
+def test_waits_take_any_descriptor() -> None:
+    """`select.select` refuses descriptors above 1,023, which a long run reaches."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in python_files(*PACKAGES, "tests")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute | ast.ImportFrom)
+        and ast.unparse(node) in ("select.select", "from select import select")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_test_raises_signals_in_its_own_thread() -> None:
+    """`signal.raise_signal` has been handled when it returns. A signal to the process goes to any
+    thread of it, and is handled at some later moment."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in python_files("tests")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith("os.kill(os.getpid(),")
+    ]
+    assert not found, "\n".join(found)
+
+
 class TestPins:
     """`constraints.txt` fixes every package, by version only."""
 
@@ -417,7 +443,7 @@ def normal_name(requirement: str) -> str:
 
 
 class TestDocuments:
-    """README, changelog and docs/: links lead somewhere, and lines are short."""
+    """README, changelog and docs/: links lead somewhere, lines are short, and counts are right."""
 
     files = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
     longest = 120
@@ -443,6 +469,10 @@ class TestDocuments:
                 if not aim.exists() or (anchor and anchor not in anchors(aim)):
                     broken.append(f"{file.name}: {target}")
         assert not broken, "\n".join(broken)
+
+    def test_the_number_of_known_bugs_is_that_of_the_catalogue(self) -> None:
+        (stated,) = re.findall(r"one of (\d+) known bugs", (ROOT / "README.md").read_text())
+        assert int(stated) == len(KNOWN_BUGS)
 
     def test_code_that_is_named_exists(self) -> None:
         """`x.py` is a file of the project, and in `x.py: f, g` that file has the words f and g."""

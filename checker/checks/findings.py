@@ -38,12 +38,15 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 class LossCount(NamedTuple):
     """How many records of one partition that had to stay are lost; how many of those were
     acknowledged, and how many had been read before; and how many were never delivered, which is no
-    proof that they are lost."""
+    proof that they are lost. How many acknowledged ones are below a log start, where retention may
+    delete them, and how many of these nobody read: what became of those is not known."""
 
     lost: int = 0
     acknowledged: int = 0
     read: int = 0
     undelivered: int = 0
+    deleted: int = 0
+    deleted_unread: int = 0
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -165,6 +168,7 @@ _WHAT = {
     Kind.LOG_HEAD: "log",
     Kind.HW: "high watermark",
     Kind.APPEND: "append",
+    Kind.DELETED: "log start",
     Kind.ROLE: "role",
     Kind.PARTITION: "partition change",
     Kind.CONTROLLER: "controller",

@@ -33,7 +33,7 @@ def _examined(group: Group) -> int:
     """The sends after the heal, those that final reads are for, the logs that must be equal."""
     sends, phases = group.of(Kind.SEND), group.meta.phases
     after = int((sends.t0 > phases.heal_us).sum()) if phases.heal_us > 0 else 0
-    due = len(sends) if phases.end_us > phases.final_us > 0 else 0
+    due = len(sends) if group.meta.final_reads_had_time else 0
     return after + due + (len(group.replica_heads) if phases.heal_us > 0 else 0)
 
 
@@ -77,8 +77,7 @@ def _final_reads(group: Group) -> list[Anomaly]:
     known = evidence(group)
     acknowledged = np.flatnonzero(known.sends.outcome == Outcome.OK)
     phases = group.meta.phases
-    reached = phases.final_us > 0 and phases.end_us > phases.final_us
-    if not reached or not len(acknowledged) or len(known.final_reads):
+    if not group.meta.final_reads_had_time or not len(acknowledged) or len(known.final_reads):
         return []
     return [
         anomaly(
@@ -96,7 +95,7 @@ def _converged(group: Group) -> list[Anomaly]:
     heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
-    due_us = max(group.meta.convergence_due_us, phases.stop_writing_us + _CATCH_UP_US)
+    due_us = max(group.meta.copied_due_us, phases.stop_writing_us + _CATCH_UP_US)
     if phases.end_us < due_us or heads.leo.min() == heads.leo.max():
         return []
     longest = int(heads.leo.max())

@@ -132,7 +132,7 @@ def _of_replica(
             f"stored bytes, first of the batch at offset {log.offset[corrupt[0]]}: bytes changed "
             "after they were written.",
         )
-    if (wrong := _cache_mismatch(log, cache)) is not None:
+    if (wrong := _cache_mismatch(log, cache, start)) is not None:
         yield _report(
             group,
             "epoch-cache-mismatch",
@@ -154,11 +154,12 @@ def _report(group: Group, name: str, facts: Facts, rows: I64, message: str) -> A
     )
 
 
-def _cache_mismatch(log: Facts, cache: Facts) -> str | None:
+def _cache_mismatch(log: Facts, cache: Facts, log_start: int) -> str | None:
     """How the epoch cache differs from one recomputed from the batches; None if it does not.
 
     A leader enters its epoch before it has a record in it (KAFKA-7415), so entries at the end of
-    the log need no batch.
+    the log need no batch. Of what was deleted the epoch of the last record may be kept, at its
+    offset; the first batch may be of the same epoch.
     """
     stamped = log.take(log.epoch >= 0)
     if not len(stamped) or not len(cache):
@@ -171,6 +172,10 @@ def _cache_mismatch(log: Facts, cache: Facts) -> str | None:
         for epoch, start in zip(cache.epoch.tolist(), cache.offset.tolist(), strict=True)
         if start < leo
     ]
+    if kept and kept[0][1] == log_start - 1:
+        if due[0][0] == kept[0][0]:
+            del due[0]
+        del kept[0]
     if kept == due:
         return None
     differ = next((i for i, (a, b) in enumerate(zip(kept, due, strict=False)) if a != b), None)

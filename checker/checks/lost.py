@@ -4,7 +4,9 @@ A record is required if its send was acknowledged, or ended unknown but one of i
 (one visible record proves its operation). The first three are proofs; `unseen` says only that no
 read returned it. A missing record is looked up in the replicas' logs: gone everywhere, or
 undelivered. A record that is not missing must be shown to be there at the end: by a final read, or
-by the logs. Where nothing shows that, it is not known whether it was kept.
+by the logs. Where nothing shows that, it is not known whether it was kept. What is below a log
+start was deleted by right where the run promises retention: it is counted, and what of it nobody
+read is not examined.
 """
 
 from __future__ import annotations
@@ -76,10 +78,9 @@ def judge(group: Group) -> Finding:
     reused = gone & np.isin(required.offset, known.log_records.offset)
     replaced = _replaced(known, required, ~read & ~below & ~absent)
     lost, tail = below | reused | replaced, gone & ~reused
+    deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost & ~tail
     acknowledged = known.sends.outcome[required.send] == Outcome.OK
-    missing = ~read & ~lost & ~tail & acknowledged
-    finals = group.meta.phases.final_us > 0 or len(known.final_reads) > 0
-    finals |= group.meta.complete_reads
+    missing = ~read & ~lost & ~tail & ~deleted & acknowledged
     found: list[Anomaly] = []
     for name, mask in (("lost", lost), ("tail-lost", tail)):
         found += _each_promise(group, known, required.take(mask), name)
@@ -87,21 +88,23 @@ def judge(group: Group) -> Finding:
     if len(vanished):
         found.append(_vanished_anomaly(group, known, vanished))
     undelivered = 0
-    if finals and group.history_whole:
+    if _reads_are_over(known, group) and group.history_whole:
         undelivered = int(missing.sum())
         found += _each_promise(group, known, required.take(missing), "unseen")
         missing[:] = False
-    open_ = (missing | read) & ~np.isin(required.value, vanished.value)
+    open_ = (missing | read) & ~deleted & ~np.isin(required.value, vanished.value)
     writers = known.sends.outcome[known.writer(vanished.value)]
     loss = LossCount(
         lost=int((lost | tail).sum()) + len(vanished),
         acknowledged=int(((lost | tail) & acknowledged).sum() + (writers == Outcome.OK).sum()),
         read=len(vanished),
         undelivered=undelivered,
+        deleted=int((deleted & acknowledged).sum()),
+        deleted_unread=int((deleted & acknowledged & ~read).sum()),
     )
     return Finding(
         property=LOST_WRITES,
-        examined=len(required),
+        examined=len(required) - int((deleted & ~read).sum()),
         anomalies=tuple(found),
         unknown=_not_shown(group, known, required.take(open_)),
         loss=loss,
@@ -115,7 +118,7 @@ def _required(known: Evidence) -> _Required:
     send = rows[run]
     value = known.sends.value[send] + place
     base = known.sends.offset[send]
-    at = find(known.values.value, value)
+    at = known.values_sent(rows)
     return _Required(
         send,
         value,
@@ -124,6 +127,13 @@ def _required(known: Evidence) -> _Required:
         np.append(known.values.last, -1)[at],
         np.append(known.values.flags, 0)[at],
     )
+
+
+def _reads_are_over(known: Evidence, group: Group) -> bool:
+    """Whether what no final read returned until now would not have been returned later either."""
+    meta = group.meta
+    done = meta.final_reads_had_time or meta.complete_reads
+    return done or (meta.state == "finished" and len(known.final_reads) > 0)
 
 
 def _highest_read(known: Evidence) -> int:
@@ -169,9 +179,9 @@ def _absent(group: Group, known: Evidence, values: I64) -> Mask:
     if not len(values) or not absence_proved(group):
         return np.zeros(len(values), dtype=bool)
     found: Mask = find(known.logged_values, values) < 0
-    if group.meta.promise.retention:
+    if known.deleted_below:
         offset, _ = known.place_of(values)
-        found &= offset >= group.replica_heads.offset.max(initial=0)
+        found &= offset >= known.deleted_below
     return found
 
 
@@ -348,9 +358,10 @@ def _vanished(known: Evidence, group: Group) -> _Vanished:
     finals = known.final_reads
     if len(finals) and group.history_whole:
         again = (values.flags & READ_FINAL) != 0
-        from_offset = int(np.maximum(finals.leo, 0).min())
+        from_offset = max(int(np.maximum(finals.leo, 0).min()), known.deleted_below)
         passed = (values.first >= from_offset) & (values.first < known.final_end)
         denied = values.first >= _end_in_final_reads(known)
+        denied &= _reads_are_over(known, group)
         if denied.any():
             denied &= find(known.logged_values, values.value) < 0
         gone |= sent & ~again & (passed | denied)

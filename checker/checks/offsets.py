@@ -19,6 +19,7 @@ from checker.evidence.contents import ACKED_WEAKLY, Evidence, Records, evidence,
 from checker.evidence.facts import I64
 from checker.evidence.group import Group, Mask
 from checker.evidence.needs import Need
+from checker.evidence.sorting import order_of
 from checker.formats.anomalies import OFFSETS, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 from harness.formats.history import show_value
@@ -162,17 +163,13 @@ def _holes(group: Group, known: Evidence) -> list[Anomaly]:
     reads = known.ordered_reads.take(known.ordered_reads.count > 0)
     if not len(reads):
         return []
-    expected = np.empty(len(reads), np.int64)
-    expected[0] = -1
-    expected[1:] = reads.end[:-1]
     opens = np.ones(len(reads), dtype=bool)
     opens[1:] = (reads.op[1:] != reads.op[:-1]) | (reads.seq[1:] != reads.seq[:-1])
-    expected[opens] = reads.leo[opens]
-    missing = np.where(expected >= 0, reads.offset - expected, 0)
-    rows = np.flatnonzero(missing > 0)
+    expected = np.where(opens, reads.leo, np.append(-1, reads.end[:-1]))
+    rows = np.flatnonzero((reads.offset > expected) & (expected >= 0))
     if not len(rows):
         return []
-    rows = rows[np.lexsort((reads.t1[rows], expected[rows]))]
+    rows = rows[order_of((expected[rows], reads.t1[rows], reads.op[rows]))]
     holes = np.unique(np.stack((expected[rows], reads.offset[rows])), axis=1)
     count = int((holes[1] - holes[0]).sum())
     witnesses = [read_witness(reads, int(row)) for row in rows[:WITNESS_CAP]]

@@ -48,7 +48,7 @@ class _Polls:
 def judge(group: Group) -> Finding:
     """Judge one partition."""
     known = evidence(group)
-    reads = known.reads_by_process.take(known.reads_by_process.count > 0)
+    reads = known.ordered_reads.take(known.ordered_reads.count > 0)
     if not len(reads):
         return Finding(property=OFFSETS)
     first = known.dense(reads.offset)
@@ -80,8 +80,9 @@ def _polls(reads: Facts, first: I64, last: I64) -> _Polls:
 
 def _inside(group: Group, known: Evidence, reads: Facts, first: I64, last: I64) -> list[Anomaly]:
     """Between successive runs of records of one poll; a rebalance may move it meanwhile."""
-    settled = (reads.flags & REBALANCED) == 0
-    later = np.flatnonzero((reads.op[1:] == reads.op[:-1]) & settled[1:]) + 1
+    wrong = (first[1:] != last[:-1] + 1) & (reads.op[1:] == reads.op[:-1])
+    later = np.flatnonzero(wrong) + 1
+    later = later[(reads.flags[later] & REBALANCED) == 0]
     delta = first[later] - last[later - 1]
     back, ahead = later[delta < 1], later[delta > 1]
     weak = _over_weak(known, reads, ahead - 1, ahead)

@@ -11,7 +11,7 @@ from checker.checks.findings import Finding, anomaly, node_witness, op_name, plu
 from checker.checks.registry import per_partition
 from checker.evidence.contents import Evidence, evidence
 from checker.evidence.facts import I64, Kind, Outcome
-from checker.evidence.group import Facts, Group
+from checker.evidence.group import Facts, Group, Mask
 from checker.evidence.needs import Need, missing
 from checker.formats.anomalies import READS, WITNESS_CAP
 from checker.formats.verdict import Anomaly
@@ -106,18 +106,16 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     no records, where it was asked to start.
     """
     bound_us = group.meta.promise.staleness_ms * 1000
-    moments = known.moments.take(known.moments.strong)
-    if bound_us < 0 or not len(moments.t_us):
+    if bound_us < 0:
         return []
     end = np.where((reads.hw < 0) & (reads.count == 0), reads.leo, reads.hw)
-    farthest = np.maximum.accumulate(moments.offset)
-    before = np.searchsorted(moments.t_us, reads.t0 - bound_us, side="left")
-    behind = farthest[np.maximum(before - 1, 0)] + 1 - end
-    late = (end >= 0) & (before > 0) & (behind > 0)
+    late = _late(known, reads.t0, end, bound_us)
     # One row an answer: all its runs state the same end.
     rows = np.flatnonzero(late & (reads.idx == 0))
     if not len(rows):
         return []
+    moments = known.moments.take(known.moments.strong)
+    farthest = np.maximum.accumulate(moments.offset)
     rows = rows[np.lexsort((reads.op[rows], reads.t1[rows]))]
     first = int(rows[0])
     case = read_witness(reads, first, offset=int(end[first]))
@@ -136,9 +134,35 @@ def _stale(group: Group, known: Evidence, reads: Facts) -> list[Anomaly]:
     ]
 
 
+def _late(known: Evidence, t0: I64, end: I64, bound_us: int) -> Mask:
+    """Which answers, asked for at `t0`, end below what was known longer ago than the bound."""
+    moments = known.moments.take(known.moments.strong)
+    if not len(moments.t_us):
+        return np.zeros(len(end), dtype=bool)
+    farthest = np.maximum.accumulate(moments.offset)
+    before = np.searchsorted(moments.t_us, t0 - bound_us, side="left")
+    behind = farthest[np.maximum(before - 1, 0)] + 1 - end
+    found: Mask = (end >= 0) & (before > 0) & (behind > 0)
+    return found
+
+
+def depends_on_every_read(group: Group) -> bool:
+    """Whether a finding counts reads of which some were left out (`checker.engine`).
+
+    Of the reads of the same records the earliest is there: if that is not beyond what any replica
+    had established, none is.
+    """
+    known, bound_us = evidence(group), group.meta.promise.staleness_ms * 1000
+    reads = known.reads.take((known.reads.outcome == Outcome.OK) & (known.reads.count > 0))
+    if (reads.end > _established(group, reads)).any():
+        return True
+    answers = group.of(Kind.ANSWER)
+    return bound_us >= 0 and bool(_late(known, answers.t0, answers.hw, bound_us).any())
+
+
 def _regressions(group: Group, known: Evidence) -> list[Anomaly]:
     """A client saw the HW go back: a new leader may begin with an older one."""
-    reads = known.reads_by_process
+    reads = known.ordered_reads
     reads = reads.take((reads.outcome == Outcome.OK) & (reads.hw >= 0))
     back = (reads.process[1:] == reads.process[:-1]) & (reads.hw[1:] < reads.hw[:-1])
     rows = np.flatnonzero(back) + 1

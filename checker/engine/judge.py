@@ -6,6 +6,7 @@ The same functions judge a group in this process and inside a Spark task, which 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,8 +15,8 @@ import pyarrow as pa
 from checker.checks.exercise import effective_faults
 from checker.checks.findings import Finding, failed
 from checker.checks.registry import Check, Scope, checks
-from checker.engine.offset_ranges import splittable
-from checker.evidence.arrow_blob import unpacked
+from checker.engine.read_downsampling import splittable
+from checker.evidence.arrow_blob import PackedBlob, of_rows, unpacked
 from checker.evidence.facts import DAMAGE, Kind
 from checker.evidence.group import Group, group_of
 from checker.evidence.needs import missing
@@ -44,14 +45,18 @@ def judge_group(group: Group, *, measured: bool = False) -> Judged:
     )
 
 
+def judged_or_none(partition: str, blobs: Iterable[PackedBlob]) -> bytes | None:
+    """One group, judged and encoded; None if its reads were downsampled and all are needed."""
+    group = group_of(partition, unpacked(blobs))
+    if not splittable(group):
+        return None
+    return msgspec.msgpack.encode(judge_group(group, measured=True))
+
+
 def judge_rows(key: tuple[pa.Scalar, ...], facts: pa.Table) -> pa.Table:
-    """A task of Spark: one group as a row of `ROWS`, without a body if its reads were downsampled
-    and all of them are needed."""
+    """A task of Spark: one group as a row of `ROWS`."""
     run, partition = (word.as_py() for word in key)
-    group = group_of(partition, unpacked(facts))
-    body = None
-    if splittable(group):
-        body = msgspec.msgpack.encode(judge_group(group, measured=True))
+    body = judged_or_none(partition, of_rows(facts))
     return pa.table([[run], [partition], [body]], schema=ROWS)
 
 

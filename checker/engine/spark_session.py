@@ -37,7 +37,9 @@ from pyspark.sql import SparkSession
 from checker.engine.class_archive import archive_for, build_in_background, spark_home
 from checker.engine.java import Java, find_java, java_home
 from checker.engine.owned_folder import OwnedFolder
+from checker.engine.workers import usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
+from node.runtime.environment import inherited
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
 warnings.filterwarnings(
@@ -220,16 +222,8 @@ def _environment(settings: JvmSettings, place: Path) -> Iterator[None]:
         }
         if settings.is_local:  # On a cluster the user names the Python of its machines.
             wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)
-        try:
+        with inherited(wanted):
             yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def start_session(
@@ -300,16 +294,16 @@ def warm_up(session: SparkSession) -> None:
     session.range(2).groupBy("id").applyInArrow(_same_table, "id long").count()
 
 
+def jvm_pid() -> int:
+    """The process of the JVM that is kept, 0 if there is none."""
+    jvm = _jvm
+    return 0 if jvm is None or not jvm.is_alive() else jvm.pid
+
+
 def close_jvm() -> None:
     """Ends the JVM that is kept for further sessions; a running session ends with it."""
     with _lock:
         _drop_jvm()
-
-
-def usable_cores() -> int:
-    """How many cores this process may run on."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Not every system has it.
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 class SessionInBackground:

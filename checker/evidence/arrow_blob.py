@@ -3,35 +3,44 @@
 An Arrow blob is what one source knows of one kind about one (run, partition), as Arrow's own bytes.
 Spark moves a few such rows where it would have to move, sort and convert millions, and the group
 gets columns that it can use as they are. Columns that say nothing are left out.
+
+Where all tasks are on one machine, large blobs do not pass through Spark at all: they are in files
+of a folder (`BlobFile`), which the tasks that need them map into memory, and Spark moves where they
+are.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checker.evidence.facts import NUMBERS, UNKNOWN, Kind
+from checker.evidence.facts import I64, NUMBERS, UNKNOWN, Kind
+from checker.evidence.sorting import is_sorted, joined, order_of
 
-SPARK_SCHEMA: Final = (
-    "run int, partition string, offset_range int, kind tinyint, rows bigint, body binary"
-)
+SPARK_SCHEMA: Final = "run int, partition string, kind tinyint, rows bigint, body binary"
 SCHEMA: Final = pa.schema(
     [
         ("run", pa.int32()),
         ("partition", pa.string()),
-        ("offset_range", pa.int32()),
         ("kind", pa.int8()),
         ("rows", pa.int64()),
         ("body", pa.binary()),
     ]
 )
 
-# Compressing small blobs costs more than it saves.
+# Compressing small blobs costs more than it saves, and so does a file of them.
 _COMPRESS_FROM_ROWS: Final = 4096
+_FILED_FROM_ROWS: Final = 4096
+_ALIGNMENT: Final = 64
+# What begins the bytes of a blob that is in a file; Arrow's own begin otherwise.
+_ELSEWHERE: Final = b"in file "
 _KEYS: Final = frozenset({"run", "partition", "kind"})
 
 
@@ -54,27 +63,44 @@ def arrow_blobs(blocks: Iterable[pa.RecordBatch]) -> Iterator[ArrowBlob]:
             continue
         run, kind = block.column("run")[0].as_py(), Kind(block.column("kind")[0].as_py())
         kept = block.select([n for n in block.schema.names if _says_something(block, n)])
-        for partition, rows in _by_partition(block.column("partition")):
-            facts = kept if rows is None else kept.take(rows)
-            yield ArrowBlob(run, partition, kind, facts)
+        names, ends, order = _by_partition(block, kind)
+        if order is None:
+            facts = kept
+        else:
+            columns = [taken(column, order) for column in kept.columns]
+            facts = pa.RecordBatch.from_arrays(columns, names=kept.schema.names)
+        for partition, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True):
+            if begin < end:
+                yield ArrowBlob(run, partition, kind, facts.slice(begin, end - begin))
 
 
-def _by_partition(column: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
-    """The rows of each partition, in their order; None stands for all of them."""
-    codes = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    numbers = codes.indices.to_numpy(zero_copy_only=False)
-    names = codes.dictionary.to_pylist()
-    # Sixteen bits are sorted by counting.
-    small = numbers.astype(np.int16) if len(names) < 1 << 15 else numbers
-    order = np.argsort(small, kind="stable")
-    counts = np.bincount(numbers, minlength=len(names))
-    ends = np.cumsum(counts)
-    present = np.flatnonzero(counts).tolist()
-    if len(present) == 1:
-        yield names[present[0]], None
-        return
-    for code in present:
-        yield names[code], pa.array(order[ends[code] - counts[code] : ends[code]])
+def _by_partition(block: pa.RecordBatch, kind: Kind) -> tuple[list[str], list[int], I64 | None]:
+    """The partitions of a block, where the rows of each end once they are in the order given, and
+    that order; None for the order they are in. Reads are put in the order of process as well."""
+    column = block.column("partition")
+    column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    codes: I64 = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    names = column.dictionary.to_pylist()
+    ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
+    keys = [codes]
+    if kind is Kind.READ and "process" in block.schema.names:
+        keys.append(block.column("process").to_numpy(zero_copy_only=False))
+    if is_sorted(keys):
+        return names, ends, None
+    key = joined(keys)
+    if key is not None and key.max() < 1 << 16:
+        # Sixteen bits are sorted by counting.
+        return names, ends, np.argsort(key.astype(np.uint16), kind="stable")
+    return names, ends, order_of(keys)
+
+
+def taken(column: pa.Array, order: I64) -> pa.Array:
+    """The rows of a column in this order."""
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(taken(column.indices, order), column.dictionary)
+    if column.null_count or not pa.types.is_integer(column.type):
+        return column.take(pa.array(order))
+    return pa.array(column.to_numpy().take(order))
 
 
 def _says_something(block: pa.RecordBatch, name: str) -> bool:
@@ -88,21 +114,67 @@ def _says_something(block: pa.RecordBatch, name: str) -> bool:
     return True
 
 
-def packed(found: Iterable[ArrowBlob], part: int = -1) -> Iterator[pa.RecordBatch]:
-    """Parcels as rows of `SCHEMA`, one a batch: each may be large. `part` is the range of offsets
-    they are of, -1 for all."""
+class BlobFile:
+    """A new file in a folder that all tasks can read, for the large blobs of one task."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"{uuid4().hex}.arrow"
+        self._file: pa.NativeFile | None = None
+
+    def __enter__(self) -> BlobFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, facts: pa.RecordBatch) -> bytes:
+        """Write facts; where they are. Raises OSError."""
+        if self._file is None:
+            self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), 1 << 20)
+        file = self._file
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        begin = file.tell()
+        with pa.ipc.new_stream(file, facts.schema) as writer:
+            writer.write_batch(facts)
+        return b"%s%d %d %s" % (_ELSEWHERE, begin, file.tell() - begin, bytes(self._path))
+
+
+class PackedBlob(NamedTuple):
+    """A blob on its way: its bytes, or where they are. Blobs of a group are put together by
+    `order`, whatever order they come in."""
+
+    run: int
+    partition: str
+    kind: int
+    rows: int
+    body: bytes | pa.Buffer
+    order: str = ""
+
+
+def packed(
+    found: Iterable[ArrowBlob], file: BlobFile | None = None, order: str = ""
+) -> Iterator[PackedBlob]:
+    """Blobs to be sent elsewhere. Large ones go to `file`, if there is one."""
     for blob in found:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([blob.run], pa.int32()),
-                pa.array([blob.partition]),
-                pa.array([part], pa.int32()),
-                pa.array([int(blob.kind)], pa.int8()),
-                pa.array([blob.facts.num_rows], pa.int64()),
-                pa.array([_bytes(blob.facts)], pa.binary()),
-            ],
-            schema=SCHEMA,
-        )
+        rows = blob.facts.num_rows
+        filed = file is not None and rows >= _FILED_FROM_ROWS
+        body = file.add(blob.facts) if file is not None and filed else _bytes(blob.facts)
+        yield PackedBlob(blob.run, blob.partition, int(blob.kind), rows, body, order)
+
+
+def as_rows(found: Iterable[PackedBlob]) -> Iterator[pa.RecordBatch]:
+    """Blobs as rows of `SCHEMA`, one a batch: each may be large."""
+    for blob in found:
+        columns = zip(blob[: len(SCHEMA)], SCHEMA, strict=True)
+        yield pa.RecordBatch.from_arrays([pa.array([c], f.type) for c, f in columns], schema=SCHEMA)
+
+
+def of_rows(rows: pa.Table) -> Iterator[PackedBlob]:
+    """The blobs of rows of `SCHEMA`, not copied."""
+    run, partition, kind, size = (rows.column(name).to_pylist() for name in SCHEMA.names[:-1])
+    for blob in zip(run, partition, kind, size, _buffers(rows.column("body")), strict=True):
+        yield PackedBlob(*blob)
 
 
 def _bytes(facts: pa.RecordBatch) -> bytes:
@@ -115,14 +187,22 @@ def _bytes(facts: pa.RecordBatch) -> bytes:
     return made
 
 
-def unpacked(rows: pa.Table) -> dict[Kind, list[pa.RecordBatch]]:
-    """The facts of the rows of one (run, partition), by kind."""
+def unpacked(blobs: Iterable[PackedBlob]) -> dict[Kind, list[pa.RecordBatch]]:
+    """The facts of the blobs of one (run, partition), by kind. Raises OSError if a file of them is
+    gone."""
     found: dict[Kind, list[pa.RecordBatch]] = {}
-    for kind, body in zip(
-        rows.column("kind").to_pylist(), _buffers(rows.column("body")), strict=True
-    ):
-        with pa.ipc.open_stream(body) as reader:
-            found.setdefault(Kind(kind), []).extend(reader)
+    with contextlib.ExitStack() as files:
+        mapped: dict[bytes, pa.MemoryMappedFile] = {}
+        for blob in blobs:
+            body = pa.py_buffer(blob.body)
+            if body.slice(0, len(_ELSEWHERE)).to_pybytes() == _ELSEWHERE:
+                begin, size, path = body.to_pybytes()[len(_ELSEWHERE) :].split(b" ", 2)
+                if path not in mapped:
+                    mapped[path] = files.enter_context(pa.memory_map(path.decode()))
+                mapped[path].seek(int(begin))
+                body = mapped[path].read_buffer(int(size))
+            with pa.ipc.open_stream(body) as reader:
+                found.setdefault(Kind(blob.kind), []).extend(reader)
     return found
 
 

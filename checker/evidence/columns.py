@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checker.evidence.facts import I64, UNKNOWN
-from checker.evidence.sorting import is_sorted, order_of
+from checker.evidence.sorting import is_sorted, order_of, repeated
 
 _NAMES: Final = ("client", "node")
+_BY: Final = "process"
+_MOST_PARTS: Final = 10_000
 
 
 class Columns:
@@ -82,6 +84,9 @@ class Columns:
     def _make(self, name: str) -> I64:
         if not self._blocks:
             return np.zeros(0, np.int64)
+        if not any(name in block.schema.names for block in self._blocks):
+            rank = self._all_names().index("") if name in _NAMES else UNKNOWN[name]
+            return repeated(rank, self._length)
         make = self._codes if name in _NAMES else self._numbers
         made = [make(block, name) for block in self._blocks]
         return made[0] if len(made) == 1 else np.concatenate(made)
@@ -89,7 +94,7 @@ class Columns:
     def _numbers(self, block: pa.RecordBatch, name: str) -> I64:
         at = block.schema.get_field_index(name)
         if at < 0:
-            return np.full(block.num_rows, UNKNOWN[name], np.int64)
+            return repeated(UNKNOWN[name], block.num_rows)
         numbers: I64 = block.column(at).to_numpy(zero_copy_only=False)
         return numbers.astype(np.int64, copy=False)
 
@@ -97,7 +102,7 @@ class Columns:
         names = self._all_names()
         rank = {each: code for code, each in enumerate(names)}
         if block.schema.get_field_index(name) < 0:
-            return np.full(block.num_rows, rank[""], np.int64)
+            return repeated(rank[""], block.num_rows)
         column = block.column(name)
         encoded = (
             column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
@@ -112,7 +117,10 @@ class Columns:
         if (self._length if rows is None else len(rows)) < 2:
             return rows
         if rows is None:
-            self._blocks = sorted(self._blocks, key=lambda block: _first(block, keys[0]))
+            first = keys[1] if keys[0] == _BY else keys[0]
+            self._blocks = sorted(self._blocks, key=lambda block: _first(block, first))
+            if keys[0] == _BY:
+                self._blocks = _joined_by_process(self._blocks)
         columns = [self.take(name) for name in keys]
         if self._sorted is None:
             self._sorted = is_sorted(columns)
@@ -122,6 +130,23 @@ class Columns:
             return order_of(columns)
         columns = [column[rows] for column in columns]
         return rows if is_sorted(columns) else rows[order_of(columns)]
+
+
+def _joined_by_process(blocks: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Blocks cut where the process changes, all parts of one process together: where each block is
+    in the order of process, so are they all then. As they are if they would be cut too small."""
+    parts: list[tuple[int, int, pa.RecordBatch]] = []
+    for number, block in enumerate(blocks):
+        if block.schema.get_field_index(_BY) < 0:
+            return blocks
+        process = block.column(_BY).to_numpy(zero_copy_only=False)
+        cuts = np.flatnonzero(process[1:] != process[:-1]) + 1
+        if len(parts) + len(cuts) > _MOST_PARTS:
+            return blocks
+        ends = [*cuts.tolist(), block.num_rows]
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            parts.append((int(process[begin]), number, block.slice(begin, end - begin)))
+    return [block for _, _, block in sorted(parts, key=lambda part: part[:2])]
 
 
 def _first(block: pa.RecordBatch, name: str) -> int:

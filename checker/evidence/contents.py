@@ -14,7 +14,15 @@ import numpy as np
 
 from checker.evidence.facts import CONTENT, FINAL, I64, PROVED, Kind, Outcome
 from checker.evidence.group import Facts, Group, Mask
-from checker.evidence.sorting import any_order_of, distinct, is_sorted, order_of
+from checker.evidence.sorting import (
+    any_order_of,
+    distinct,
+    is_constant,
+    order_of,
+    picked,
+    places,
+    repeated,
+)
 
 READ_OK: Final = 1
 READ_FINAL: Final = 2
@@ -24,6 +32,8 @@ ACKED_WEAKLY: Final = 16
 SENT_INFO: Final = 32
 
 NEVER: Final = np.iinfo(np.int64).max
+_PLACED_FROM_ROWS: Final = 512
+_MOST_PLACES: Final = 8
 _ALL_ACKS: Final = -1
 
 
@@ -35,7 +45,11 @@ class Columnar:
 
     def take(self, index: I64 | Mask) -> Self:
         """The rows at `index`, in that order."""
-        return type(self)(*(column[index] for column in vars(self).values()))
+        if index.dtype == np.bool_:
+            if index.all():
+                return self
+            index = np.flatnonzero(index)
+        return type(self)(*(picked(column, index) for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ def merge(
 ) -> Records:
     """Distinct (offset, value, epoch, node), flags joined, sorted by offset; expands runs."""
     if t_us is None:
-        t_us = np.full(len(offset), NEVER)
+        t_us = repeated(NEVER, len(offset))
     if count is not None:
         runs = _distinct((offset, value, epoch, node, count), flags, t_us)
         (offset, value, epoch, node, count), flags, t_us = runs
@@ -77,7 +91,8 @@ def merge(
             return Records(offset, value, epoch, flags, node, t_us)
         run, place = expand(count)
         offset, value = offset[run] + place, value[run] + np.where(value[run] >= 0, place, 0)
-        epoch, flags, node, t_us = epoch[run], flags[run], node[run], t_us[run]
+        epoch, node, t_us = (picked(column, run) for column in (epoch, node, t_us))
+        flags = flags[run]
     (offset, value, epoch, node), flags, t_us = _distinct((offset, value, epoch, node), flags, t_us)
     return Records(offset, value, epoch, flags, node, t_us)
 
@@ -88,7 +103,56 @@ def _distinct(columns: tuple[I64, ...], flags: I64, t_us: I64) -> tuple[tuple[I6
     if not len(flags):
         return columns, flags, t_us
     # Columns that are all the same, as most are, need no sorting.
-    varied = [column for column in columns if column.min() != column.max()]
+    varied = [c for c in columns if not is_constant(c) and c.min() != c.max()]
+    if varied and len(flags) >= _PLACED_FROM_ROWS:
+        low, width = int(varied[0].min()), int(varied[0].max() - varied[0].min()) + 1
+        if width <= _MOST_PLACES * len(flags):
+            return _distinct_by_place(columns, varied, varied[0] - low, width, flags, t_us)
+    return _distinct_by_order(columns, varied, flags, t_us)
+
+
+def _distinct_by_place(
+    columns: tuple[I64, ...], varied: list[I64], place: I64, width: int, flags: I64, t_us: I64
+) -> tuple[tuple[I64, ...], I64, I64]:
+    """The same, where the first column that varies gives each row a place: almost always all rows
+    of a place are the same, and only those of the other places must be sorted."""
+    row_at = np.full(width, -1, np.int64)
+    row_at[place] = np.arange(len(place))
+    unlike = np.zeros(width, bool)
+    for column in varied[1:]:
+        at_place = column[row_at]
+        unlike[place[column != at_place[place]]] = True
+    flags_at = np.zeros(width, np.int64)
+    for each in np.flatnonzero(np.bincount(flags)).tolist():
+        met = np.zeros(width, bool)
+        met[place[flags == each]] = True
+        flags_at[met] |= each
+    t_at = np.full(width, NEVER)
+    np.minimum.at(t_at, place, t_us)
+    found = (row_at >= 0) & ~unlike
+    rows = row_at[found]
+    kept = tuple(picked(c, rows) for c in columns)
+    if not unlike.any():
+        return kept, flags_at[found], t_at[found]
+    apart = np.flatnonzero(unlike[place])
+    other, other_flags, other_t = _distinct_by_order(
+        tuple(c[apart] for c in columns), [c[apart] for c in varied], flags[apart], t_us[apart]
+    )
+    joined = tuple(np.concatenate(pair) for pair in zip(kept, other, strict=True))
+    which = next(i for i, c in enumerate(columns) if c is varied[0])
+    # Those of one place are in order already.
+    order = order_of((joined[which],))
+    return (
+        tuple(c[order] for c in joined),
+        np.concatenate((flags_at[found], other_flags))[order],
+        np.concatenate((t_at[found], other_t))[order],
+    )
+
+
+def _distinct_by_order(
+    columns: tuple[I64, ...], varied: list[I64], flags: I64, t_us: I64
+) -> tuple[tuple[I64, ...], I64, I64]:
+    """The same, by sorting."""
     order = any_order_of(varied or columns[:1])
     new = np.zeros(len(order), dtype=bool)
     new[0] = True
@@ -115,7 +179,7 @@ def find(haystack: I64, needles: I64) -> I64:
     """Position of each needle in a sorted column without repetitions, -1 where it is not."""
     if not len(haystack):
         return np.full(len(needles), -1, np.int64)
-    place = np.minimum(np.searchsorted(haystack, needles), len(haystack) - 1)
+    place = np.minimum(places(haystack, needles), len(haystack) - 1)
     return np.where(haystack[place] == needles, place, -1)
 
 
@@ -147,16 +211,18 @@ class Moments(Columnar):
 def _by_value(records: Records) -> Values:
     """Records that can be understood, one row a value."""
     known = records.take(records.value >= 0)
-    known = known.take(any_order_of((known.value, known.offset)))
-    starts = first_of(known.value)
-    if not len(starts):
-        return Values(starts, starts, starts, starts)
-    ends = np.concatenate((starts[1:], [len(known)])) - 1
+    if not len(known):
+        return Values(known.value, known.value, known.value, known.value)
+    order = any_order_of((known.value,))
+    value, offset, flags = known.value[order], known.offset[order], known.flags[order]
+    starts = first_of(value)
+    if len(starts) == len(value):
+        return Values(value, offset, offset, flags)
     return Values(
-        known.value[starts],
-        known.offset[starts],
-        known.offset[ends],
-        np.bitwise_or.reduceat(known.flags, starts),
+        value[starts],
+        np.minimum.reduceat(offset, starts),
+        np.maximum.reduceat(offset, starts),
+        np.bitwise_or.reduceat(flags, starts),
     )
 
 
@@ -180,7 +246,8 @@ class Evidence:
 
     @cached_property
     def ordered_reads(self) -> Facts:
-        """The reads that the order of reads is judged on: all, unless they were downsampled."""
+        """The reads that the order of reads is judged on: all, unless they were downsampled. They
+        are in the order of process, and then of operation."""
         return self.reads.take((self.reads.flags & CONTENT) == 0)
 
     @property
@@ -190,7 +257,7 @@ class Evidence:
 
     @cached_property
     def _sends_by_value(self) -> I64:
-        return np.argsort(self.sends.value, kind="stable")
+        return order_of((self.sends.value,)) if len(self.sends) else self.sends.value
 
     def writer(self, values: I64) -> I64:
         """Row in `sends` of the send that wrote each value, -1 if none did."""
@@ -205,7 +272,7 @@ class Evidence:
         starts = self.sends.value[order]
         if not len(order):
             return np.full(len(values), -1, np.int64)
-        place = np.maximum(np.searchsorted(starts, values, side="right") - 1, 0)
+        place = np.maximum(places(starts, values, "right") - 1, 0)
         row = order[place]
         inside = (values >= starts[place]) & (values < starts[place] + self.sends.count[row])
         return np.where(inside, row, -1)
@@ -243,7 +310,7 @@ class Evidence:
         flags: I64 = np.where(ok, READ_OK, READ_OTHER).astype(np.int64)
         flags[final] |= READ_FINAL
         flags |= reads.hash
-        no_node = np.full(len(reads), -1, np.int64)
+        no_node = repeated(-1, len(reads))
         t_us: I64 = np.where(ok, reads.t1, NEVER)
         return merge(reads.offset, reads.value, reads.epoch, flags, no_node, reads.count, t_us)
 
@@ -272,7 +339,7 @@ class Evidence:
             sends.outcome == Outcome.INFO, SENT_INFO, np.where(weak, ACKED_WEAKLY, ACKED)
         )
         read = self.read_records
-        nothing = np.full(len(run) + len(read), -1, np.int64)
+        nothing = repeated(-1, len(run) + len(read))
         return merge(
             np.concatenate((sends.offset[run] + place, read.offset)),
             np.concatenate((sends.value[run] + place, read.value)),
@@ -300,9 +367,27 @@ class Evidence:
         at = find(self.values.value, values)
         return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
+    def values_sent(self, rows: I64) -> I64:
+        """Where in `values` each record of these sends is, one after another; -1 where it is not
+        known."""
+        count = self.sends.count[rows]
+        if (count == 1).all():
+            return self._first_values[rows]
+        run, place = expand(count)
+        return find(self.values.value, self.sends.value[rows][run] + place)
+
+    @cached_property
+    def _first_values(self) -> I64:
+        """Where in `values` the first value of each send is."""
+        order = self._sends_by_value
+        found = np.empty(len(order), np.int64)
+        found[order] = find(self.values.value, self.sends.value[order])
+        return found
+
     @cached_property
     def _first_records(self) -> tuple[I64, I64]:
-        return self.place_of(self.sends.value)
+        at = self._first_values
+        return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
 
     @cached_property
     def bases(self) -> I64:
@@ -318,8 +403,11 @@ class Evidence:
         return found
 
     def dense(self, offsets: I64) -> I64:
-        """Dense index of each offset."""
-        return np.searchsorted(self.offsets, offsets)
+        """Dense index of each offset, of which there must be evidence."""
+        known = self.offsets
+        if len(known) and known[-1] - known[0] + 1 == len(known):
+            return offsets - int(known[0])
+        return np.searchsorted(known, offsets)
 
     @cached_property
     def moments(self) -> Moments:
@@ -372,13 +460,13 @@ class Evidence:
         return distinct(self.log_records.value)
 
     @cached_property
-    def reads_by_process(self) -> Facts:
-        """All reads in the order of process, and then of operation."""
-        # They are in the order of operation already.
-        columns = (self.ordered_reads.process,)
-        return (
-            self.ordered_reads if is_sorted(columns) else self.ordered_reads.take(order_of(columns))
-        )
+    def deleted_below(self) -> int:
+        """The highest offset that a log began at, where the promise lets a head be deleted; else 0.
+        Records below may be gone (`checker.checks.retention` judges whether by right)."""
+        if not self.group.meta.promise.retention:
+            return 0
+        heads, deletions = self.group.replica_heads, self.group.of(Kind.DELETED)
+        return int(max(heads.offset.max(initial=0), deletions.offset.max(initial=0)))
 
     @cached_property
     def final_reads(self) -> Facts:
@@ -400,7 +488,8 @@ class Evidence:
         rows = np.flatnonzero(inside & (same == value))
         if not len(rows):
             return -1
-        order = np.lexsort((rows, reads.t1[rows], reads.outcome[rows] != Outcome.OK))
+        late = (reads.op[rows], reads.seq[rows], reads.idx[rows])[::-1]
+        order = np.lexsort((*late, reads.t1[rows], reads.outcome[rows] != Outcome.OK))
         return int(rows[order[0]])
 
     def holders(self, value: int) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
 | TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch |    | leo |
+| DELETED    | line |      |     |        | t_us     | start  |       |       | epoch |    | leo |
 | ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
 | PARTITION  | line |      |     |        | t_us     |        | partition epoch | | leader epoch | |
 | CONTROLLER | line |      |     |        | t_us     |        |       |       | term  |    |     |
@@ -81,6 +82,7 @@ class Kind(IntEnum):
     ANSWER = 21
     SPAN = 22
     LOG_FILE = 23
+    DELETED = 24
 
 
 class PartitionMembers(msgspec.Struct, frozen=True):

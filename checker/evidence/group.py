@@ -19,6 +19,7 @@ import pyarrow as pa
 from checker.evidence.columns import Columns
 from checker.evidence.facts import COMPLETE, I64, TRANSACTIONS, Kind
 from checker.evidence.run_meta import RunMeta
+from checker.evidence.sorting import picked
 from node.formats.json_input import decode
 
 Mask = npt.NDArray[np.bool_]
@@ -84,7 +85,9 @@ class Facts:
             column: I64 = getattr(self._source, name)
         else:
             column = self._source.take(name)
-        return column if self._rows is None else column[self._rows]
+        if self._rows is None:
+            return column
+        return picked(column, self._rows)
 
     @cached_property
     def text(self) -> Texts:
@@ -110,6 +113,7 @@ class Facts:
 _BY_OP: Final = ("op", "seq", "idx")
 _BY_TIME: Final = ("t1", "node", "op")
 _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
+    Kind.READ: ("process", *_BY_OP),
     Kind.HISTORY: ("flags",),
     Kind.LOG_HEAD: ("node",),
     Kind.LOG_FILE: ("node",),
@@ -120,6 +124,7 @@ _ORDER: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.HW: _BY_TIME,
     Kind.APPEND: _BY_TIME,
     Kind.TRUNCATED: _BY_TIME,
+    Kind.DELETED: _BY_TIME,
     Kind.ROLE: _BY_TIME,
     Kind.PARTITION: _BY_TIME,
     Kind.CONTROLLER: _BY_TIME,

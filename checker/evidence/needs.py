@@ -36,6 +36,9 @@ class Need(Enum):
     """The whole trace of every replica and every voter."""
     WATERMARKS = "watermarks"
     """Every HW event of every replica."""
+    DELETIONS = "deletions"
+    """The same, where the promise says how many records a deletion keeps: without them it is not
+    known what was committed."""
 
 
 def missing(group: Group, needs: tuple[Need, ...]) -> str:
@@ -177,6 +180,10 @@ def _watermarks(group: Group) -> str:
     return ""
 
 
+def _deletions(group: Group) -> str:
+    return group.memo(_watermarks) if group.meta.promise.retention_records else ""
+
+
 _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.HISTORY: _history,
     Need.LOGS: _logs,
@@ -184,4 +191,5 @@ _LACKS: Final[dict[Need, Callable[[Group], str]]] = {
     Need.CONTENTS: _contents,
     Need.TRACES: _traces,
     Need.WATERMARKS: _watermarks,
+    Need.DELETIONS: _deletions,
 }

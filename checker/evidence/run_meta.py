@@ -52,6 +52,17 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
         system: then nothing can be concluded from what did not happen."""
         return any(problem.impairs for problem in self.problems)
 
+    @property
+    def broken(self) -> bool:
+        """Whether a part of the cluster or of the clients may have been gone, and not only late."""
+        return any(problem.breaks for problem in self.problems)
+
+    @property
+    def final_reads_had_time(self) -> bool:
+        """Whether final reads were asked for until they had everything or got no further: the
+        cluster was stopped after them. A harness that was killed meanwhile did not wait."""
+        return self.phases.end_us > self.phases.final_us > 0
+
     def is_undeclared(self, capability: str) -> bool:
         """Whether files of this kind are no evidence, because the system does not vouch for them.
         Where run.json cannot say what was declared, whatever is there is examined."""
@@ -63,9 +74,19 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def convergence_due_us(self) -> int:
-        """From when on all replicas owe the same log: all in sync again, or the limit over."""
-        limit_us = self.phases.heal_us + self.recovery_limit_ms * 1000
-        return min(limit_us, self.phases.in_sync_us or limit_us)
+        """From when on replicas may not contradict each other: all in sync again, or the limit
+        over."""
+        return min(self._limit_us, self.phases.in_sync_us or self._limit_us)
+
+    @property
+    def copied_due_us(self) -> int:
+        """From when on all replicas owe the whole log. A system without traces says by itself who
+        is in sync, and may say so of a replica that still copies: then the limit alone counts."""
+        return self._limit_us if self.is_undeclared("trace") else self.convergence_due_us
+
+    @property
+    def _limit_us(self) -> int:
+        return self.phases.heal_us + self.recovery_limit_ms * 1000
 
     def since_storm(self, t_us: int) -> str:
         """A time in words: seconds since the storm began."""

@@ -93,6 +93,7 @@ CATALOGUE: Final = (
     AnomalyKind("epoch-regression", LOG, Needs.DISKS_KEPT),
     AnomalyKind("hw-beyond-log", LOG, Needs.DISKS_KEPT),
     AnomalyKind("epoch-cache-mismatch", LOG, Needs.DISKS_KEPT),
+    AnomalyKind("early-deletion", LOG, Needs.DISKS_KEPT),
     AnomalyKind("two-leaders", LOG, Needs.DISKS_KEPT),
     AnomalyKind("two-controllers", LOG, Needs.DISKS_KEPT),
     AnomalyKind("leader-outside-isr", LOG, Needs.CLEAN_ELECTION),

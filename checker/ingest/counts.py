@@ -26,6 +26,7 @@ RUN, CLIENT, PARTITION, AFTER = "run", "client", "partition", "after"
 # Stretches of acknowledgements: of the whole run, and of each of its partitions.
 STRETCH_US: Final = {RUN: 1_000, PARTITION: 100_000}
 _NO_SECOND: Final = -1
+_OF_ANSWERS: Final = ("partition", "outcome", "invoke_us", "complete_us")
 
 
 def coarse(latency_us: I64) -> I64:
@@ -64,12 +65,26 @@ def tallied(
                 for window, begin_us, end_us in fault.windows():
                     counted += part.inside(window, fault.nth, begin_us, end_us)
         elif name == "reads":
-            part = _Rows(run, table, "poll")
-            # A read of many runs of records is one answer.
-            once = (table.numbers("idx") == 0).astype(np.int64)
-            counted.append(part.count(PARTITION, "partition", None, table.numbers("count"), once))
+            answers, records, once = _answers(table)
+            part = _Rows(run, answers, "poll")
+            counted.append(part.count(PARTITION, "partition", None, records, once))
     made = {"tallies": joined(counted, "tallies"), "acks": joined(acks, "acks")}
     return {name: table for name, table in made.items() if table.num_rows}
+
+
+def _answers(table: Table) -> tuple[Table, I64, I64]:
+    """A row an answer, how many records it has, and 1 where it begins here: a read of many runs of
+    records is one answer, and mostly its runs follow each other."""
+    records, idx, op = (table.numbers(name) for name in ("count", "idx", "op"))
+    follows = np.zeros(len(idx), bool)
+    follows[1:] = (idx[1:] == idx[:-1] + 1) & (op[1:] == op[:-1])
+    starts = np.flatnonzero(~follows)
+    begins = (idx[starts] == 0).astype(np.int64)
+    if len(starts) == len(idx):
+        return table, records, begins
+    names = [n for n in _OF_ANSWERS if n in table.rows.schema.names]
+    rows = table.rows.select(names).take(pa.array(starts))
+    return Table(rows), np.add.reduceat(records, starts), begins
 
 
 _Words = tuple[I64, list[str]]

@@ -3,6 +3,9 @@
 Keywords, symbols and strings all become `str` (a keyword without its colon), vectors, lists and
 sets become lists, a tag is dropped and what it tags is kept. Nothing recurses, so no input is too
 deep; a form that is broken is reported with its line, and reading goes on with the next one.
+
+A line that is one map of plain words, numbers, vectors and maps, as almost all are, is rewritten as
+JSON and decoded as that, which is several times faster (`_plain_form`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checker.ingest.lines import Line
+from node.formats.json_input import JsonReader, Unreadable
 
 _TOKEN: Final = re.compile(
     r"""(?:[\s,]|;[^\n]*+)*+
@@ -33,6 +37,24 @@ _DIGITS: Final = 40
 _LONG: Final = 1024
 # A new operation begins a line with one of these; so a form that never ends costs only itself.
 _BEGINS: Final = ("{", "#")
+
+# Of a plain line: what stands in it, and not next to what it may not.
+_PLAIN: Final = re.compile(
+    r"""\{(?: [ ,]*+
+    (?: :[a-zA-Z][\w?!-]*+(?=[ ,\]}])
+    | "[\w.-]*+"(?=[ ,\]}])
+    | -?(?:0|[1-9]\d{0,17}+)(?=[ ,\]}])
+    | (?:nil|true|false)(?=[ ,\]}])
+    | [\[{]
+    | [\]}](?=[ ,\]}]|$)
+    ) )*+""",
+    re.VERBOSE,
+)
+_GAP: Final = re.compile(r"(?<=[^ ,\[{])[ ,]+(?=[^ ,\]}])")
+_KEYWORD: Final = re.compile(r":[a-zA-Z][\w?!-]*")
+_NIL: Final = re.compile(r"(?<=[\[{,])nil(?=[ ,\]}])")
+_MAP: Final = ""
+_json: Final = JsonReader(Any)
 
 
 class EdnError(ValueError):
@@ -113,6 +135,51 @@ def _atom(token: str) -> Any:
     return token
 
 
+def _plain_form(text: str) -> dict[Any, Any] | None:
+    """The map that is a plain line; None for any other line.
+
+    A map becomes an object with its keys and values in one array, since EDN does not say which
+    items are keys.
+    """
+    if _PLAIN.fullmatch(text) is None:
+        return None
+    json = _KEYWORD.sub(_quoted, _GAP.sub(",", text))
+    json = _NIL.sub("null", json)
+    json = json.replace("{", '{"":[').replace("}", "]}")
+    try:
+        found = _json.decode(json)
+    except Unreadable:
+        return None
+    made, maps = _plain_map(found)
+    return made if maps == text.count("{") else None
+
+
+def _quoted(keyword: re.Match[str]) -> str:
+    return f'"{keyword[0][1:]}"'
+
+
+def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
+    """An object of the JSON of a plain line as the map it stands for, with the maps in the vectors
+    in it; how many maps these are. None for what the other reader must look at."""
+    items = found.get(_MAP)
+    if items is None or len(items) % 2:
+        return None, 0
+    made: dict[Any, Any] = {}
+    maps = 1
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if isinstance(key, list | dict):
+            return None, 0
+        if isinstance(value, list):
+            for steps in value:
+                if isinstance(steps, list):
+                    for place, step in enumerate(steps):
+                        if isinstance(step, dict):
+                            steps[place], more = _plain_map(step)
+                            maps += more
+        made[key] = value
+    return made, maps
+
+
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
     """The forms of a file with the line each begins at; an EdnError stands for a broken one.
 
@@ -131,6 +198,9 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
             held.clear()
         if not held:
             begun, size, wait = number, 0, 0
+            if text.startswith("{") and (form := _plain_form(text)) is not None:
+                yield number, form
+                continue
             # An opening or closing bracket of the whole file is no part of an operation.
             text = text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
         held.append(text)

@@ -17,7 +17,7 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
 from checker.ingest.edn import EdnError, read_forms
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.lines import Line, Problems, read_lines
+from checker.ingest.lines import Line, Problems, lines_of, read_blocks, read_lines
 from checker.ingest.read_history import read_history
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
@@ -149,16 +149,29 @@ def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
     }
 
 
+def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
+    """The forms of some lines of JSON, all at once if all is well with them."""
+    try:
+        found = _jepsen.decode_lines(block)
+    except Unreadable:
+        found = []
+    if found and len(found) == block.count(b"\n") and block.endswith(b"\n"):
+        yield from enumerate(found, first)
+        return
+    for line in lines_of(first, block):
+        try:
+            yield line.number, _jepsen.decode(line.data)
+        except Unreadable as error:
+            yield line.number, error
+
+
 def _forms(file: Path, form: str) -> Iterator[tuple[int, Any]]:
     """Each operation of a history as data, with its line; an exception stands for a broken one."""
     try:
         if form == "edn":
             yield from read_forms(read_lines(file))
             return
-        for line in read_lines(file):
-            try:
-                yield line.number, _jepsen.decode(line.data)
-            except Unreadable as error:
-                yield line.number, error
+        for first, block in read_blocks(file):
+            yield from _json_forms(first, block)
     except OSError as error:
         yield 0, EdnError(str(error.strerror))

@@ -40,7 +40,7 @@ class Translator:
 
     def take(self, form: Any) -> Op | None:
         """Our operation for a form; None for what no client did. Raises NotAnOperation."""
-        if not isinstance(form, Mapping):
+        if type(form) is not dict and not isinstance(form, Mapping):
             raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
         process = form.get("process")
         if isinstance(process, str):
@@ -118,8 +118,10 @@ class Translator:
         return msgspec.structs.replace(op, reads=tuple(made))
 
     def _note(self, op: Op) -> None:
-        self.partitions.update(send.partition for send in op.sends)
-        self.partitions.update(read.partition for read in op.reads)
+        for send in op.sends:
+            self.partitions.add(send.partition)
+        for read in op.reads:
+            self.partitions.add(read.partition)
 
 
 def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
@@ -170,9 +172,11 @@ def _runs(pairs: list[Any]) -> Iterator[RecordRun]:
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
             raise NotAnOperation(f"{_show(pair)} is not an offset and a value")
-        at = _number(pair[0], "an offset")
-        # A message without a value cannot be understood; we know such by a negative one.
-        what = -1 if pair[1] is None else _number(pair[1], "a value")
+        at, what = pair
+        if type(at) is not int or type(what) is not int or not 0 <= at <= _LIMIT >= what >= 0:
+            at = _number(at, "an offset")
+            # A message without a value cannot be understood; we know such by a negative one.
+            what = -1 if what is None else _number(what, "a value")
         if count and what >= 0 and (at, what) == (offset + count, value + count):
             count += 1
             continue
@@ -192,12 +196,16 @@ def _rebalanced(log: Any) -> Iterator[str]:
 
 
 def _partition(key: Any) -> str:
+    if type(key) is str and key:
+        return key
     if isinstance(key, bool) or not isinstance(key, int | str) or key == "":
         raise NotAnOperation(f"{_show(key)} is no key")
     return str(key)
 
 
 def _number(value: Any, what: str) -> int:
+    if type(value) is int and 0 <= value <= _LIMIT:
+        return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise NotAnOperation(f"{what} is {_show(value)}, not a number")
     if not 0 <= value <= _LIMIT:

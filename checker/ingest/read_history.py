@@ -165,7 +165,9 @@ class Reader(FileReader):
         tools nothing like this is known.
         """
         phases = self.into.meta.phases
-        if self.into.meta.source or self.into.meta.state != "finished" or self.lines_lost:
+        # The clients ended before the cluster did, also where the harness was killed after that.
+        whole = self.into.meta.state == "finished" or phases.end_us > 0
+        if self.into.meta.source or not whole or self.lines_lost:
             return
         if not numbered:
             self.problem("number", "lacks an operation: their numbers do not follow each other.")
@@ -174,8 +176,11 @@ class Reader(FileReader):
                 self.problem(
                     "open", f"lacks the end of operation {op.op}: its process {op.process} went on."
                 )
-        last_us = max(self.last_us.values(), default=0)
-        if last_us < phases.final_us < phases.end_us:
+        if not self.last_us:
+            return  # That it is empty has a sentence of its own.
+        last_us = max(self.last_us.values())
+        # Where the end is not known either, nothing says that the reads had no time.
+        if last_us < phases.final_us and (not phases.end_us or phases.final_us < phases.end_us):
             self.problem(
                 "cut",
                 f"ends {(phases.final_us - last_us) / 1e6:.3f} s before the final reads began.",

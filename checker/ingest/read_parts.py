@@ -9,17 +9,20 @@ history is read as a small one is, by one process from its beginning to its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from checker.evidence.facts import I64
 from checker.evidence.run_meta import RunMeta
 from checker.ingest import tables
 from checker.ingest.check_seal import part_is_as_sealed
+from checker.ingest.history_columns import HistoryColumns, read_columns
+from checker.ingest.lines import Line
 from checker.ingest.read_history import Reader, rows_of
 from checker.ingest.read_tables import HISTORY_TABLES
 from checker.ingest.source import Ingested, LineNumbers, Source
@@ -74,6 +77,26 @@ class _PartReader(Reader):
             self.invoked.append(op.op)
         super().take(number, op)
 
+    def take_columns(self, columns: HistoryColumns) -> None:
+        """What there is besides the operations that were read by column."""
+        for asked, done in columns.rest.tolist():
+            invoked, ended = (self._op(columns, row) for row in (asked, done))
+            self.add(invoked, ended)
+        for row in columns.open.tolist():
+            op = self._op(columns, row)
+            self.open[op.op] = op
+        self.awaited += [self._op(columns, row) for row in columns.awaited.tolist()]
+        self.invoked = columns.invoked.tolist()
+        self.first_us, self.last_us = columns.first_us, columns.last_us
+        self.numbers.first, self.numbers.next = columns.numbers
+        for process, used in columns.used.items():
+            self.used.setdefault(process, set()).update(used)
+
+    def _op(self, columns: HistoryColumns, row: int) -> Op:
+        op = self.decode(Line(row, columns.line(row), True))
+        assert op is not None, "a line that was read by column can be read by itself"
+        return op
+
     def is_awaited(self, number: int, op: Op) -> bool:
         """It is joined with its invocation later, or found to have none."""
         self.awaited.append(op)
@@ -88,8 +111,13 @@ def read_part(
     into = Ingested(known)
     reader = _PartReader(source, into)
     reader.damaged = not part_is_as_sealed(source.folder, known, begin, end)
+    made: dict[str, pa.Table] = {}
     try:
-        for text in _blocks(source.path, begin, end):
+        text = b"".join(_blocks(source.path, begin, end))
+        if (columns := read_columns(text, known.run, reader.origin_us)) is not None:
+            reader.take_columns(columns)
+            made = columns.tables
+        else:
             # The number of a line is not known here, and not needed: see `Part.plain`.
             reader.take_block(1, text)
     except OSError:
@@ -97,7 +125,7 @@ def read_part(
     plain = not reader.damaged and not into.problems and not into.problems.notes
     plain = plain and not reader.unknown and not reader.lines_lost
     if plain:
-        _write(reader, folder, number)
+        _write(reader, folder, number, made)
     return Part(
         number,
         plain,
@@ -175,10 +203,20 @@ def join(parts: Sequence[Part], source: Source, known: RunMeta, folder: Path) ->
     return True
 
 
-def _write(reader: Reader, folder: Path, number: int, *, every: bool = False) -> None:
-    """One part of each table; that of assignments only where all are known."""
+def _write(
+    reader: Reader,
+    folder: Path,
+    number: int,
+    made: Mapping[str, pa.Table] | None = None,
+    *,
+    every: bool = False,
+) -> None:
+    """One part of each table, of which some rows were `made`; that of assignments only where all
+    are known."""
     wanted = {*_WRITTEN, "assigns"} if every else _WRITTEN
     run = reader.into.meta.run
     for name, rows in rows_of(reader, frozenset(), wanted).items():
         table = tables.from_rows(name, ((run, *row) for row in rows))
+        if made and name in made:
+            table = pa.concat_tables([made[name], table])
         tables.write(folder, name, f"part-{number:06}", table)

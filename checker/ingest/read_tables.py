@@ -38,6 +38,9 @@ ROWS_PER_SOURCE: Final = 1_000_000
 _MAY_LACK: Final = ("step",)
 _NOT_WANTED: Final = ("run", "error")
 _NOT_WANTED_OF_OPS: Final = ("op", "process", "final")
+DAMAGED: Final = (OSError, pa.ArrowException, ValueError)
+"""What reading a table raises that is not as it was written. A name of a column that is no text is
+a ValueError."""
 
 
 def table_sources(run: int, folder: Path, where: Path) -> list[Source]:
@@ -58,7 +61,7 @@ def _row_groups(path: Path) -> Iterator[tuple[int, int]]:
     """Row groups from .. to, about `ROWS_PER_SOURCE` rows together."""
     try:
         about = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
+    except DAMAGED:
         yield 0, 0  # The reader will say what is wrong with it.
         return
     begin, rows = 0, 0
@@ -86,7 +89,7 @@ def read_row_groups(source: Source, into: Ingested) -> None:
             flags |= more
             into.facts.extend(facts)
             seen.update(p for f in facts for p in f.column("partition").unique().to_pylist())
-    except (OSError, pa.ArrowException, ValueError) as error:
+    except DAMAGED as error:
         reason = why(error).split("\n", 1)[0]
         into.problems.add(source.name, f"{source.name} cannot be read: {reason}.")
         flags = 0
@@ -97,13 +100,15 @@ def read_row_groups(source: Source, into: Ingested) -> None:
 def _read(source: Source) -> Iterator[Table]:
     """The rows of some row groups, texts as dictionaries; columns that say nothing are not read."""
     schema = tables.SCHEMAS[source.kind]
-    texts = [field.name for field in schema if field.type == pa.string()]
     idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
-    with pq.ParquetFile(source.path, read_dictionary=texts) as file:
-        there = set(file.schema_arrow.names)
-        missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
-        if missing:
-            raise ValueError(f"it has no column {missing[0]}")
+    about = pq.read_metadata(source.path)
+    there = {about.schema.column(number).path for number in range(about.num_columns)}
+    missing = [name for name in schema.names if name not in there.union(_MAY_LACK)]
+    if missing:
+        raise ValueError(f"it has no column {missing[0]}")
+    # PyArrow refuses the names of columns that are not there with an error of its own.
+    texts = [field.name for field in schema if field.type == pa.string() and field.name in there]
+    with pq.ParquetFile(source.path, metadata=about, read_dictionary=texts) as file:
         wanted = [name for name in schema.names if name in there and name not in idle]
         for group in range(*source.groups):
             known = _constants(file, group)
@@ -115,7 +120,7 @@ def _read(source: Source) -> Iterator[Table]:
 
 def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
     """The facts of sends in some row groups of the table `sends`, which an earlier step has read
-    already. Raises OSError."""
+    already. Raises one of `DAMAGED`."""
     for table in _read(source):
         names = table.given(SEND_COLUMNS)
         names["partition"] = table.rows.column("partition")

@@ -41,6 +41,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     base_offset: Offset = -1
     batch_end: Offset = -1
     from_leo: Offset = -1
+    start: Offset = -1
     hash: str = ""
     isr: tuple[str, ...] = ()
     elr: tuple[str, ...] = ()
@@ -254,6 +255,14 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
         },
     ),
     trace.TRUNCATED: (Kind.TRUNCATED, {"leo": attrgetter("leo")}),
+    trace.DELETED: (
+        Kind.DELETED,
+        {
+            "offset": attrgetter("start"),
+            "epoch": attrgetter("leader_epoch"),
+            "leo": attrgetter("leo"),
+        },
+    ),
     trace.ROLE: (
         Kind.ROLE,
         {

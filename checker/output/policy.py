@@ -12,7 +12,7 @@ from checker.formats.verdict import Anomaly, Verdict
 from harness.formats.run_info import Promise
 
 _INFORMATION: Final = {"hw-regression": "a new leader may begin with an older high watermark"}
-_LOST_DISKS: Final = "more disks lost what they had synced than the protocol survives"
+_LOST_DISKS: Final = "more disks lost what they had synced than the promise covers"
 _OF_DISKS: Final = (
     *(Needs.DISKS_KEPT, Needs.CLEAN_ELECTION),
     *(Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.SILENCE_DEPOSES),
@@ -45,9 +45,13 @@ def excuse(needs: Needs, promise: Promise) -> str:
 def is_explained_by_silence(name: str, meta: RunMeta) -> bool:
     """Whether a cluster or clients that could not go on, by no fault of the system, explain an
     anomaly of this name as well."""
-    rests = KINDS[name].from_silence
-    without_logs = "logs" not in meta.capabilities
-    return meta.impaired and (rests == "always" or (rests == "without-logs" and without_logs))
+    match KINDS[name].from_silence:
+        case "always":
+            return meta.impaired
+        case "without-logs":
+            # A machine that is too slow loses no record.
+            return meta.broken and "logs" not in meta.capabilities
+    return False
 
 
 def apply(anomaly: Anomaly, meta: RunMeta, *, damaged: bool = False) -> Anomaly:

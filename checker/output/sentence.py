@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from checker.checks.findings import LossCount, listing, plural
 from checker.evidence.run_meta import RunMeta
-from checker.formats.anomalies import LOST_WRITES, RANK
+from checker.formats.anomalies import AGREEMENT, LOST_WRITES, RANK
 from checker.formats.verdict import Anomaly, PropertyResult, Verdict
 
 _LOSSES: Final = ("lost", "vanished", "tail-lost")
@@ -100,12 +100,26 @@ def _held(judged: Judgement) -> str:
     opening, kept = "", plural(required, "acknowledged record")
     if loss.lost or loss.undelivered:
         opening = f"{_losses(judged, required)}, {_why_allowed(judged)}; "
-        kept = f"the other {max(0, required - loss.acknowledged - loss.undelivered):,}"
+        left = required - loss.acknowledged - loss.undelivered - loss.deleted
+        kept = f"the other {max(0, left):,}"
+    elif loss.deleted:
+        kept = plural(max(0, required - loss.deleted), "acknowledged record")
     partitions = len(judged.meta.partitions) or len(judged.losses)
     words = f"valid: {opening}{kept} in {plural(partitions, 'partition')} {_outlived(judged)}"
+    words += _deleted(loss)
     names = {a.name for a in judged.anomalies if a.verdict is Verdict.VALID} - set(_NO_MENTION)
     excused = sorted(names, key=RANK.__getitem__)
     return f"{words} (allowed by its promise: {', '.join(excused)})." if excused else f"{words}."
+
+
+def _deleted(loss: LossCount) -> str:
+    """How many records retention deleted, and of how many of them nothing is known."""
+    if not loss.deleted:
+        return ""
+    unread = f", {loss.deleted_unread:,} of them unread and not examined"
+    return (
+        f"; {loss.deleted:,} more were deleted by retention{unread if loss.deleted_unread else ''}"
+    )
 
 
 def _losses(judged: Judgement, required: int) -> str:
@@ -132,6 +146,8 @@ def _outlived(judged: Judgement) -> str:
         )
     faults = int(judged.measures.get("faults", 0))
     through = f"outlived {plural(faults, 'fault')}" if faults else "were kept; no fault took effect"
+    if any(a.property == AGREEMENT and a.verdict is Verdict.VALID for a in judged.anomalies):
+        return f"{through}; replicas differ in what is committed, which the promise allows"
     seen = judged.meta.capabilities
     if "logs" in seen:
         return f"{through}, and all replicas agree on what is committed"

@@ -11,7 +11,8 @@ import msgspec
 
 from checker.formats.timeline import FILE, Timeline
 from checker.formats.verdict import Anomaly, RunResult, Verdict
-from checker.ingest.lines import readable_lines
+from checker.ingest.lines import Problems, readable_lines
+from checker.ingest.read_head import read_meta
 from checker.output.timeline import read_of, tell
 from nemesis.formats.fault_log import FaultLine
 from node.formats.event_text import Event, parse
@@ -53,7 +54,10 @@ def _worst(result: RunResult) -> Anomaly | None:
 
 
 def _events(folder: Path, partition: str) -> Iterator[Event]:
-    """Trace events of a partition and starts of processes; a damaged line is passed over."""
+    """Trace events of a partition and starts of processes; a damaged line is passed over, and so
+    are traces for which the system does not vouch."""
+    if read_meta(folder, Problems()).is_undeclared("trace"):
+        return
     needles = (partition.encode(), b'"started"')
     for file in sorted((folder / "trace").glob("*.jsonl")):
         for line in readable_lines(file, dict[str, Any], needles):

@@ -6,27 +6,29 @@ Producers send as fast as answers come, each with one batch under way.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
+import psutil
 
-from checker.formats.errors import CheckerError
 from harness.formats.history import Op, decode
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts
-from harness.runs.judge import SparkSoon
+from harness.runs.judge import SparkSoon, build_page, get_ready, judge
 from harness.runs.options import RunRequest, to_schedule
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
 from harness.systems import registry
+from harness.systems.floodmark.curve_cost import KeyCost, cost_of_messages, of_a_batch
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
-from harness.systems.interface import NO_LINKS, ClusterUnderTest
+from harness.systems.interface import NO_LINKS, ClusterUnderTest, System
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError, UsageError
@@ -34,9 +36,12 @@ from node.formats.errors import FloodmarkError, UsageError
 CLIENTS: Final = (1, 8, 64)
 WARM_UP_S: Final = 1.0
 START_UPS: Final = 3
+FIRST_ACK_S: Final = 30.0
+"""How long a busy machine may take until the clients have begun, which is not measured."""
 HUB_TURNS: Final = 3
 CURVE_CLIENTS: Final = 8
 CURVE_TURNS: Final = 4
+COPIES: Final = 3
 _LOOK_S: Final = 0.02
 
 Flush = Literal["sync", "async"]
@@ -54,7 +59,9 @@ class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cluster did under one load: rates of acknowledged batches, latencies in ms."""
+    """What one cluster did under one load: rates of acknowledged batches, latencies in ms, and
+    `cpu_ms`, the processor time of nodes, hub and clients for a batch. `clients_core` is the share
+    of one core that the process of the clients took."""
 
     flush: Flush
     clients: int
@@ -64,29 +71,44 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     start_ms: float
+    cpu_ms: float = 0.0
+    clients_core: float = 0.0
 
 
 class Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a judged run: seconds from the last operation to the verdict, and the checker."""
+    """The end of a judged run: seconds from the last operation to the verdict, of them those of the
+    checker, and from the verdict to the page."""
 
     storm_s: float
     operations: int
     verdict: str
     last_op_to_verdict_s: float
+    page_s: float
     check_s: float
     operations_s: float
+
+
+class CurveCost(msgspec.Struct, frozen=True):
+    """What keys cost in a pair of measurements by turns, in percent of what it is without: batches
+    per second lost, and more processor time for a batch, of which `plain_cpu_ms` is the whole."""
+
+    rate: float
+    cpu: float
+    plain_cpu_ms: float
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one bench. `start_ms`: three brokers up to the first acknowledgement, median;
     `hub_added_ms`: what the hub adds to the median latency of one client. `curve_costs_percent`:
-    batches per second lost to keys, in each pair of measurements by turns."""
+    what keys cost, in each pair of measurements by turns; `key_costs`: what they add to a message
+    with a batch and to one without."""
 
     settings: BenchSettings
     start_ms: float
     loads: tuple[Load, ...]
     hub_added_ms: float
-    curve_costs_percent: tuple[float, ...] = ()
+    curve_costs_percent: tuple[CurveCost, ...] = ()
+    key_costs: tuple[KeyCost, KeyCost] | None = None
     judging: Judging | None = None
 
 
@@ -103,6 +125,8 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
                 loads.append(measure(store, settings, flush, clients, hub=False))
         through_hub, hub_added_ms = _cost_of_the_hub(store, settings, progress)
         costs = cost_of_curve(store, settings, progress) if settings.curve else ()
+        progress.phase("messages with and without keys")
+        key_costs = cost_of_messages(settings.batch * settings.record_bytes)
         judging = judge_a_run(store, settings, progress) if settings.judged_s else None
     starts = [load.start_ms for load in loads[:START_UPS]]
     return Figures(
@@ -111,6 +135,7 @@ def run_bench(settings: BenchSettings, progress: Progress) -> Figures:
         loads=(*loads, through_hub),
         hub_added_ms=hub_added_ms,
         curve_costs_percent=costs,
+        key_costs=key_costs if settings.curve else None,
         judging=judging,
     )
 
@@ -134,27 +159,52 @@ def _cost_of_the_hub(
 
 
 def cost_of_curve(
-    store: Path, settings: BenchSettings, progress: Progress, *, hub: bool = False
-) -> tuple[float, ...]:
-    """CURVE_CLIENTS clients with and without keys by turns: what keys cost in each pair, in percent
-    of the batches per second without them. As in `_cost_of_the_hub`, nothing waits for the disk."""
+    store: Path,
+    settings: BenchSettings,
+    progress: Progress,
+    *,
+    pairs: int = CURVE_TURNS,
+    hub: bool = False,
+) -> tuple[CurveCost, ...]:
+    """CURVE_CLIENTS clients with and without keys by turns: what keys cost in each pair. As in
+    `_cost_of_the_hub`, nothing waits for the disk."""
     costs = []
-    for turn in range(CURVE_TURNS):
-        rates = {}
+    for turn in range(pairs):
+        loads = {}
         # The first of a pair is now this one, now the other.
         for curve in (True, False) if turn % 2 else (False, True):
             with_or_without = "with" if curve else "without"
-            progress.phase(
-                f"{CURVE_CLIENTS} clients {with_or_without} keys, {turn + 1}/{CURVE_TURNS}"
-            )
+            progress.phase(f"{CURVE_CLIENTS} clients {with_or_without} keys, {turn + 1}/{pairs}")
             wanted = msgspec.structs.replace(settings, curve=curve)
-            rates[curve] = measure(store, wanted, "async", CURVE_CLIENTS, hub=hub).batches_s
-        costs.append(round(100 * (1 - rates[True] / rates[False]), 1))
+            loads[curve] = measure(store, wanted, "async", CURVE_CLIENTS, hub=hub)
+        keys, none = loads[True], loads[False]
+        costs.append(
+            CurveCost(
+                rate=round(100 * (1 - keys.batches_s / none.batches_s), 1),
+                cpu=round(100 * (keys.cpu_ms / none.cpu_ms - 1), 1),
+                plain_cpu_ms=none.cpu_ms,
+            )
+        )
     return tuple(costs)
 
 
 def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *, hub: bool) -> Load:
-    """Start a cluster, load it for a while, and read off the history what it did."""
+    """Start a cluster of our brokers, load it for a while, and read off what it did."""
+    system = SYSTEM.with_settings({"curve": "on" if settings.curve else "off"})
+    links = HUB_LINKS if hub else NO_LINKS
+    return measure_system(store, system, settings, flush, clients, links=links)
+
+
+def measure_system(
+    store: Path,
+    system: System,
+    settings: BenchSettings,
+    flush: Flush,
+    clients: int,
+    *,
+    links: str = NO_LINKS,
+) -> Load:
+    """Start a cluster of any system, load it for a while, and read off the history what it did."""
     schedule = Schedule(
         cluster=Cluster(flush=flush),
         workload=Workload(
@@ -166,27 +216,72 @@ def measure(store: Path, settings: BenchSettings, flush: Flush, clients: int, *,
         ),
     )
     schedules.check(schedule, source="options")
-    folder = run_folder.create(store, f"{flush}-{clients}-{'hub' if hub else 'direct'}")
-    links = HUB_LINKS if hub else NO_LINKS
-    system = SYSTEM.with_settings({"curve": "on" if settings.curve else "off"})
-    cluster = system.launch(schedule, folder, links=links)
+    folder = run_folder.create(store, f"{system.name}-{flush}-{clients}-{links}")
+    cluster = system.launch(schedule, folder, links=links, disk=system.disk_form(None))
     try:
         began_us = now_us()
         driver = cluster.clients()
         cluster.start()
         driver.go()
-        let_pass(cluster, WARM_UP_S + settings.seconds, lambda: driver.status.problem)
+        deadline = time.monotonic() + FIRST_ACK_S
+        while not driver.status.acked and time.monotonic() < deadline:
+            let_pass(cluster, _LOOK_S, lambda: driver.status.problem)
+        let_pass(cluster, WARM_UP_S, lambda: driver.status.problem)
+        before = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
+        let_pass(cluster, settings.seconds, lambda: driver.status.problem)
+        after = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
         driver.stop_writing()
         let_pass(cluster, 0.5, lambda: driver.status.problem)
         driver.close()
     finally:
         cluster.close()
     lines = (folder.path / "history.jsonl").read_bytes().splitlines()
-    return _load(map(decode, lines), settings, flush, clients, hub, began_us)
+    found = _load(map(decode, lines), before, after)
+    if found is None:
+        raise FloodmarkError("nothing was acknowledged during the measurement")
+    return Load(
+        flush=flush,
+        clients=clients,
+        hub=links != NO_LINKS,
+        batches_s=round(found.batches_s, 1),
+        records_s=round(found.batches_s * settings.batch),
+        p50_ms=round(found.p50_ms, 3),
+        p99_ms=round(found.p99_ms, 3),
+        start_ms=round((found.first_us - began_us) / 1000, 1),
+        cpu_ms=round(found.cpu_ms, 4),
+        clients_core=round(
+            (after.clients_s - before.clients_s) / (after.t_us - before.t_us) * 1e6, 2
+        ),
+    )
+
+
+class Moment(NamedTuple):
+    """When, and the processor time that the children of this process, and that of the clients, had
+    used by then."""
+
+    t_us: int
+    used_s: float
+    clients_s: float
+
+
+def _used_s() -> float:
+    """The processor time of all processes that this one has started and that still run."""
+    total = 0.0
+    for child in psutil.Process().children(recursive=True):
+        total += _used_by_s(child.pid)
+    return total
+
+
+def _used_by_s(pid: int) -> float:
+    """The processor time of one process; 0 when it is gone."""
+    with contextlib.suppress(psutil.Error):
+        used = psutil.Process(pid).cpu_times()
+        return float(used.user + used.system)
+    return 0.0
 
 
 def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Judging:
-    """One whole run with faults, judged by Spark as `floodmark run` does it."""
+    """One whole run with faults, judged as `floodmark run` does it, and its page."""
     schedule = to_schedule(RunRequest(seed=1, time_limit=settings.judged_s))
     run = Run(
         schedule,
@@ -196,14 +291,13 @@ def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Jud
         interrupts=Interrupts(),
     )
     spark = SparkSoon(run.folder.path / "output" / "spark.txt")
-    run.execute(on_storm=spark.begin)
+    run.execute(on_storm=lambda: get_ready(spark, schedule))
     progress.phase("judging")
     began_us = now_us()
-    try:
-        (result,) = spark.check([run.folder.path])
-    except CheckerError as error:
-        raise FloodmarkError(str(error)) from None
+    (result,) = judge([run.folder.path], spark, progress.note)
     ended_us = now_us()
+    build_page(run.folder.path, progress.note)
+    page_us = now_us()
     operations = sum(1 for line in (run.folder.path / "history.jsonl").open()) // 2
     seconds = (ended_us - began_us) / 1e6
     return Judging(
@@ -211,6 +305,7 @@ def judge_a_run(store: Path, settings: BenchSettings, progress: Progress) -> Jud
         operations=operations,
         verdict=result.verdict,
         last_op_to_verdict_s=round((ended_us - run.last_op_us) / 1e6, 2),
+        page_s=round((page_us - ended_us) / 1e6, 2),
         check_s=round(seconds, 2),
         operations_s=round(operations / seconds),
     )
@@ -224,19 +319,20 @@ def table(figures: Figures) -> str:
         f"RF 3, acks=all, batches of {settings.batch} records of {settings.record_bytes} B, "
         f"{settings.seconds:g} s each:",
         f"{'flush':<6} {'clients':>7} {'hub':<4} {'batches/s':>10} {'records/s':>11} "
-        f"{'p50 ms':>8} {'p99 ms':>8}",
+        f"{'p50 ms':>8} {'p99 ms':>8} {'client core':>11}",
     ]
     lines += [
         f"{load.flush:<6} {load.clients:>7} {'yes' if load.hub else 'no':<4} "
-        f"{load.batches_s:>10,.0f} {load.records_s:>11,.0f} {load.p50_ms:>8.2f} {load.p99_ms:>8.2f}"
+        f"{load.batches_s:>10,.0f} {load.records_s:>11,.0f} {load.p50_ms:>8.2f} "
+        f"{load.p99_ms:>8.2f} {load.clients_core:>11.0%}"
         for load in figures.loads
     ]
+    lines.append("client core: what the process of the clients took of one core")
     lines.append(f"the link hub adds {figures.hub_added_ms:.2f} ms to the median of one client")
     if costs := figures.curve_costs_percent:
-        lines.append(
-            f"keys (CURVE) cost {statistics.median(costs):.1f} % of the batches per second of "
-            f"{CURVE_CLIENTS} clients ({min(costs):.1f} to {max(costs):.1f} in {len(costs)} pairs)"
-        )
+        lines += curve_lines(costs)
+        if figures.key_costs is not None:
+            lines.append(_in_messages(figures.key_costs, [cost.plain_cpu_ms for cost in costs]))
     if (judging := figures.judging) is not None:
         lines.append(
             f"a storm of {judging.storm_s:g} s: {judging.last_op_to_verdict_s:.1f} s from the last "
@@ -244,6 +340,48 @@ def table(figures: Figures) -> str:
             f"for {judging.operations:,} operations ({judging.operations_s:,.0f}/s)"
         )
     return "\n".join(lines)
+
+
+def curve_lines(costs: Sequence[CurveCost]) -> list[str]:
+    """What keys cost, in words: medians of the pairs, and how far apart those are."""
+    return [
+        f"keys (CURVE) cost {statistics.median(values):.1f} % {what}, {CURVE_CLIENTS} "
+        f"clients ({min(values):.1f} to {max(values):.1f} in {len(values)} pairs)"
+        for what, values in (
+            ("of the batches per second", [cost.rate for cost in costs]),
+            ("more processor time a batch", [cost.cpu for cost in costs]),
+        )
+    ]
+
+
+def run_curve_bench(
+    settings: BenchSettings, progress: Progress, *, pairs: int, hub: bool
+) -> tuple[CurveCost, ...]:
+    """Measure only what keys cost. Raises FloodmarkError when a cluster does not start."""
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+        return cost_of_curve(Path(folder), settings, progress, pairs=pairs, hub=hub)
+
+
+def curve_table(costs: Sequence[CurveCost]) -> str:
+    """Each pair as ratios, with keys over without, and then all of them in words."""
+    rows = [
+        f"{number:>4} {1 - cost.rate / 100:>10.3f} {1 + cost.cpu / 100:>10.3f}"
+        for number, cost in enumerate(costs, 1)
+    ]
+    head = f"{'pair':>4} {'batches/s':>10} {'processor':>10}   with keys / without"
+    return "\n".join((head, *rows, *curve_lines(costs)))
+
+
+def _in_messages(costs: tuple[KeyCost, KeyCost], plain_cpu_ms: Sequence[float]) -> str:
+    """What keys add to messages, and to a batch that three replicas get, in words."""
+    added_us = of_a_batch(*costs, copies=COPIES)
+    share = added_us / (1000 * statistics.median(plain_cpu_ms))
+    large, small = costs
+    return (
+        f"keys add {large.added_us:.1f} us ({large.from_us:.1f} to {large.to_us:.1f}) of processor "
+        f"time to a message with a batch, {small.added_us:.1f} us ({small.from_us:.1f} to "
+        f"{small.to_us:.1f}) to one without: {added_us:.0f} us or {100 * share:.1f} % of a batch"
+    )
 
 
 def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], str]) -> None:
@@ -261,9 +399,18 @@ def let_pass(cluster: ClusterUnderTest, seconds: float, problem: Callable[[], st
         time.sleep(_LOOK_S)
 
 
-def _load(
-    ops: map[Op], settings: BenchSettings, flush: Flush, clients: int, hub: bool, began_us: int
-) -> Load:
+class _Measured(NamedTuple):
+    """What a history says of a stretch of time."""
+
+    first_us: int
+    batches_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+
+
+def _load(ops: Iterable[Op], before: Moment, after: Moment) -> _Measured | None:
+    """The acknowledgements between two moments; None if there were none."""
     invoked: dict[int, int] = {}
     acked: list[tuple[int, int]] = []
     for op in ops:
@@ -273,19 +420,13 @@ def _load(
             invoked[op.op] = op.t_us
         elif op.type == "ok":
             acked.append((op.t_us, op.t_us - invoked[op.op]))
-    if not acked:
-        raise FloodmarkError("nothing was acknowledged during the measurement")
-    from_us = acked[0][0] + WARM_UP_S * 1e6
-    to_us = from_us + settings.seconds * 1e6
-    latencies = sorted(took for at, took in acked if from_us <= at < to_us) or [0]
-    rate = len(latencies) / settings.seconds
-    return Load(
-        flush=flush,
-        clients=clients,
-        hub=hub,
-        batches_s=round(rate, 1),
-        records_s=round(rate * settings.batch),
-        p50_ms=round(latencies[len(latencies) // 2] / 1000, 3),
-        p99_ms=round(latencies[len(latencies) * 99 // 100] / 1000, 3),
-        start_ms=round((acked[0][0] - began_us) / 1000, 1),
+    latencies = sorted(took for at, took in acked if before.t_us <= at < after.t_us)
+    if not latencies:
+        return None
+    return _Measured(
+        first_us=acked[0][0],
+        batches_s=len(latencies) / (after.t_us - before.t_us) * 1e6,
+        p50_ms=latencies[len(latencies) // 2] / 1000,
+        p99_ms=latencies[len(latencies) * 99 // 100] / 1000,
+        cpu_ms=(after.used_s - before.used_s) / len(latencies) * 1000,
     )

@@ -139,9 +139,11 @@ class Browser:
 
     def _wait(self, is_so: Any, what: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
         while not is_so():
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._read], [], [], left)[0]:
+            if left <= 0 or not poll.poll(left * 1000):
                 raise BrowserError(f"the browser let {DEADLINE_S:.0f} s go by: {what}")
             some = os.read(self._read, 1 << 20)
             if not some:

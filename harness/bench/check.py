@@ -15,9 +15,10 @@ import msgspec
 from checker.formats.verdict import RunResult, Verdict
 from harness.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from harness.bench.memory_monitor import MemoryMonitor
+from harness.bench.processor_time import ProcessorTime, floor_of
 from harness.bench.synthetic import Made, Size, make_history
 from harness.bench.synthetic_files import write_lines
-from harness.runs.judge import SparkOptions, SparkSoon
+from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
 from harness.runs.progress import Progress
 from node.formats.errors import FloodmarkError, UsageError
 
@@ -26,7 +27,8 @@ _LARGE: Final = 1_000_000
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What judging one history took; `peak_bytes` of all processes together."""
+    """What judging one history took; `peak_bytes` and `cpu_s`, processor seconds, of all processes
+    together. `floor_s`: processor seconds to read the same tables and sort their columns."""
 
     ops: int
     records_read: int
@@ -35,6 +37,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     make_s: float
     seconds: float
     ops_s: float
+    cpu_s: float
+    floor_s: float
     peak_bytes: int
     verdict: str
     injected: int
@@ -60,12 +64,16 @@ class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None = None
 
 
-def run_check_bench(settings: CheckBench, spark: SparkOptions, progress: Progress) -> list[Checked]:
-    """Make, judge and compare histories. Raises FloodmarkError when Spark cannot be had."""
+def run_check_bench(
+    settings: CheckBench, spark: SparkOptions | None, progress: Progress
+) -> list[Checked]:
+    """Make, judge and compare histories; without `spark` by processes of this machine. Raises
+    FloodmarkError when Spark cannot be had."""
     if min(settings.ops, default=0) < 1_000 or settings.repeat < 1:
         raise UsageError("a history needs 1000 operations or more, and --repeat 1 or more")
     found: list[Checked] = []
-    session = SparkSoon(options=spark._replace(large=max(settings.ops) >= _LARGE))
+    large = max(settings.ops) >= _LARGE
+    session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
         for ops in settings.ops:
             folder = Path(name) / f"{ops}-operations"
@@ -83,7 +91,7 @@ def run_check_bench(settings: CheckBench, spark: SparkOptions, progress: Progres
     return found
 
 
-def _from_lines(session: SparkSoon, folder: Path, known: Checked) -> Checked:
+def _from_lines(session: SparkSoon | ManyProcesses, folder: Path, known: Checked) -> Checked:
     """Judge the same history, which first must be read from its lines into tables."""
     target = folder.with_name(f"{folder.name}-lines")
     size = write_lines(folder, target)
@@ -111,14 +119,19 @@ def _size(settings: CheckBench, ops: int) -> Size:
 
 
 def _judged(
-    session: SparkSoon, folder: Path, made: Made, settings: CheckBench, make_s: float
+    session: SparkSoon | ManyProcesses,
+    folder: Path,
+    made: Made,
+    settings: CheckBench,
+    make_s: float,
 ) -> Checked:
     """Judge one history, the session being there already."""
     session.ready()
-    with MemoryMonitor() as memory:
+    with MemoryMonitor() as memory, ProcessorTime() as processor:
         began = time.monotonic()
         (result,) = session.check([folder])
         seconds = time.monotonic() - began
+    floor_s = floor_of(folder)
     if result.verdict is Verdict.UNKNOWN:
         raise FloodmarkError(f"the history could not be judged: {result.sentence}")
     missed, invented = compare(made.injected, result)
@@ -130,6 +143,8 @@ def _judged(
         make_s=round(make_s, 2),
         seconds=round(seconds, 2),
         ops_s=round(made.ops / seconds),
+        cpu_s=round(processor.seconds, 2),
+        floor_s=round(floor_s, 2),
         peak_bytes=memory.peak_bytes,
         verdict=result.verdict,
         injected=len(made.injected),
@@ -153,11 +168,13 @@ def compare(
 def check_table(found: Sequence[Checked]) -> str:
     """The figures for a person."""
     lines = [
-        f"{'operations':>12} {'read':>12} {'seconds':>8} {'operations/s':>13} {'peak MB':>8} "
+        f"{'operations':>12} {'read':>12} {'seconds':>8} {'operations/s':>13} {'cpu s':>7} "
+        f"{'floor s':>8} {'x floor':>8} {'peak MB':>8} "
         f"{'injected':>8} {'missed':>7} {'invented':>9}"
     ]
     lines += [
         f"{each.ops:>12,} {each.records_read:>12,} {each.seconds:>8.1f} {each.ops_s:>13,.0f} "
+        f"{each.cpu_s:>7.1f} {each.floor_s:>8.2f} {each.cpu_s / max(each.floor_s, 0.01):>8.1f} "
         f"{each.peak_bytes >> 20:>8,} {each.injected:>8} {len(each.missed):>7} "
         f"{len(each.invented):>9}"
         for each in found

@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from typing import Final, Self
+import os
+from pathlib import Path
+from typing import Final
 
 import psutil
 
-_EVERY_S: Final = 0.1
+from harness.runs.repeated_look import RepeatedLook
+
+_EVERY_S: Final = 0.2
+_FAMILY_EVERY: Final = 10
+"""To look for new processes takes as long as to ask some hundred for their memory."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryMonitor:
+class MemoryMonitor(RepeatedLook):
     """Watches the resident memory of a process and its descendants while it is entered.
 
     Pages that processes share count once for each, so the figure is an upper bound.
     """
 
     def __init__(self) -> None:
+        super().__init__(self._note, _EVERY_S, "memory")
         self.peak_bytes = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._turn = 0
+        self._members: list[int] = []
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            self.peak_bytes = max(self.peak_bytes, resident_bytes())
-            if self._done.wait(_EVERY_S):
-                return
+    def _note(self) -> None:
+        if self._turn % _FAMILY_EVERY == 0:
+            self._members = _family()
+        self._turn += 1
+        self.peak_bytes = max(self.peak_bytes, sum(map(_resident, self._members)))
 
 
 def resident_bytes() -> int:
     """Resident bytes of this process and all its descendants."""
-    me, found = psutil.Process(), 0
-    for process in [me, *me.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += process.memory_info().rss
-    return found
+    return sum(map(_resident, _family()))
+
+
+def _family() -> list[int]:
+    """This process and all its descendants."""
+    me = psutil.Process()
+    return [me.pid, *(child.pid for child in me.children(recursive=True))]
+
+
+def _resident(pid: int) -> int:
+    """Resident bytes of a process, 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0

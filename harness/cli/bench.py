@@ -1,4 +1,4 @@
-"""`floodmark bench`: the speed of broker, hub, checker, simulated world and page."""
+"""`floodmark bench`: the speed of broker, hub, checker, simulated world and page, and a soak."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import Annotated, Final
 
 import typer
 
-from harness.cli.common import Json, Master, Memory, Quiet, print_json
+from harness.cli.common import Json, Master, Memory, NoSpark, Quiet, print_json
 from harness.cli.exit_codes import EXIT_UNKNOWN
-from harness.cli.values import SEED, ExistingFolder, Number, Whole, taking
+from harness.cli.values import (
+    SEED,
+    ExistingFolder,
+    Number,
+    Whole,
+    WritableFile,
+    WritableFolder,
+    taking,
+)
 
 _HOUR_S: Final = 3600
 _MOST_OPS: Final = 10**9
+_MOST_RUNS: Final = 10**5
 
 app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 
@@ -125,6 +134,13 @@ def bench_check(
             help="Also measure reading the history from history.jsonl, not only from tables.",
         ),
     ] = False,
+    runs: Annotated[
+        int,
+        typer.Option(
+            **taking(Whole(0, _MOST_RUNS)),
+            help="Judge so many small runs in one job instead, and some of them one at a time.",
+        ),
+    ] = 0,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -132,6 +148,7 @@ def bench_check(
             help="Folder for the generated histories [default: a temporary folder].",
         ),
     ] = None,
+    no_spark: NoSpark = False,
     master: Master = None,
     memory: Memory = "",
     quiet: Quiet = False,
@@ -143,9 +160,17 @@ def bench_check(
     those injected. Exit code: 2 when they differ, else 0.
     """
     from harness.bench.check import SIZES, CheckBench, check_table, run_check_bench
-    from harness.runs.judge import SparkOptions
+    from harness.bench.many_runs import judge_many
+    from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
     from harness.runs.progress import Progress
 
+    spark = None if no_spark else SparkOptions(master, memory)
+    if runs:
+        with Progress(quiet=quiet) as progress:
+            session = SparkSoon(options=spark) if spark else ManyProcesses()
+            many = judge_many(runs, folder, session, progress)
+        print_json(many) if json else print(many.sentence())
+        return 0
     settings = CheckBench(
         ops=tuple(ops or map(int, SIZES)),
         keys=keys,
@@ -158,7 +183,7 @@ def bench_check(
         folder=folder,
     )
     with Progress(quiet=quiet) as progress:
-        found = run_check_bench(settings, SparkOptions(master, memory), progress)
+        found = run_check_bench(settings, spark, progress)
     print_json(found) if json else print(check_table(found))
     return EXIT_UNKNOWN if any(each.missed or each.invented for each in found) else 0
 
@@ -196,6 +221,161 @@ def bench_sim(
         found = run_sim_bench(settings, progress)
     print_json(found) if json else print(sim_table(found, settings))
     return 0
+
+
+@app.command("peers")
+def bench_peers(
+    clients: Annotated[
+        list[int] | None,
+        typer.Option(
+            **taking(Whole(1, 1000)), help="Clients of a load; repeatable [default: 1 64]."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(**taking(Whole(1, 100)), help="How often each system has its turn.")
+    ] = 3,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
+        ),
+    ] = 3.0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure our brokers beside NATS, Redis and etcd, as far as they are installed.
+
+    The systems take turns, with the limits of the machine measured between them.
+    """
+    from harness.bench.peers import PeersBench, peers_table, run_peers_bench
+    from harness.runs.progress import Progress
+
+    settings = PeersBench(clients=tuple(clients or (1, 64)), rounds=rounds, seconds=seconds)
+    with Progress(quiet=quiet) as progress:
+        found = run_peers_bench(settings, progress)
+    print_json(found) if json else print(peers_table(found))
+    return 0
+
+
+@app.command("start")
+def bench_start(
+    repeat: Annotated[
+        int, typer.Option(**taking(Whole(1, 100)), help="How often each start is measured.")
+    ] = 5,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure how long a start takes.
+
+    Three brokers up to the first acknowledgement, `floodmark --help`, and `floodmark run` up to its
+    storm.
+    """
+    from harness.bench.start_up import run_start_bench, start_table
+    from harness.runs.progress import Progress
+
+    with Progress(quiet=quiet) as progress:
+        found = run_start_bench(repeat, progress)
+    print_json(found) if json else print(start_table(found))
+    return 0
+
+
+@app.command("curve")
+def bench_curve(
+    pairs: Annotated[
+        int, typer.Option(**taking(Whole(1, 1000)), help="Pairs of measurements.")
+    ] = 8,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
+        ),
+    ] = 4.0,
+    hub: Annotated[
+        bool, typer.Option("--hub", help="Through the link hub: each message is sealed twice.")
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Measure what keys (ZeroMQ CURVE) cost.
+
+    Eight clients load clusters with and without keys by turns. Prints the ratio of each pair, the
+    median and the range.
+    """
+    from harness.bench.broker import BenchSettings, curve_table, run_curve_bench
+    from harness.runs.progress import Progress
+
+    with Progress(quiet=quiet) as progress:
+        costs = run_curve_bench(BenchSettings(seconds=seconds), progress, pairs=pairs, hub=hub)
+    print_json(costs) if json else print(curve_table(costs))
+    return 0
+
+
+@app.command("soak")
+def bench_soak(
+    minutes: Annotated[
+        float, typer.Option(**taking(Number(0, 10_000, above=True)), help="Minutes in all.")
+    ] = 60.0,
+    storm: Annotated[
+        float, typer.Option(**taking(Number(0, _HOUR_S, above=True)), help="Seconds of each storm.")
+    ] = 45.0,
+    brokers: Annotated[int, typer.Option(**taking(Whole(3, 99)), help="Number of brokers.")] = 5,
+    partitions: Annotated[
+        int, typer.Option(**taking(Whole(1, 10_000)), help="Number of partitions.")
+    ] = 50,
+    rate: Annotated[
+        float,
+        typer.Option(**taking(Number(0, 1e6, above=True)), help="Batches per second of a client."),
+    ] = 5.0,
+    retention_records: Annotated[
+        int,
+        typer.Option(
+            **taking(Whole(0, 2**31 - 1)), help="Committed records to keep of a partition, 0: all."
+        ),
+    ] = 10,
+    seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the first storm.")] = 1,
+    store: Annotated[
+        Path,
+        typer.Option(
+            **taking(WritableFolder()), help="Folder for the runs; valid ones are removed."
+        ),
+    ] = Path("store"),
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            **taking(WritableFile()), help="File to which each storm appends a line of figures."
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Storm for an hour and measure what grows.
+
+    Runs storm after storm in one process. Compares memory, open descriptors and disk of the first
+    third of the storms with those of the last; and inside of storms, in which brokers delete the
+    heads of their logs, the memory and disk of brokers in the middle with those late in the storm.
+    Exit code: 1 if a storm was invalid, 2 if something grows, else 0.
+    """
+    from checker.formats.verdict import EXIT_CODES, Verdict
+    from harness.bench.soak import SoakSettings, run_soak, table
+    from harness.runs.interrupts import Interrupts
+    from harness.runs.progress import Progress
+
+    settings = SoakSettings(
+        store=store,
+        minutes=minutes,
+        storm_s=storm,
+        brokers=brokers,
+        partitions=partitions,
+        rate=rate,
+        retention_records=retention_records,
+        seed=seed,
+    )
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        soaked = run_soak(settings, progress, interrupts, samples)
+    print_json(soaked) if json else print(table(soaked))
+    if Verdict.INVALID in soaked.verdicts:
+        return EXIT_CODES[Verdict.INVALID]
+    return 0 if soaked.is_flat else EXIT_UNKNOWN
 
 
 @app.command("page")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import Json, Quiet, print_json
-from harness.cli.values import WEEK_S, Number, Whole, WritableFile, WritableFolder, taking
+from harness.cli.common import Jobs, Json, Page, Quiet, Workers, print_json, results_in
+from harness.cli.values import SEED, WEEK_S, Number, Whole, taking
 
 app = typer.Typer(
     invoke_without_command=True, help="List the known bugs; `bugs find` searches for each of them."
@@ -62,29 +62,44 @@ def find(
             help="Start no further replays on real processes after this many seconds; 0: no limit.",
         ),
     ] = 0.0,
-    cores: Annotated[
-        int, typer.Option(**taking(Whole(1, 1024)), help="Number of worker processes.")
-    ] = 1,
-    store: Annotated[
-        Path,
+    cores: Workers = 1,
+    system: Annotated[
+        str | None,
         typer.Option(
-            **taking(WritableFolder()), help="Folder for results; they go to its known-bugs/."
+            help="Search for the known losses of this system on real processes instead; all: of "
+            "all systems."
         ),
-    ] = Path("store"),
-    page: Annotated[
-        Path | None, typer.Option(**taking(WritableFile()), help="File for the table as Markdown.")
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a system: how long each search may take, shrinking included, like 15m "
+            "[default: 15m]."
+        ),
+    ] = None,
+    jobs: Jobs = 0,
+    store: Annotated[Path, results_in("they", "known-bugs/ or known-losses/")] = Path("store"),
+    page: Page = None,
+    compare: Annotated[
+        str,
+        typer.Option(
+            help="Compare engines (random,guided,pct) by their time to each bug; nothing is shrunk."
+        ),
+    ] = "",
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Search for every known bug, without hints.
+    """Search for every known bug, or known loss of other systems, without hints.
 
     Results of earlier calls count, and open searches continue. Exit code: 0 when each bug was found
-    and no correct protocol broke a promise, else 1.
+    and no correct protocol broke a promise, else 1; 0 for a comparison.
     """
+    if system is not None:
+        return _find_losses(system, only, budget, seeds, jobs, store, page, quiet=quiet, json=json)
     from harness.runs.progress import Progress
-    from harness.search import known_bugs_table
-    from harness.search.bug_search import BugSearchRequest, find_bugs
+    from harness.search import known_bugs_table, time_to_bug
+    from harness.search.bug_search import BugSearchRequest, compare_engines, find_bugs
+    from node.formats.files import write_whole
 
     request = BugSearchRequest(
         only=tuple(only or ()),
@@ -98,6 +113,18 @@ def find(
         page=page,
         quiet=quiet,
     )
+    if compare:
+        engines = time_to_bug.engines_of(compare)
+        with Progress(quiet=quiet) as progress:
+            times = compare_engines(request, engines, progress)
+        table = time_to_bug.as_markdown(times, engines)
+        if page is not None:
+            write_whole(page, table.encode())
+        if json:
+            print_json(times)
+        else:
+            print(table, end="")
+        return 0
     with Progress(quiet=quiet) as progress:
         result = find_bugs(request, progress)
     if json:
@@ -105,3 +132,130 @@ def find(
     else:
         print(known_bugs_table.as_text(result.rows, result.correct))
     return 0 if result.is_complete(request.only) else 1
+
+
+def _find_losses(
+    system: str,
+    only: list[str] | None,
+    budget: str | None,
+    seeds: int,
+    jobs: int,
+    store: Path,
+    page: Path | None,
+    *,
+    quiet: bool,
+    json: bool,
+) -> int:
+    """The known losses of other people's systems, on real processes."""
+    from harness.nightly.plan import seconds_of
+    from harness.runs.interrupts import Interrupts
+    from harness.runs.progress import Progress
+    from harness.search.real import losses_table
+    from harness.search.real.known_losses import LossSearchRequest, find_losses, wanted_losses
+    from node.formats.files import write_whole
+
+    request = LossSearchRequest(
+        system=system,
+        only=tuple(only or ()),
+        seconds=seconds_of(budget or "15m"),
+        seeds=seeds,
+        jobs=jobs,
+        store=store,
+    )
+    rows = wanted_losses(request)
+    output = (lambda line: None) if json else print
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        made = find_losses(request, interrupts, progress, output)
+    if page is not None:
+        before = page.read_text("utf-8") if page.is_file() else ""
+        document = losses_table.put_into(before, losses_table.as_markdown(rows, made))
+        write_whole(page, document.encode())
+    if json:
+        print_json(made)
+    else:
+        print(losses_table.as_text(rows, made))
+    found = {one.code for one in made if one.found}
+    return 0 if all(row.code in found for row in rows) else 2 if interrupts.asked else 1
+
+
+@app.command()
+def judges(
+    bug: Annotated[
+        list[str] | None, typer.Option(help="Turn this known bug on, by name or code; repeatable.")
+    ] = None,
+    schedules: Annotated[
+        int, typer.Option(**taking(Whole(1, 10**9)), help="How many drawn schedules to judge.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the schedules.")] = 0,
+    first: Annotated[
+        int, typer.Option(**taking(Whole(0, 10**9)), help="Number of the first schedule.")
+    ] = 0,
+    json: Json = False,
+) -> int:
+    """Judge drawn schedules by our checks and by the invariants of the KIP-966 model.
+
+    Exit code: 0 when both judges agree on each schedule, else 1.
+    """
+    from harness.search.two_judges import compare_judges, in_words
+    from node.core.bugs import canonical
+
+    names = tuple(canonical(name) for name in bug or ())
+    compared = compare_judges(names, seed, first, schedules)
+    if json:
+        print_json(compared)
+    else:
+        print(in_words(compared))
+    return 1 if compared.disagreements else 0
+
+
+@app.command(name="explore")
+def explore_each(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Explore only this bug, by name or code; repeatable.")
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            **taking(Number(0, WEEK_S)),
+            help="Budget of each exploration, in seconds of processor time; 0: no limit.",
+        ),
+    ] = 300.0,
+    memory: Annotated[
+        int, typer.Option(**taking(Whole(0, 10**6)), help="Stop at this many MiB; 0: no limit.")
+    ] = 6000,
+    cores: Workers = 1,
+    store: Annotated[Path, results_in("they", "explored-bugs/")] = Path("store"),
+    page: Page = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Explore known bugs, each within bounds of its own.
+
+    Keeps the shortest counterexample of each, as a schedule that fails in the simulated world. What
+    was explored by earlier calls is not explored again. Exit code: 0 when each has one, else 1.
+    """
+    from harness.explore.explorer import ExplorationLimits
+    from harness.explore.known_bugs import as_markdown, explore_bugs, targets
+    from harness.runs.interrupts import Interrupts
+    from harness.runs.progress import Progress
+
+    asked = tuple(only or ())
+    with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        progress.phase("exploring known bugs")
+        rows = explore_bugs(
+            asked,
+            ExplorationLimits(seconds=seconds, memory_mb=memory),
+            store,
+            cores=cores,
+            stop=lambda: interrupts.asked,
+            told=progress.tell,
+        )
+    text = as_markdown(rows)
+    if page is not None:
+        page.write_text(text, encoding="utf-8")
+    if json:
+        print_json(rows)
+    else:
+        print(text)
+    found = {row.bug for row in rows if row.explored.confirmed}
+    return 0 if {bug.name for bug in targets(asked)} <= found else 1

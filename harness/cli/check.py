@@ -42,6 +42,13 @@ def check(
         bool,
         typer.Option("--again", help="Judge a run even if nothing changed since its last verdict."),
     ] = False,
+    outside: Annotated[
+        bool,
+        typer.Option(
+            "--outside",
+            help="Judge by the invariants of the KIP-966 model instead (protocol kafka only).",
+        ),
+    ] = False,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Do not build the page of a failed run.")
     ] = False,
@@ -61,6 +68,8 @@ def check(
         print("\n".join(sentences) if sentences else "Every line is an operation.")
         return EXIT_UNKNOWN if sentences else 0
     folders = run_folders(runs)
+    if outside:
+        return _outside(folders)
     spark = None if no_spark else SparkSoon(options=SparkOptions(master, memory))
     results = judge(folders, spark, tell, Keep(out, again))
     if json:
@@ -71,3 +80,33 @@ def check(
         if not no_report and out is None and len(folders) == 1 and is_invalid(folders[0]):
             print(f"  page        {page_after(folders[0], tell) or 'none'}")
     return EXIT_CODES[worst(result.verdict for result in results)]
+
+
+def _outside(folders: list[Path]) -> int:
+    """Judge by the invariants of the model; say what is broken in each run."""
+    from checker.formats.verdict import EXIT_CODES, Verdict, worst
+    from checker.outside.judge import INVARIANTS
+    from checker.outside.run_folder import judge_folder
+    from node.formats.errors import UsageError
+    from node.formats.json_input import Unreadable
+
+    verdicts = []
+    for folder in folders:
+        try:
+            found = judge_folder(folder)
+        except (OSError, Unreadable, KeyError) as error:
+            raise UsageError(f"{folder}: holds no whole run: {error}") from None
+        broken = found.judge.broken
+        if found.why_not:
+            verdicts.append(Verdict.UNKNOWN)
+            print(f"{folder}: not judged: {found.why_not}")
+        elif not broken:
+            verdicts.append(Verdict.VALID)
+            events = found.judge.events
+            print(f"{folder}: {len(INVARIANTS)} invariants hold over {events:,} trace events")
+        else:
+            verdicts.append(Verdict.INVALID)
+            for each in broken:
+                where = f"{each.partition} at {each.t_us} us, turn of {each.node}"
+                print(f"{folder}: {each.invariant} does not hold ({where}): {each.sentence}")
+    return EXIT_CODES[worst(verdicts)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from harness.cli.values import HeapSize, taking
+from harness.cli.values import CORES, WORKERS, HeapSize, Whole, WritableFile, WritableFolder, taking
 
 Master = Annotated[
     str | None, typer.Option(help="URL of a Spark cluster [default: Spark on this machine].")
@@ -20,15 +21,26 @@ Memory = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-NoSpark = Annotated[
-    bool, typer.Option("--no-spark", help="Run the checks in this process, not on Spark.")
-]
+NoSpark = Annotated[bool, typer.Option("--no-spark", help="Judge without Spark.")]
 Bugs = Annotated[
     list[str] | None,
     typer.Option("--bug", help="Turn on a known bug, by name or code; repeatable."),
 ]
-
-
+Cores = Annotated[
+    int, typer.Option(**taking(CORES), help="Number of worker processes; 0: one per core.")
+]
+"""See `worker_count`."""
+Workers = Annotated[int, typer.Option(**taking(WORKERS), help="Number of worker processes.")]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        **taking(Whole(0, 64)),
+        help="Of a system: clusters side by side; 0: one for every two cores.",
+    ),
+]
+Page = Annotated[
+    Path | None, typer.Option(**taking(WritableFile()), help="File for the table as Markdown.")
+]
 SystemFile = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +50,13 @@ SystemFile = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting of the system, name=value; repeatable.")
 ]
+
+
+def results_in(what: str, folders: str) -> Any:
+    """The option `--store` of a command whose results go to some folders of it."""
+    return typer.Option(
+        **taking(WritableFolder()), help=f"Folder for results; {what} go to its {folders}."
+    )
 
 
 def one_system(system: str | None, system_file: str | None) -> str | None:

@@ -2,13 +2,13 @@
 
 A module of this folder is a command: it defines a function of its own name, or `app`, a Typer
 application, where a command has subcommands. Such a module imports what is slow inside its
-functions, so that `floodmark --help` is fast.
+functions. Only the module of the command that is asked for is imported; `floodmark --help` needs
+none of them, for the summaries are here (`_SUMMARIES`).
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -26,11 +26,24 @@ from harness.runs.terminal import plain_output
 _NO_COMMANDS: Final = ("__main__", "common", "exit_codes", "main", "values")
 _TYPERS_INTERRUPTED: Final = 130
 """What Typer makes of a KeyboardInterrupt; no command has this code."""
-_ORDER: Final = (
-    *("run", "check", "report", "search", "replay", "bugs", "nightly", "serve", "bench"),
-    *("systems", "faults", "protocols"),
-)
-"""The commands as `--help` lists them, in the order of use; others follow by name."""
+_SUMMARIES: Final = {
+    "run": "Run a cluster through a storm of faults and judge it.",
+    "check": "Judge run folders, stores or histories of other tools.",
+    "report": "Build the HTML page of runs and findings.",
+    "explore": "Explore everything that can happen within bounds.",
+    "search": "Search for a schedule that breaks a protocol, or a system of real processes.",
+    "replay": "Run a schedule again, simulated or on real processes.",
+    "bugs": "List the known bugs; `bugs find` searches for each of them.",
+    "nightly": "Search, storm and replay within a budget of time; continue a nightly run "
+    "that was stopped.",
+    "serve": "Browse the runs of a store in a web browser.",
+    "bench": "Measure speed on this machine.",
+    "systems": "List the systems under test; check an adapter.",
+    "faults": "List the kinds of faults that a drawn storm can contain.",
+    "protocols": "List the replication protocols and what each is known to break.",
+}
+"""The commands as `--help` lists them, in the order of use, each with the first sentence of its own
+help. Others follow by name, and are imported for that."""
 
 
 class _InOrder(typer.core.TyperGroup):
@@ -38,7 +51,7 @@ class _InOrder(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in the order of the help."""
-        known = [name for name in _ORDER if name in self.commands]
+        known = [name for name in _SUMMARIES if name in self.commands]
         return known + sorted(set(self.commands) - set(known))
 
 
@@ -46,17 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
-    if not debug:
-        # What a client library logs is no sentence for a person.
-        logging.getLogger().addHandler(logging.NullHandler())
     with plain_output(), ended_by_signals(for_good=arguments is None):
         code = _run_command([word for word in words if word != DEBUG], debug=debug)
         sys.stdout.flush()
     raise SystemExit(code)
 
 
-def assemble() -> typer.Typer:
-    """The application with all commands."""
+def assemble(words: Sequence[str] | None = None) -> typer.Typer:
+    """The application with all commands, or with as much of it as these words need: the command
+    that they name, or what `--help` lists."""
     app = typer.Typer(
         cls=_InOrder,
         add_completion=False,
@@ -73,21 +84,45 @@ def assemble() -> typer.Typer:
     ) -> None:
         """Options of all commands; `--debug` is taken out before, wherever it stands."""
 
-    for found in pkgutil.iter_modules(cli.__path__):
-        if found.name in _NO_COMMANDS:
-            continue
-        module = importlib.import_module(f"{cli.__name__}.{found.name}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=found.name)
+    names = [each.name for each in pkgutil.iter_modules(cli.__path__)]
+    names = [name for name in names if name not in _NO_COMMANDS]
+    listed = words is not None and (not words or words[0] == "--help")
+    if words and words[0] in names:
+        names = [words[0]]
+    for name in names:
+        if listed and name in _SUMMARIES:
+            app.command(name, help=_SUMMARIES[name])(_only_listed)
         else:
-            app.command(found.name)(getattr(module, found.name))
+            _add(app, name)
     return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Import the module of a command and add the command."""
+    module = importlib.import_module(f"{cli.__name__}.{name}")
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:
+        app.command(name)(getattr(module, name))
+
+
+def _only_listed() -> None:
+    """Stands for a command of which nothing but its summary is needed."""
+
+
+def _keep_libraries_quiet() -> None:
+    """What a client library logs is no sentence for a person."""
+    import logging
+
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _run_command(words: list[str], *, debug: bool) -> int:
     """The exit code; errors have been printed."""
+    if words and words[0] != "--help" and not debug:
+        _keep_libraries_quiet()
     try:
-        code = assemble()(words, standalone_mode=False, prog_name="floodmark")
+        code = assemble(words)(words, standalone_mode=False, prog_name="floodmark")
     except (StopNow, KeyboardInterrupt):
         code = _TYPERS_INTERRUPTED
     except BrokenPipeError:

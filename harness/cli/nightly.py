@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import Json, NoSpark, Quiet, worker_count
-from harness.cli.values import CORES, Whole, WritableFile, WritableFolder, taking
+from harness.cli.common import Cores, Json, NoSpark, Quiet, worker_count
+from harness.cli.values import Whole, WritableFile, WritableFolder, taking
 
 
 def nightly(
@@ -26,12 +26,24 @@ def nightly(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="A new nightly run even if the last one is unfinished.")
     ] = False,
-    cores: Annotated[
-        int, typer.Option(**taking(CORES), help="Worker processes; 0: one a core.")
-    ] = 0,
+    cores: Cores = 0,
     no_real: Annotated[
         bool, typer.Option("--no-real", help="Simulated worlds only: no canary, no storms.")
     ] = False,
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help="Also storm these systems, a comma list; +name=value is a setting, as in "
+            "nats,nats+server=old/nats-server: versions of a system are compared."
+        ),
+    ] = None,
+    systems_share: Annotated[
+        int,
+        typer.Option(
+            **taking(Whole(1, 90)),
+            help="Percent of the budget for --systems; the other shares have the rest.",
+        ),
+    ] = 20,
     no_spark: NoSpark = False,
     junit: Annotated[
         Path | None,
@@ -48,7 +60,7 @@ def nightly(
     fail, or a run was not deterministic; 2 when it was stopped, 70 when disk or harness ended it.
     """
     from harness.nightly.main import Options, run_nightly
-    from harness.nightly.plan import Settings, fitted, seconds_of
+    from harness.nightly.plan import Settings, fitted, seconds_of, systems_of
 
     settings = Settings(
         store=store,
@@ -56,6 +68,8 @@ def nightly(
         cores=worker_count(cores),
         number=number,
         real=not no_real,
+        systems=systems_of(systems) if systems is not None else (),
+        systems_share=systems_share,
     )
     return run_nightly(
         fitted(settings),

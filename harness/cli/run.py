@@ -67,6 +67,13 @@ def run(
     min_isr: Annotated[
         int | None, typer.Option(**taking(Whole(1, 99)), help="min.insync.replicas [default: 2].")
     ] = None,
+    retention_records: Annotated[
+        int | None,
+        typer.Option(
+            **taking(Whole(0, 2**31 - 1)),
+            help="Committed records to keep of a partition, 0: all [default: 0].",
+        ),
+    ] = None,
     acks: Annotated[
         str | None, typer.Option(help="Acknowledgements of a send: 0, 1 or all [default: all].")
     ] = None,
@@ -123,6 +130,13 @@ def run(
             "none for other systems; with none, link faults are impossible [default: the first]."
         ),
     ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            help="What the disks of the nodes are: user-space, declared or plain; journal or "
+            "user-space for our own brokers; auto: what the faults need [default: auto]."
+        ),
+    ] = None,
     no_curve: Annotated[
         bool,
         typer.Option(
@@ -153,10 +167,22 @@ def run(
     import sys
     import webbrowser
 
+    if system in (None, "floodmark") and system_file is None:
+        # It imports what the nodes need while this process imports what it needs itself.
+        from harness.systems.floodmark import processes
+
+        processes.prepare()
     from checker.formats.verdict import EXIT_CODES
     from harness.runs.interrupts import Interrupts
     from harness.runs.judge import SparkSoon, summarise
-    from harness.runs.options import RunRequest, default_name, settings_of, system_of, to_schedule
+    from harness.runs.options import (
+        RunRequest,
+        default_name,
+        kinds_of,
+        settings_of,
+        system_of,
+        to_schedule,
+    )
     from harness.runs.program import called
     from harness.runs.progress import Progress
     from harness.runs.run import Run, RunSettings
@@ -174,6 +200,7 @@ def run(
         partitions=partitions,
         replication_factor=replication_factor,
         min_isr=min_isr,
+        retention_records=retention_records,
         acks=acks,
         clients=clients,
         consumers=consumers,
@@ -185,6 +212,7 @@ def run(
         flush=flush,
         bugs=tuple(bug or ()),
         links=links,
+        disk=disk,
     )
     wanted = to_schedule(request)
     target = system_of(schedule, request.system, request.settings)
@@ -196,6 +224,7 @@ def run(
         store=store,
         command=(*called(), *sys.argv[1:]),
         links=target.link_form(links),
+        disk=target.disk_form(disk, kinds_of(wanted)),
     )
     with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
         run = Run(wanted, settings, target, progress=progress, interrupts=interrupts)

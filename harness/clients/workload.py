@@ -172,18 +172,39 @@ class SendPlan:
     """Where one producer thread sends next, and how long it waits before.
 
     Goes through all partitions in rounds, each round in an order of its own, so that every
-    partition is written to as often as any other.
+    partition is written to as often as any other. With `zipf` the n-th partition is drawn 1/n times
+    as often as the first, and with `batch_most` batches differ in size.
     """
 
-    def __init__(self, partitions: Sequence[str], interval_us: int, rng: random.Random) -> None:
+    def __init__(
+        self,
+        partitions: Sequence[str],
+        interval_us: int,
+        rng: random.Random,
+        *,
+        zipf: bool = False,
+        batch_most: int = 0,
+    ) -> None:
         """`interval_us` is the mean pause between sends; 0 sends as fast as answers come."""
         self._partitions = list(partitions)
         self._interval_us = interval_us
         self._rng = rng
+        self._batch_most = batch_most
+        self._weights = [1 / n for n in range(1, len(self._partitions) + 1)] if zipf else None
         self._round: list[str] = []
+
+    def records(self, batch: int) -> int:
+        """How many records the next batch has: `batch`, or more where sizes differ. Each size has
+        the same share of all records, so that most batches are small."""
+        if self._batch_most <= batch:
+            return batch
+        size: float = batch * (self._batch_most / batch) ** self._rng.random()
+        return min(self._batch_most, round(size))
 
     def partition(self) -> str:
         """The partition of the next send."""
+        if self._weights is not None:
+            return self._rng.choices(self._partitions, self._weights)[0]
         if not self._round:
             self._round = self._rng.sample(self._partitions, len(self._partitions))
         return self._round.pop()

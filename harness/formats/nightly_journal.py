@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from harness.formats.nightly_run import FOLDER, Bucket
+from harness.formats.nightly_run import FOLDER, Bucket, Probability
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError
@@ -42,11 +42,13 @@ class Began(JournalRow, tag="began"):
     started: str
     machine: str
     real: bool = True
+    systems_share: LargeCount = 0
 
 
 class Searched(JournalRow, tag="search"):
     """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
-    before the line is written; `kept` says where."""
+    before the line is written; `kept` says where. `states` counts joint states of the cluster, and
+    `unseen` is how probable it was at the end that the next schedule shows another one."""
 
     protocol: str
     engine: str
@@ -59,6 +61,8 @@ class Searched(JournalRow, tag="search"):
     fault_coverage: dict[str, LargeCount] = {}
     kept: list[Bucket] = []
     problems: list[str] = []
+    states: LargeCount = 0
+    unseen: Probability = 1.0
 
 
 class KnownBugSearched(JournalRow, tag="known-bug"):
@@ -99,7 +103,10 @@ class Replayed(JournalRow, tag="replay"):
 
 class Ran(JournalRow, tag="ran"):
     """A run of real processes, not judged yet: its folder, and why it was made ("storm", "replay",
-    "canary"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay."""
+    "canary", "system"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay.
+
+    Of another system (`system`) `protocol` is its name with version and settings (`given`), and
+    `holds` says that this is a configuration in which it should lose nothing."""
 
     why: str
     folder: str
@@ -108,6 +115,10 @@ class Ran(JournalRow, tag="ran"):
     kinds: str = ""
     file: str = ""
     expectation: Expectation = Expectation()
+    system: str = ""
+    version: str = ""
+    given: str = ""
+    holds: bool = False
 
 
 class Judged(JournalRow, tag="judged"):

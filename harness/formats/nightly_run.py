@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -24,6 +24,9 @@ ROLES: Final = ("leader", "follower", "lagging", "controller", "voter", "none")
 `none`: a fault without nodes."""
 PHASES: Final = ("in-sync", "isr-short", "leaderless")
 """How the partitions stood, the worst of them: led with the whole ISR, led, without a leader."""
+
+
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,23 @@ class Storms(msgspec.Struct, kw_only=True):
     protocol: str
     kinds: str
     runs: LargeCount = 0
+
+
+class SystemStorms(msgspec.Struct, kw_only=True):
+    """Storms on one version of another system, in one configuration (`given`), by verdict; and the
+    classes of what failed, counted."""
+
+    system: str
+    version: str
+    given: str = ""
+    runs: LargeCount = 0
+    verdicts: dict[str, LargeCount] = {}
+    buckets: dict[str, LargeCount] = {}
+
+    @property
+    def name(self) -> str:
+        """Under which its buckets are filed."""
+        return system_label(self.system, self.version, self.given)
 
 
 class TimeToBug(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +142,16 @@ class Totals(msgspec.Struct, kw_only=True):
         return self.schedules / self.search_seconds if self.search_seconds else 0.0
 
 
+class Unseen(msgspec.Struct, kw_only=True):
+    """What the searches of one protocol know of what they have not seen: the most joint states of
+    the cluster that one search met, and how probable it was at its end that the next schedule shows
+    another one: the mean over all schedules. Of all searches together it is lower."""
+
+    schedules: LargeCount = 0
+    states: LargeCount = 0
+    unseen: Probability = 1.0
+
+
 class NightlyRun(msgspec.Struct, kw_only=True):
     """One nightly run. `state`: finished, stopped, disk-full, failed, or running (also of a killed
     one).
@@ -129,9 +159,9 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     `red` are the reasons why it is not green, one sentence each; `problems` are about the harness.
     `open` are the buckets of earlier nightly runs that should not be, were not met in this run, and
     were not seen fixed either; `proved_nothing` are real runs without a verdict, and why.
-    `coverage` counts faults by `kind/role/phase`. `expected` is, by protocol, what is known of each
-    property ("holds", "violable"). `real` is False where no real processes were wanted: then there
-    is no canary.
+    `coverage` counts faults by `kind/role/phase`, `unseen` is by protocol. `expected` is, by
+    protocol, what is known of each property ("holds", "violable"). `real` is False where no real
+    processes were wanted: then there is no canary.
     """
 
     number: LargeCount
@@ -144,23 +174,30 @@ class NightlyRun(msgspec.Struct, kw_only=True):
     machine: str = ""
     real: bool = True
     format: Number = FORMAT_VERSION
-    shares: dict[str, LargeCount] = {}
+    shares: dict[str, Seconds] = {}
     spent: dict[str, Seconds] = {}
     totals: Totals = msgspec.field(default_factory=Totals)
     cells: list[VerdictCounts] = []
     storms: list[Storms] = []
+    systems: list[SystemStorms] = []
     buckets: list[Bucket] = []
     known_bugs: list[TimeToBug] = []
     canary: Canary = Canary()
     unmet: list[Unmet] = []
     differing: list[str] = []
     coverage: dict[str, LargeCount] = {}
+    unseen: dict[str, Unseen] = {}
     expected: dict[str, dict[str, str]] = {}
     kinds: tuple[str, ...] = ()
     red: list[str] = []
     open: list[str] = []
     proved_nothing: list[str] = []
     problems: list[str] = []
+
+
+def system_label(system: str, version: str, given: str) -> str:
+    """A version of a system, in a configuration: `nats 2.15.1 sync=always`."""
+    return " ".join(filter(None, (system, version, given)))
 
 
 def bucket_key(protocol: str, world: str, name: str) -> str:

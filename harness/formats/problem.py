@@ -14,12 +14,15 @@ import msgspec
 ProblemKind = Literal[
     "hub-ended",
     "clients-ended",
+    "disk-ended",
     "node-ended",
+    "suspended",
     "interrupted",
     "disk-full",
     "not-started",
     "phase-failed",
     "not-healed",
+    "too-busy",
     "not-saved",
     "log-not-read",
     "history-line",
@@ -27,7 +30,8 @@ ProblemKind = Literal[
 KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 """The kinds, the gravest first: the sentence of a verdict names the first problem."""
 _ONLY_FILES: Final = ("log-not-read", "history-line", "not-saved")
-_SELF_EXPLANATORY: Final = ("node-ended", "interrupted", "history-line")
+_ONLY_TIME: Final = ("too-busy",)
+_SELF_EXPLANATORY: Final = ("node-ended", "suspended", "interrupted", "history-line")
 _OWN_SIGNALS: Final = frozenset(
     {
         signal.SIGSEGV,
@@ -49,11 +53,14 @@ _ASKED_CODES: Final = frozenset(
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One problem. `kind` is one of these:
 
-    * `hub-ended`, `clients-ended`: a part of the harness ended, or can do no more;
+    * `hub-ended`, `clients-ended`, `disk-ended`: a part of the harness ended, or can do no more;
     * `node-ended`: a process of the system was ended by a signal that the harness did not send;
+    * `suspended`: a process was stopped by a signal that the harness did not send (it goes on);
     * `interrupted`: Ctrl-C or SIGTERM before the plan of faults was complete;
     * `disk-full`: a node had to stop because the disk of the host was full;
     * `not-started`, `phase-failed`, `not-healed`: the harness could not do its part;
+    * `too-busy`: the cluster did not recover, or give all final reads, in time, and its processes
+      waited for a processor;
     * `not-saved`: a file of the run could not be written to its end;
     * `log-not-read`: the log of a replica could not be read after the run;
     * `history-line`: a line of the history of another tool is not understood.
@@ -68,6 +75,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     def impairs(self) -> bool:
         """Whether the cluster or the clients may not have been able to go on because of it."""
         return self.kind not in _ONLY_FILES
+
+    @property
+    def breaks(self) -> bool:
+        """Whether a part of them may have been gone because of it, and not only late."""
+        return self.impairs and self.kind not in _ONLY_TIME
 
     @property
     def in_a_verdict(self) -> str:
@@ -87,6 +99,15 @@ def node_ended(node: str, code: int | None) -> Problem:
     return Problem(
         kind="node-ended",
         sentence=f"{node} was ended from outside ({how_ended(0 if code is None else code)}), "
+        "which neither the schedule nor the harness did.",
+    )
+
+
+def suspended(who: str) -> Problem:
+    """A process of the run was suspended from outside; `who` is a node, or "The link hub"."""
+    return Problem(
+        kind="suspended",
+        sentence=f"{who} was suspended from outside (SIGSTOP), "
         "which neither the schedule nor the harness did.",
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.formats.problem import Problem
-from node.formats.bounds import Milliseconds, Number, OptionalTime, Time
+from node.formats.bounds import LargeCount, Milliseconds, Number, OptionalTime, Time
 
 FORMAT_VERSION: Final = 2
 
@@ -20,7 +20,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     `committed_kept` is False where more disks may lose what was not synced than the flush mode
     survives. `disks_kept` is False where more disks may lose what they had synced than the protocol
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
-    `retention`: the oldest records of a partition may be deleted.
+    `retention`: the oldest records of a partition may be deleted, but for the newest committed
+    `retention_records`.
     `words` are those of the vendor of another system, `source` says where they stand.
     """
 
@@ -34,6 +35,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     silence_deposes: bool = True
     staleness_ms: OptionalTime = -1
     retention: bool = False
+    retention_records: LargeCount = 0
     words: str = ""
     source: str = ""
 
@@ -65,7 +67,7 @@ class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
     """Which system was under test; `version` is "" where it could not be known.
 
     `simulated`: its schedules can also be run in the simulated world. `settings` are those of the
-    system itself, `links` what stood between its nodes.
+    system itself, `links` what stood between its nodes, `disk` what their disks were.
     """
 
     name: str = "floodmark"
@@ -73,6 +75,7 @@ class SystemVersion(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = True
     settings: dict[str, str] = {}
     links: str = ""
+    disk: str = ""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -80,8 +83,10 @@ class RunInfo(msgspec.Struct, kw_only=True):
 
     `source` is the form of a history that another tool recorded, "" for our own runs. The checker
     says of such a history `complete_reads` (its clients read all that there was) and
-    `history_whole` (every line of it could be understood). `seal` is the digest of `seal.json`, ""
-    while the run goes on.
+    `history_whole` (every line of it could be understood). `turned_away` counts by process what
+    came from outside of the run and was not heard: connections without a key of the run, messages
+    under a name of another process; of a node at least that many. `seal` is the digest of
+    `seal.json`, "" while the run goes on.
     """
 
     run: str = ""
@@ -109,6 +114,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, Any] = {}
     host: dict[str, Any] = {}
     problems: list[Problem] = []
+    turned_away: dict[str, Number] = {}
     source: str = ""
     complete_reads: bool = False
     history_whole: bool = True

@@ -1,13 +1,11 @@
 """What a nightly run needs of its environment: a clock, processes, real runs, verdicts, disk space.
 
 The session asks only here; its tests replace the whole class. Each simulated job is a process of
-its own, and none outlives the nightly run. A fresh process costs about a second. In return a job
-that dies, hangs or uses up the memory is one lost job, and every job has another hash seed.
+its own (`harness.runs.job_processes`), and none outlives the nightly run.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -16,21 +14,21 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
-import multiprocess
-from multiprocess.connection import wait
 
 from checker.formats.verdict import RunResult
 from harness.formats.nightly_journal import AnyRow
 from harness.nightly.jobs import AnyJob, Digests, do
 from harness.runs.interrupts import Interrupts, StopNow
+from harness.runs.job_processes import EndedJob, JobProcesses
 from harness.runs.judge import Keep, SparkSoon, judge
 from harness.runs.program import called
 from harness.runs.progress import Progress
 from harness.runs.run import Run, RunSettings
+from harness.search import deadline
+from harness.search.real.storms import StormSubject
 from harness.systems import registry
 from nemesis.formats.schedule import Schedule
 from node.formats.json_input import JsonReader, decode
-from node.runtime import children
 
 LOOK_S: Final = 0.2
 _job_decoder: Final = JsonReader(cast("type[AnyJob]", AnyJob))
@@ -53,57 +51,28 @@ def side_by_side(
     One that takes longer than `limit_s` is killed. When `stop` says so, all are, and nothing more
     is given. `output` gets what processes print.
     """
-    began_s = time.monotonic()
-    running: dict[Any, tuple[AnyJob, children.Child]] = {}
-    for job in jobs:
-        mine, theirs = multiprocess.get_context("spawn").Pipe(duplex=False)
-        child = children.start(
-            job.key, _work, os.getpid(), output, msgspec.json.encode(job), theirs
-        )
-        theirs.close()
-        running[mine] = (job, child)
+    is_late = deadline.after(limit_s)
+    processes = JobProcesses(_work, output)
     try:
-        while running and not stop():
-            late = time.monotonic() - began_s > limit_s
-            ready = list(running) if late else wait(list(running), LOOK_S)
-            for pipe in ready:
-                job, child = running.pop(pipe)
-                yield _taken(job, child, pipe, time.monotonic() - began_s)
+        begun = {processes.start(job.key, msgspec.json.encode(job)): job for job in jobs}
+        while processes.running and not stop():
+            for ended in processes.kill() if is_late() else processes.ended(LOOK_S):
+                yield _finished(begun[ended.number], ended)
     finally:
-        for pipe, (_, child) in running.items():
-            child.kill()
-            child.join()
-            pipe.close()
+        processes.close()
 
 
-def _taken(job: AnyJob, child: children.Child, pipe: Any, seconds: float) -> FinishedJob:
-    """The result of a process that has spoken, or has ended, or is late."""
+def _finished(job: AnyJob, ended: EndedJob) -> FinishedJob:
+    """The result of a job that has ended."""
+    if ended.answer is None:
+        return FinishedJob(job, None, ended.seconds, ended.sentence)
     kinds: Any = Digests if job.key.startswith("determinism/") else AnyRow
-    try:
-        said = pipe.recv_bytes() if pipe.poll() else b""
-    except (EOFError, OSError):
-        said = b""
-    child.kill()
-    child.join()
-    pipe.close()
-    if not said:
-        return FinishedJob(
-            job, None, seconds, f"its process ended with {child.exitcode} after {seconds:.0f} s"
-        )
-    if said.startswith(b"!"):
-        return FinishedJob(job, None, seconds, said[1:].decode())
-    return FinishedJob(job, decode(said, kinds), seconds)
+    return FinishedJob(job, decode(ended.answer, kinds), ended.seconds)
 
 
-def _work(parent_pid: int, output: Path, text: bytes, pipe: Any) -> None:
+def _work(request: bytes) -> bytes:
     """One job in a process of its own."""
-    children.settle_in(parent_pid, output)
-    try:
-        said = msgspec.json.encode(do(_job_decoder.decode(text)))
-    except Exception as error:
-        said = b"!" + f"{type(error).__name__}: {error}".encode()
-    pipe.send_bytes(said)
-    pipe.close()
+    return msgspec.json.encode(do(_job_decoder.decode(request)))
 
 
 class NightlyEnvironment:
@@ -141,15 +110,22 @@ class NightlyEnvironment:
         """In worker processes."""
         return side_by_side(jobs, self._output, limit_s, self.stopping)
 
-    def run(self, schedule: Schedule, name: str, store: Path) -> Path:
-        """A run as `floodmark run` makes it."""
+    def run(
+        self, schedule: Schedule, name: str, store: Path, subject: StormSubject | None = None
+    ) -> Path:
+        """A run as `floodmark run` makes it; of the system of the subject, or our brokers."""
+        system = (
+            registry.find(registry.DEFAULT)
+            if subject is None
+            else registry.find(subject.system, subject.settings)
+        )
         settings = RunSettings(
             name=name, seed=schedule.workload.seed, store=store, command=(*called(), *sys.argv[1:])
         )
         run = Run(
             schedule,
             settings,
-            registry.find(registry.DEFAULT),
+            system,
             progress=_Quiet(name, self._progress.tell),
             interrupts=self._interrupts,
         )

@@ -138,6 +138,8 @@ def _search(job: SearchJob) -> Searched:
         fault_coverage=result.fault_coverage,
         problems=problems,
         kept=kept,
+        states=result.states,
+        unseen=result.unseen,
     )
 
 
@@ -160,7 +162,7 @@ def _digests(job: DeterminismJob) -> Digests:
     schedules: list[Schedule] = []
     digests: list[str] = []
 
-    def judge(schedule: Schedule) -> Attempt:
+    def judge(schedule: Schedule, *, independent: bool = False) -> Attempt:
         schedules.append(schedule)
         try:
             digests.append(simulate(schedule, seed=schedule.workload.seed, stop_at="never").digest)

@@ -13,8 +13,12 @@ from typing import Final
 
 import msgspec
 
+from harness.formats.nightly_journal import Ran
 from harness.formats.nightly_run import NightlyRun
+from harness.runs.options import settings_of
 from harness.search.known_bugs import broken_by, correct_protocols, search_targets
+from harness.search.real.storms import StormSubject
+from harness.systems import registry
 from nemesis.faults import Isolate, aliases
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.core import protocol as protocols
@@ -22,6 +26,9 @@ from node.formats.errors import UsageError
 
 SHARES: Final = {"search": 50, "known-bug": 15, "storm": 22, "replay": 8, "determinism": 5}
 """Percent of the budget. The time of a share with nothing left to do goes to the others."""
+SYSTEM: Final = "system"
+"""The share of other people's systems, where some are asked for."""
+SYSTEMS_SHARE: Final = 20
 SEEDS_PER_RUN: Final = 1_000_000
 ENGINES: Final = ("random", "guided")
 CANARY_BUG: Final = "ack-before-isr"
@@ -63,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     least_free_bytes: int = 512 << 20
     judge_every: int = 40
     kept_per_class: int = 5
+    systems: tuple[StormSubject, ...] = ()
+    systems_share: int = SYSTEMS_SHARE
 
 
 class PlannedStorm(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,10 +120,37 @@ def seed_of(number: int) -> int:
     return number * SEEDS_PER_RUN
 
 
-def next_share(spent: Mapping[str, float], idle: Iterable[str]) -> str | None:
+def shares(systems_share: int) -> dict[str, float]:
+    """Percent of the budget by share, when so many are for other people's systems."""
+    if not systems_share:
+        return dict(SHARES)
+    left = (100 - systems_share) / 100
+    return {name: percent * left for name, percent in SHARES.items()} | {SYSTEM: systems_share}
+
+
+def next_share(
+    spent: Mapping[str, float], idle: Iterable[str], percent: Mapping[str, float] = SHARES
+) -> str | None:
     """The share that has had least so far for its size; None when all are `idle`."""
-    left = [name for name in SHARES if name not in set(idle)]
-    return min(left, key=lambda name: spent.get(name, 0.0) / SHARES[name], default=None)
+    left = [name for name in percent if name not in set(idle)]
+    return min(left, key=lambda name: spent.get(name, 0.0) / percent[name], default=None)
+
+
+def systems_of(text: str) -> tuple[StormSubject, ...]:
+    """`nats,nats+server=DIR/nats-server,redis+wait=2`: systems, each with its settings. Raises
+    UsageError for one that is not there, or has no such setting."""
+    found = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        name, *given = word.split("+")
+        settings = settings_of(given)
+        system = registry.find(name, settings)
+        if system.simulated:
+            raise UsageError(f"--systems: '{name}' is searched and stormed anyway")
+        system.version()
+        found.append(StormSubject(system=name, settings=settings))
+    if not found:
+        raise UsageError("--systems names no system")
+    return tuple(found)
 
 
 def numbered(prefix: str, done: set[str], wanted: int) -> list[int]:
@@ -166,6 +202,13 @@ def is_expected(protocol: str, properties: Iterable[str], bugs: Sequence[str] = 
     known = expected().get(protocol, {})
     broken = list(properties)
     return bool(bugs) or (bool(broken) and all(known.get(p) == "violable" for p in broken))
+
+
+def is_expected_of(run: Ran, properties: Iterable[str]) -> bool:
+    """The same of a real run; another system is only expected to hold where it should."""
+    if run.system:
+        return not run.holds
+    return is_expected(run.protocol, properties, run.bugs)
 
 
 def canary() -> Schedule:

@@ -16,7 +16,7 @@ import msgspec
 
 from harness.formats import nightly_journal
 from harness.formats.nightly_journal import NightlyJournal, Ran, Searched
-from harness.formats.nightly_run import Bucket, NightlyRun
+from harness.formats.nightly_run import Bucket, NightlyRun, system_label
 from harness.nightly import corpus, plan
 from harness.nightly.environment import FinishedJob, NightlyEnvironment
 from harness.nightly.jobs import (
@@ -36,6 +36,9 @@ from harness.runs.options import RunRequest, to_schedule
 from harness.search.bug_search import machine
 from harness.search.campaign import Budget
 from harness.search.known_bugs import correct_protocols
+from harness.search.real.storms import StormGenerator, StormSubject
+from harness.systems import registry
+from harness.systems.adapter import SERVER
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError, StorageError
 from node.formats.files import cannot_write
@@ -72,7 +75,8 @@ class NightlySession:
         self._before_s = journal.worked_s()
         self._began_s = environment.now_s()
         self._seed = plan.seed_of(settings.number)
-        self._idle: set[str] = set() if settings.real else {"storm"}
+        self._idle: set[str] = set() if settings.real else {"storm", plan.SYSTEM}
+        self._systems_share = settings.systems_share if settings.systems else 0
         self.sentence = ""
 
     def work(self) -> str:
@@ -100,7 +104,8 @@ class NightlySession:
             self._run("canary", "canary", plan.canary(), "nightly-canary")
         while not self._environment.stopping():
             left_s = self._left_s()
-            share = plan.next_share(spent(self._journal.rows), self._idle)
+            shares = plan.shares(self._systems_share)
+            share = plan.next_share(spent(self._journal.rows), self._idle, shares)
             if share is None or left_s < _TOO_LITTLE_S:
                 self._judge()
                 return STOPPED if self._environment.stopping() else FINISHED
@@ -143,6 +148,7 @@ class NightlySession:
             started=now,
             machine=machine(),
             real=self._settings.real,
+            systems_share=self._systems_share,
         )
         self._add(began, 0.0)
 
@@ -174,6 +180,8 @@ class NightlySession:
                 return self._determinism()
             case "storm":
                 return self._storm(left_s)
+            case plan.SYSTEM:
+                return self._system_storm(left_s)
         replays = self._replays()
         return self._side_by_side(replays, left_s) if replays else self._real_replay(left_s)
 
@@ -322,6 +330,31 @@ class NightlySession:
         self._run(storm.key, "storm", schedule, storm.name, kinds=storm.kinds)
         return True
 
+    def _system_storm(self, left_s: float) -> bool:
+        """A storm of the system that had the fewest in this run. Every version of a system gets the
+        same storms, so that they can be compared."""
+        done = [row.key for row in self._journal.rows if row.key.startswith(f"{plan.SYSTEM}/")]
+        turns = [
+            (sum(key.startswith(f"{plan.SYSTEM}/{at}/") for key in done), at)
+            for at in range(len(self._settings.systems))
+        ]
+        number, at = min(turns)
+        subject = self._settings.systems[at]
+        system = registry.find(subject.system, subject.settings)
+        storm = StormGenerator(subject, system, self._settings.number).draw(number)
+        needed_s = storm.schedule.workload.duration_ms / 1000 + AROUND_A_RUN_S + TO_JUDGE_S
+        if needed_s > left_s:
+            return False
+        self._run(
+            f"{plan.SYSTEM}/{at}/{number}",
+            plan.SYSTEM,
+            storm.schedule,
+            f"nightly-{system.short_name.lower()}",
+            kinds=storm.family,
+            subject=subject,
+        )
+        return True
+
     def _real_replay(self, left_s: float) -> bool:
         """Replay the next schedule of the corpus on real processes. Each nightly run begins at
         another place of the corpus."""
@@ -340,13 +373,21 @@ class NightlySession:
         return False
 
     def _run(
-        self, key: str, why: str, schedule: Schedule, name: str, *, kinds: str = "", file: str = ""
+        self,
+        key: str,
+        why: str,
+        schedule: Schedule,
+        name: str,
+        *,
+        kinds: str = "",
+        file: str = "",
+        subject: StormSubject | None = None,
     ) -> None:
         """Make one run of real processes. One that a signal cuts off is made again later."""
         began_s = self._environment.now_s()
         name = self._prefix + name.removeprefix("nightly-")
         try:
-            folder = self._environment.run(schedule, name, self._settings.store)
+            folder = self._environment.run(schedule, name, self._settings.store, subject)
         except StorageError:
             raise
         except FloodmarkError as error:
@@ -368,6 +409,8 @@ class NightlySession:
             file=file,
             expectation=schedule.expectation,
         )
+        if subject is not None:
+            _name_system(ran, subject)
         self._add(ran, self._environment.now_s() - began_s)
 
     def _judge(self) -> None:
@@ -378,6 +421,18 @@ class NightlySession:
             self._add(row.judged, now_s - began_s)
             row.tidy()
             began_s = now_s
+
+
+def _name_system(ran: Ran, subject: StormSubject) -> None:
+    """Say which system a run was of, and whether it should lose nothing: one that declares a safe
+    configuration only in that."""
+    system = registry.find(subject.system, subject.settings)
+    given = {name: value for name, value in subject.settings.items() if name != SERVER.name}
+    ran.system, ran.version = system.short_name, system.version()
+    ran.given = " ".join(f"{name}={value}" for name, value in given.items())
+    ran.protocol = system_label(ran.system, ran.version, ran.given)
+    safe = system.safe_settings
+    ran.holds = safe is None or system.settings.items() >= safe.items()
 
 
 def open_journal(

@@ -24,14 +24,17 @@ from harness.formats.nightly_run import (
     Canary,
     NightlyRun,
     Storms,
+    SystemStorms,
     TimeToBug,
     Totals,
     Unmet,
+    Unseen,
     VerdictCounts,
     bucket_key,
 )
 from harness.nightly import corpus, plan
 from harness.runs.replay import has_failed
+from harness.systems.disks import JOURNAL, kinds_on_disks
 from nemesis.faults import kinds_on, storm_kinds
 from nemesis.formats.schedule import Expectation
 from nemesis.links.abilities import HUB
@@ -65,10 +68,12 @@ def summarise(lines: Sequence[AnyRow], past: Sequence[NightlyRun]) -> NightlyRun
         cores=last.cores,
         machine=last.machine,
         real=last.real,
-        shares=dict(plan.SHARES),
+        shares=plan.shares(last.systems_share),
         expected=plan.expected(),
         spent={name: round(seconds, 1) for name, seconds in spent(lines).items()},
-        kinds=tuple(kind for kind in storm_kinds() if kind in kinds_on(HUB)),
+        kinds=tuple(
+            k for k in storm_kinds() if k in kinds_on(HUB) and k in kinds_on_disks(JOURNAL)
+        ),
     )
     _Adding(nightly, lines, past).all()
     nightly.red = red(nightly)
@@ -105,6 +110,7 @@ class _Adding:
         self._totals: Totals = nightly.totals
         self._cells: dict[tuple[str, str], VerdictCounts] = {}
         self._storms: dict[tuple[str, str], Storms] = {}
+        self._systems: dict[str, SystemStorms] = {}
         self._buckets: dict[str, Bucket] = {}
         self._saved = {b.schedule: b for other in past for b in other.buckets if b.schedule}
 
@@ -128,6 +134,7 @@ class _Adding:
                     self._nightly.problems.append(f"{row.key}: {row.sentence}")
         nightly = self._nightly
         nightly.cells, nightly.storms = list(self._cells.values()), list(self._storms.values())
+        nightly.systems = list(self._systems.values())
         nightly.buckets = sorted(
             self._buckets.values(), key=lambda b: (b.expected, b.protocol, b.name, b.world)
         )
@@ -144,6 +151,7 @@ class _Adding:
         totals.virtual_seconds = round(totals.virtual_seconds + row.virtual_us / 1e6, 1)
         totals.events += row.events
         totals.failures += row.failures
+        self._unseen(row)
         cell = self._cell(row.protocol, "simulated")
         cell.runs += row.schedules
         _count(cell.verdicts, "invalid", row.failures)
@@ -167,6 +175,16 @@ class _Adding:
         for name, count in row.fault_coverage.items():
             _count(self._nightly.coverage, name, count)
         self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
+
+    def _unseen(self, row: Searched) -> None:
+        """Add what a search has not seen: the mean over all schedules of a protocol."""
+        if not row.schedules:
+            return
+        seen = self._nightly.unseen.setdefault(row.protocol, Unseen())
+        both = seen.schedules + row.schedules
+        weighted = seen.unseen * seen.schedules + row.unseen * row.schedules
+        seen.unseen = round(min(1.0, weighted / both), 4)
+        seen.schedules, seen.states = both, max(seen.states, row.states)
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
         """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""
@@ -269,6 +287,8 @@ class _Adding:
                 (run.protocol, run.kinds), Storms(protocol=run.protocol, kinds=run.kinds)
             )
             storm.runs += 1
+        elif run.why == plan.SYSTEM:
+            self._system(run, row)
         else:
             self._totals.replays += 1
         failed = has_failed(run.expectation, Verdict(row.verdict), tuple(row.broken))
@@ -291,6 +311,16 @@ class _Adding:
             self._real_bucket(run, row, page)
         elif row.verdict != Verdict.VALID:
             self._nightly.proved_nothing.append(f"{row.key}: {row.sentence}")
+
+    def _system(self, run: Ran, row: Judged) -> None:
+        """Count a storm on another system."""
+        known = self._systems.setdefault(
+            run.protocol, SystemStorms(system=run.system, version=run.version, given=run.given)
+        )
+        known.runs += 1
+        _count(known.verdicts, row.verdict, 1)
+        if row.verdict == Verdict.INVALID:
+            _count(known.buckets, real_class(run, row).name, 1)
 
     def _real_bucket(self, run: Ran, row: Judged, page: str) -> None:
         under, about, name, news = real_class(run, row)
@@ -323,7 +353,7 @@ class RealClass(NamedTuple):
 def real_class(run: Ran, row: Judged) -> RealClass:
     """The class of a real run that failed."""
     # One that breaks something it may break, and something else, is of the something else.
-    news = [p for p in row.broken if not plan.is_expected(run.protocol, [p], run.bugs)]
+    news = [p for p in row.broken if not plan.is_expected_of(run, [p])]
     about = next(iter([*news, *row.broken]), "?")
     under = "+".join((run.protocol, *run.bugs))
     return RealClass(under, about, f"{about}: {row.broken.get(about, '?')}", bool(news))

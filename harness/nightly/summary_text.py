@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree import ElementTree
 
+from harness.formats import not_tried
 from harness.formats.nightly_run import Bucket, NightlyRun
 from reports import wording
 from reports.nightly_page import index_model
@@ -16,6 +17,7 @@ EXIT_UNFINISHED: Final = 2
 EXIT_HARNESS: Final = 70
 _MOST_LINES: Final = 8
 _SENTENCE: Final = 160
+_MOST_PAIRS: Final = 6
 
 
 def exit_code(nightly: NightlyRun) -> int:
@@ -43,8 +45,11 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
         *_more(nightly.red),
         f"  search      {totals.schedules:,} schedules, {totals.schedules_per_s:.1f}/s, "
         f"{totals.virtual_seconds:,.0f} virtual seconds; {totals.failures:,} failures",
+        f"  not seen    {_not_seen(nightly)}",
+        f"  not tried   {not_tried.in_words(_never(nightly), _MOST_PAIRS) or 'nothing'}",
         f"  known bugs  {_known_bugs(nightly)}",
         f"  storms      {totals.storms} on real processes: {_storms(nightly)}",
+        *_systems(nightly_runs),
         f"  replays     {totals.replays_met} of {totals.replays} as expected",
         f"  canary      {_canary(nightly)}",
         f"  determinism {totals.determinism_runs} schedules run twice, "
@@ -67,6 +72,18 @@ def summary(nightly_runs: Sequence[NightlyRun]) -> str:
             f"  problems    {len(nightly.problems)}; the first: {_clip(nightly.problems[0])}"
         )
     return "\n".join(lines)
+
+
+def _not_seen(nightly: NightlyRun) -> str:
+    """How probable it is that a further schedule shows a new joint state, by protocol."""
+    shares = [f"{name} {100 * each.unseen:.0f} %" for name, each in nightly.unseen.items()]
+    if not shares:
+        return "no search"
+    return f"a further schedule shows a new joint state with at most {', '.join(shares)}"
+
+
+def _never(nightly: NightlyRun) -> list[str]:
+    return not_tried.never_met(nightly.coverage, nightly.kinds)
 
 
 def junit(nightly_runs: Sequence[NightlyRun]) -> bytes:
@@ -160,10 +177,23 @@ def _known_bugs(nightly: NightlyRun) -> str:
     )
 
 
+def _systems(nightly_runs: Sequence[NightlyRun]) -> list[str]:
+    """A line for each version of other systems that was stormed, and what differs between them."""
+    lines = []
+    for one in nightly_runs[-1].systems:
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in one.verdicts.items())
+        lines.append(f"  system      {one.name}: {wording.count(one.runs, 'storm')}: {verdicts}")
+    compared = index_model.versions_compared(nightly_runs) if lines else []
+    lines += [f"  versions    {_clip(each.words)}" for each in compared]
+    return [*lines[:_MOST_LINES], *_more(lines)]
+
+
 def _storms(nightly: NightlyRun) -> str:
+    others = {one.name for one in nightly.systems}
     counts: dict[str, int] = {}
     for cell in nightly.cells:
-        for verdict, count in cell.verdicts.items() if cell.world == "real" else ():
+        ours = cell.world == "real" and cell.protocol not in others
+        for verdict, count in cell.verdicts.items() if ours else ():
             counts[verdict] = counts.get(verdict, 0) + count
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "none"
 

@@ -7,7 +7,6 @@ tens of megabytes, is kept only if the run failed, and of each class of failure 
 from __future__ import annotations
 
 import heapq
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -15,10 +14,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from checker.formats.verdict import RunResult, Verdict
 from harness.formats.nightly_journal import Judged, NightlyJournal, Ran, journal_of, numbers, read
 from harness.nightly.environment import NightlyEnvironment
-from harness.nightly.plan import is_expected
+from harness.nightly.plan import is_expected_of
 from harness.nightly.summary import CANARY, real_class
 from harness.runs.judge import build_page
-from harness.runs.replay import broken_properties
+from harness.runs.replay import broken_classes, broken_properties
+from harness.runs.run_folder import remove
 from harness.search.fault_coverage import fault_coverage
 from nemesis.formats.fault_log import FaultLine
 from node.formats.errors import StorageError
@@ -67,7 +67,7 @@ def judge_all(
     )
     for run, result in zip(there, results, strict=True):
         keep = result.verdict in _KEEPING
-        if result.verdict is Verdict.INVALID and _is_expected(run, broken_properties(result)):
+        if result.verdict is Verdict.INVALID and is_expected_of(run, broken_properties(result)):
             expected_failures += 1
             keep = expected_failures <= KEPT_EXPECTED
         yield _verdicted(store, run, result, environment, keep=keep)
@@ -75,11 +75,7 @@ def judge_all(
 
 def _is_unexpected(journal: NightlyJournal, judged: Judged) -> bool:
     run = next(r for r in journal.rows if isinstance(r, Ran) and r.key == judged.key)
-    return not _is_expected(run, judged.broken)
-
-
-def _is_expected(run: Ran, broken: Iterable[str]) -> bool:
-    return is_expected(run.protocol, broken, run.bugs)
+    return not is_expected_of(run, judged.broken)
 
 
 def _verdicted(
@@ -91,33 +87,16 @@ def _verdicted(
         key=run.key,
         verdict=result.verdict.value,
         sentence=result.sentence,
-        broken=classes(result),
+        broken=broken_classes(result),
         kept=run.folder if keep else "",
-        fault_coverage=dict(fault_coverage(_trace(folder), faults)),
+        # Without traces nobody knows whom a fault met, and how.
+        fault_coverage={} if run.system else dict(fault_coverage(_trace(folder), faults)),
         faults=sum(fault.action == "inject" for fault in faults),
     )
     if keep:
         build_page(folder, environment.tell)
         return Verdicted(judged, lambda: None)
     return Verdicted(judged, lambda: remove(folder))
-
-
-def classes(result: RunResult) -> dict[str, str]:
-    """For each property that a run broke, the class of its first anomaly."""
-    found = dict.fromkeys(broken_properties(result), "?")
-    for anomaly in reversed(result.anomalies):
-        if anomaly.verdict is Verdict.INVALID:
-            found[anomaly.property] = anomaly.name
-    return found
-
-
-def remove(folder: Path) -> None:
-    """A run folder, and that of its name when it was the last."""
-    shutil.rmtree(folder, ignore_errors=True)
-    parent = folder.parent
-    left = [path for path in parent.iterdir() if not path.is_symlink()]
-    if not left:
-        shutil.rmtree(parent, ignore_errors=True)
 
 
 def _trace(folder: Path) -> Iterable[dict[str, Any]]:

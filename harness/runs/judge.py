@@ -1,33 +1,49 @@
 """Judges run folders, builds their pages, sums up the result for the terminal.
 
-Spark is slow to import and to start, so nothing here imports it before it is needed; where it
-cannot be had, the same checks are made in this process, and a sentence on stderr says why.
+Small runs are judged in this process: below `IN_PROCESS_BYTES` that is over before others have
+begun. Larger ones, and many at once, are judged on Spark. Without it, or where it cannot be had
+(a sentence on stderr says why), processes of this machine make the same checks.
+
+Checker, pages and Spark are slow to import and to start, so nothing here imports them before they
+are needed, or before there is time for it: `get_ready` is called when a storm begins.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from checker.engine.local import check_runs
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.external_history import external_history_in, validate
-from checker.ingest.ingest import work_bytes
-from checker.output.timeline_file import write_timeline
 from harness.runs.program import program
+from harness.runs.suspension import KeptGoing
 from node.formats.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
     from checker.engine.spark_session import SessionInBackground
+    from nemesis.formats.schedule import Schedule
 
 APP_NAME: Final = "floodmark"
 SPARK_PATIENCE_S: Final = 180.0
 SMALL_HEAP: Final = "2g"
 LARGE_HEAP: Final = "3g"
+IN_PROCESS_VARIABLE: Final = "FLOODMARK_IN_PROCESS_BYTES"
+"""The environment variable that moves the bound; 0: every run is judged on Spark."""
+_MOVED = os.environ.get(IN_PROCESS_VARIABLE, "")
+IN_PROCESS_BYTES = int(_MOVED) if _MOVED.isdecimal() else 16 << 20
+"""Up to so many bytes of evidence are judged in this process (docs/speed.md has the crossing)."""
+MANY_RUNS: Final = 64
+"""So many runs, however small, are worth the start of other processes."""
 _LARGE_BYTES: Final = 256 << 20
+_BYTES_PER_SEND: Final = 2_500
+_MOST_SENDS_S: Final = 500.0
+"""What a storm leaves behind of one send, and how many of them a producer makes that does not wait
+between them: enough to know whether Spark will be needed."""
 
 Tell = Callable[[str], None]
 
@@ -45,7 +61,7 @@ class SparkOptions(NamedTuple):
 
 
 class SparkSoon:
-    """A Spark session that is made ready while something else goes on."""
+    """Judges large runs on a Spark session, which is made ready while something else goes on."""
 
     def __init__(self, log_file: Path | None = None, options: SparkOptions | None = None) -> None:
         """`log_file` gets what Spark prints; it is started by `begin`."""
@@ -83,13 +99,40 @@ class SparkSoon:
     def check(
         self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
     ) -> list[RunResult]:
-        """Judge run folders on it. Raises CheckerError when Spark cannot be had or fails."""
+        """Judge run folders. Raises CheckerError when Spark fails or cannot be had."""
         from checker.engine.spark_job import check
+        from checker.engine.spark_session import jvm_pid
+        from checker.ingest.ingest import work_bytes
 
         self.begin(large=work_bytes(folders) > _LARGE_BYTES)
         assert self._session is not None
-        session = self._session.get(SPARK_PATIENCE_S)
-        return check(folders, session=session, out=out, again=again)
+        with KeptGoing(jvm_pid):
+            session = self._session.get(SPARK_PATIENCE_S)
+            return check(
+                folders, session=session, out=out, again=again, small_bytes=IN_PROCESS_BYTES
+            )
+
+
+class ManyProcesses:
+    """Judges large runs by processes of this machine, a core each. In the main thread only."""
+
+    def ready(self) -> None:
+        """They start with the work."""
+
+    def check(
+        self, folders: Sequence[Path], *, out: Path | None = None, again: bool = True
+    ) -> list[RunResult]:
+        """Judge run folders. Raises CheckerError when a process fails."""
+        from checker.engine.stages import check_on_processes
+
+        return check_on_processes(folders, out=out, again=again, small_bytes=IN_PROCESS_BYTES)
+
+
+def is_much(folders: Sequence[Path]) -> bool:
+    """Whether these run folders are more work than this process should do alone."""
+    from checker.ingest.ingest import work_bytes
+
+    return len(folders) > MANY_RUNS or work_bytes(folders) > IN_PROCESS_BYTES
 
 
 class Keep(NamedTuple):
@@ -108,6 +151,8 @@ def judge(
     results cannot be written, or a cluster that was asked for cannot be had.
     """
     keep = keep or Keep()
+    from checker.output.timeline_file import write_timeline
+
     results = _judged(folders, spark, tell, keep)
     for folder, result in zip(folders, results, strict=True):
         if keep.out is not None:
@@ -122,18 +167,50 @@ def judge(
 def _judged(
     folders: Sequence[Path], spark: SparkSoon | None, tell: Tell, keep: Keep
 ) -> list[RunResult]:
-    """On Spark if it can be had, else in this process."""
-    if spark is not None:
+    """Much on Spark, without it by processes of this machine; little in this process."""
+    from checker.engine.local import check_runs
+
+    much = is_much(folders)
+    if spark is not None and (spark.elsewhere or much):
         try:
             return spark.check(folders, out=keep.out, again=keep.again)
         except CheckerError as error:
             if spark.elsewhere:
                 raise
+            tell(f"{error} The run is judged without Spark instead.")
+    if much and threading.current_thread() is threading.main_thread():
+        try:
+            return ManyProcesses().check(folders, out=keep.out, again=keep.again)
+        except CheckerError as error:
             tell(f"{error} The run is judged in this process instead.")
     try:
         return check_runs(folders, out=keep.out, again=keep.again)
     except OSError as error:
         raise FloodmarkError(f"the results could not be written: {error}") from None
+
+
+def get_ready(spark: SparkSoon | None, schedule: Schedule) -> None:
+    """Load in the background, while a storm goes on, what its verdict and its page will need; and
+    start Spark if so much will be left to judge."""
+    work = schedule.workload
+    sends_s = work.clients * (work.rate or _MOST_SENDS_S)
+    expected = sends_s * work.duration_ms / 1000 * _BYTES_PER_SEND
+    if spark is not None and (spark.elsewhere or expected > IN_PROCESS_BYTES):
+        spark.begin()
+    threading.Thread(target=_load, name="load-checks", daemon=True).start()
+
+
+def _load() -> None:
+    """Import the checks and the pages. What fails will fail again where it is needed."""
+    with contextlib.suppress(Exception):
+        import pyarrow as pa
+
+        import harness.runs.page_builder  # noqa: F401
+        from checker.checks.registry import Scope, checks
+        from checker.engine import local  # noqa: F401
+
+        checks(Scope.PARTITION)
+        pa.scalar(0)  # upon which pyarrow imports pandas
 
 
 def build_page(folder: Path, tell: Tell) -> Path | None:
@@ -165,6 +242,8 @@ def tidy(folder: Path, result: RunResult) -> None:
 
 def wrong_lines(path: Path) -> list[str]:
     """What is wrong with a history, by line. Raises UsageError where there is none."""
+    from checker.ingest.external_history import external_history_in, validate
+
     file = path / "history.jsonl" if path.is_dir() else path
     if not file.is_file():
         file = external_history_in(path) or file

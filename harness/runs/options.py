@@ -13,6 +13,7 @@ import msgspec
 from harness.formats.finding import SCHEDULE
 from harness.formats.run_info import SystemVersion
 from harness.systems import registry
+from harness.systems.disks import check_disks, kinds_on_disks
 from harness.systems.interface import System
 from nemesis import ready_made
 from nemesis.draw import draw, expand
@@ -38,7 +39,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     With `schedule` (a file, a run folder or the name of a ready-made one) everything comes from
     there, the system too, except for what was given besides. `settings` are those of the system,
-    `links` is what shall stand between its nodes.
+    `links` is what shall stand between its nodes, `disk` what their disks shall be.
     """
 
     system: str | None = None
@@ -50,6 +51,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     replication_factor: int | None = None
     min_isr: int | None = None
+    retention_records: int | None = None
     acks: str | None = None
     clients: int | None = None
     consumers: int | None = None
@@ -61,6 +63,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     flush: str | None = None
     bugs: tuple[str, ...] = ()
     links: str | None = None
+    disk: str | None = None
 
 
 def to_schedule(request: RunRequest) -> Schedule:
@@ -94,7 +97,13 @@ def to_schedule(request: RunRequest) -> Schedule:
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
     _check_links(made, system, links)
+    check_disks(made, system.disk_form(request.disk, kinds_of(made)))
     return made
+
+
+def kinds_of(schedule: Schedule) -> tuple[str, ...]:
+    """The kinds of faults that a schedule has."""
+    return tuple(dict.fromkeys(fault.what for fault in schedule.faults))
 
 
 def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) -> tuple[str, ...]:
@@ -102,7 +111,8 @@ def _kinds(request: RunRequest, cluster: Cluster, system: System, links: str) ->
     given = fault_kinds(request.faults or DEFAULT_FAULTS)
     system.check_kinds(expand([kind for kind in given if kind not in aliases()], cluster))
     named = {kind for kind in given if kind not in aliases()}
-    possible = kinds_on(system.link_abilities(links))
+    disk = system.disk_form(request.disk, expand(given, cluster))
+    possible = set(kinds_on(system.link_abilities(links))) & kinds_on_disks(disk)
     return tuple(
         kind
         for kind in expand(given, cluster)
@@ -198,7 +208,14 @@ def _check_links(schedule: Schedule, system: System, form: str) -> None:
 def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
     given: dict[str, Any] = {
         name: getattr(request, name)
-        for name in ("brokers", "voters", "partitions", "replication_factor", "min_isr")
+        for name in (
+            "brokers",
+            "voters",
+            "partitions",
+            "replication_factor",
+            "min_isr",
+            "retention_records",
+        )
         if getattr(request, name) is not None
     }
     if request.schedule is None:

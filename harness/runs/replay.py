@@ -178,6 +178,15 @@ def broken_properties(result: RunResult) -> tuple[str, ...]:
     return tuple(p.property for p in result.properties if p.verdict is Verdict.INVALID)
 
 
+def broken_classes(result: RunResult) -> dict[str, str]:
+    """For each property that a run broke, the class of its first anomaly."""
+    found = dict.fromkeys(broken_properties(result), "?")
+    for anomaly in reversed(result.anomalies):
+        if anomaly.verdict is Verdict.INVALID:
+            found[anomaly.property] = anomaly.name
+    return found
+
+
 def has_failed(expected: Expectation, verdict: Verdict, broken: tuple[str, ...]) -> bool:
     """Whether a run fails: it is invalid, and in the property the schedule is about, if it is."""
     if verdict is not Verdict.INVALID:

@@ -10,7 +10,7 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from harness.formats.run_info import RunInfo, SystemVersion
 from harness.runs import run_folder
 from harness.runs.clock import now_us
 from harness.runs.interrupts import Interrupts, StopNow
+from harness.runs.processor_wait import too_busy, waited
 from harness.runs.program import command_line
 from harness.runs.progress import Progress
 from harness.runs.run_folder import RunDir
@@ -38,7 +39,7 @@ _VERSIONED: Final = ("floodmark", "pyzmq", "lmdb", "msgspec", "pyspark")
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is about a run and not about what it does: its name, its seed, where it goes.
 
-    `links` is one of the system's `link_forms`.
+    `links` is one of the system's `link_forms`, `disk` one of its `disk_forms`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     store: Path
     command: tuple[str, ...] = ()
     links: str = ""
+    disk: str = ""
 
 
 class Run:
@@ -61,13 +63,14 @@ class Run:
         interrupts: Interrupts,
     ) -> None:
         """Make the run folder. Raises UsageError or StorageError when that cannot be done."""
-        self._schedule = schedule
+        self.schedule = schedule
         self._settings = settings
         self._system = system
         self._progress = progress
         self._interrupts = interrupts
         self.folder = run_folder.create(settings.store, settings.name)
         self.info = _info_of_a_process(schedule, settings, system, self.folder)
+        self._output = self.folder.path.resolve() / "output"
         self.folder.reserve()
         self.folder.write_info(self.info)
         self.folder.write_schedule(schedule)
@@ -82,7 +85,10 @@ class Run:
         """
         cluster: ClusterUnderTest | None = None
         try:
-            cluster = self._system.launch(self._schedule, self.folder, links=self.info.system.links)
+            forms = self.info.system
+            cluster = self._system.launch(
+                self.schedule, self.folder, links=forms.links, disk=forms.disk
+            )
             self._start(cluster)
             on_storm()
             self._go_through(cluster)
@@ -98,6 +104,7 @@ class Run:
             if cluster is not None:
                 cluster.close()
                 self._problems(cluster.problems)
+                self.info.turned_away = dict(cluster.turned_away)
             self._faults.close()
             self._seal()
 
@@ -116,9 +123,9 @@ class Run:
 
     def _go_through(self, cluster: ClusterUnderTest) -> None:
         """The storm and what follows it; whatever happens, the next part is tried."""
-        factory = ClientFactory(cluster=self._schedule.cluster, workload=self._schedule.workload)
+        factory = ClientFactory(cluster=self.schedule.cluster, workload=self.schedule.workload)
         injector = Injector(
-            self._schedule,
+            self.schedule,
             cluster.world,
             cluster.view,
             random.Random(self.info.seed),
@@ -128,21 +135,24 @@ class Run:
         )
         clients = cluster.clients()
         storm = Storm(
-            self._schedule,
+            self.schedule,
             self.info,
             cluster,
             clients,
             injector,
-            session_ms=self._system.limits(self._schedule.cluster).session_ms,
+            session_ms=self._system.limits(self.schedule.cluster).session_ms,
             progress=self._progress,
             interrupts=self._interrupts,
         )
         try:
             for phase in storm.phases():
+                began_us, before = now_us(), waited(self._output)
                 self._try(phase)
+                if phase == storm.recover:
+                    self._note_a_busy_machine("recovery", before, began_us)
+                elif phase == storm.read_everything and clients.status.final == "running":
+                    self._note_a_busy_machine("final reads", before, began_us)
                 self._save()
-            # A reassignment leaves them elsewhere.
-            self.info.partitions = {p: tuple(nodes) for p, nodes in cluster.partitions.items()}
             status = clients.status
             self.last_op_us = status.last_op_us
             if status.problem:
@@ -153,6 +163,15 @@ class Run:
         for sentence in injector.problems:
             self._problem("not-healed", sentence)
         self._note_interruption(storm)
+
+    def _note_a_busy_machine(self, what: str, before: Mapping[int, float], began_us: int) -> None:
+        """What took all its time proves nothing where processes could not run."""
+        if now_us() - began_us < self.info.recovery_limit_ms * 1000:
+            return
+        # The looks take their time too, on such a machine.
+        after = waited(self._output)
+        if sentence := too_busy(what, before, after, (now_us() - began_us) / 1e6):
+            self._problem("too-busy", sentence)
 
     def _note_interruption(self, storm: Storm) -> None:
         """A storm that ended early proves nothing about the rest of its plan."""
@@ -171,6 +190,8 @@ class Run:
         self._progress.phase("reading the replicas' logs")
         for sentence in cluster.dump_logs(self.folder.path / "logs"):
             self._problem("log-not-read", sentence)
+        # A reassignment leaves replicas elsewhere, and some systems tell them only by their logs.
+        self.info.partitions = {p: tuple(nodes) for p, nodes in cluster.partitions.items()}
 
     def _try(self, part: Callable[[], None], kind: ProblemKind = "phase-failed") -> None:
         try:
@@ -214,6 +235,7 @@ def first_info(
     name: str = "",
     run: str = "",
     links: str = "",
+    disk: str = "",
 ) -> RunInfo:
     """What can be said about a run before it begins; `now_us` is the clock of its world."""
     cluster = schedule.cluster
@@ -230,6 +252,7 @@ def first_info(
             simulated=system.simulated,
             settings=system.settings,
             links=links,
+            disk=disk,
         ),
         world=world,
         state="running",
@@ -248,6 +271,7 @@ def _info_of_a_process(
     schedule: Schedule, settings: RunSettings, system: System, folder: RunDir
 ) -> RunInfo:
     """The same of a run of real processes, which has a host and a moment in history."""
+    usual_disk = system.disk_form(None, [fault.what for fault in schedule.faults])
     info = first_info(
         schedule,
         settings.seed,
@@ -257,10 +281,13 @@ def _info_of_a_process(
         name=settings.name,
         run=folder.run,
         links=settings.links or system.link_form(None),
+        disk=settings.disk or usual_disk,
     )
     info.command = list(settings.command)
     links = info.system.links
     form = () if links == system.link_form(None) else ("--links", links)
+    if info.system.disk != usual_disk:
+        form = (*form, "--disk", info.system.disk)
     info.replay = command_line("run", *system.run_options(), *form, "--schedule", folder.path)
     info.epoch_us = time.time_ns() // 1000
     info.versions, info.host = _versions(), _host()

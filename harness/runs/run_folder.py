@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Final
@@ -101,6 +102,15 @@ def create(store: Path, name: str) -> RunDir:
         raise StorageError(f"{why}; choose another folder with --store") from None
     _point_latest(parent, path.name)
     return RunDir(path)
+
+
+def remove(folder: Path) -> None:
+    """A run folder, and that of its name when it was the last."""
+    shutil.rmtree(folder, ignore_errors=True)
+    parent = folder.parent
+    left = [path for path in parent.iterdir() if not path.is_symlink()]
+    if not left:
+        shutil.rmtree(parent, ignore_errors=True)
 
 
 def _make_fresh(parent: Path, moment: str) -> Path:

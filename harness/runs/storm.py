@@ -22,6 +22,7 @@ STOP_MARGIN_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 CLIENTS_START_S: Final = 30.0
 CATCH_UP_S: Final = 1.0
+_PASSING: Final = ("node-ended", "suspended")
 
 
 class ProgressDisplay(Protocol):
@@ -197,9 +198,10 @@ class Storm:
 
     def _is_broken(self, *, in_storm: bool) -> bool:
         """Whether there is no point in waiting any longer, for the cluster or the clients are not
-        what they should be. Of a process that was ended from outside the heal starts another."""
+        what they should be. Of a process that was ended from outside the heal starts another, and
+        one that was suspended goes on."""
         problems = self._cluster.problems
-        fatal = any(in_storm or problem.kind != "node-ended" for problem in problems)
+        fatal = any(in_storm or problem.kind not in _PASSING for problem in problems)
         return fatal or bool(self._clients.status.problem)
 
     def _watch(self, faults: bool) -> None:

@@ -47,6 +47,7 @@ class Attempt:
     fault_coverage: tuple[str, ...] = ()
     states: frozenset[int] = frozenset()
     steps: frozenset[int] = frozenset()
+    orders: frozenset[int] = frozenset()
     virtual_us: int = 0
     events: int = 0
     digest: str = ""
@@ -74,6 +75,11 @@ def attempt(
         result = simulate(schedule, seed=world, stop_at=stop_at, exempt=exempt, latency=latency)
     except FloodmarkError as error:
         return Attempt(problem=str(error))
+    return outcome_of(result, about)
+
+
+def outcome_of(result: SimResult, about: str = "") -> Attempt:
+    """What a search learns from a run; `about` as in `attempt`."""
     visible = any(violation.visible for violation in result.violations)
     failed = visible or result.checked.verdict is Verdict.INVALID
     # Faults without a target and few operations do not matter here.
@@ -93,6 +99,7 @@ def attempt(
         fault_coverage=tuple(fault_coverage(result.trace, result.faults).elements()),
         states=result.states,
         steps=result.steps,
+        orders=result.orders,
         virtual_us=result.virtual_us,
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.

@@ -83,9 +83,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class CampaignResult(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
-    joint states of the cluster; `unseen` is how probable it is that the next schedule shows another
-    one (`harness.search.unseen`). `buckets` counts failures by bucket, `fault_coverage` faults by
-    `kind/role/phase`."""
+    joint states of the cluster; `unseen` is how probable it is that the next schedule, if drawn
+    independently, shows another one (`harness.search.unseen`). `buckets` counts failures by
+    bucket, `fault_coverage` faults by `kind/role/phase`."""
 
     schedules: int = 0
     failures: int = 0
@@ -253,8 +253,9 @@ def _merge(result: CampaignResult, met: _Met, update: dict[str, Any]) -> None:
     result.events += update["events"]
     met.decisions |= set(update["coverage"])
     result.coverage = max(result.coverage, len(met.decisions))
-    for states in update["states"]:
-        met.states.add(states)
+    for independent, states in update["states"]:
+        add = met.states.add if independent else met.states.add_related
+        add(states)
     result.states, result.unseen = met.states.distinct, met.states.probability
     for found in update["findings"]:
         _keep(result.findings, decode(found, Finding))
@@ -307,7 +308,7 @@ class _Worker:
             self._send()
         return self._done >= self._limit or self._stop()
 
-    def _judge(self, schedule: Schedule) -> Attempt:
+    def _judge(self, schedule: Schedule, *, independent: bool = False) -> Attempt:
         outcome = attempt(schedule)
         self._done += 1
         pending = self._pending
@@ -316,7 +317,7 @@ class _Worker:
         pending["events"] += outcome.events
         pending["coverage"] += sorted(outcome.coverage - self._covered)
         self._covered |= outcome.coverage
-        pending["states"].append(sorted(outcome.states))
+        pending["states"].append((independent, sorted(outcome.states)))
         if outcome.problem and len(pending["problems"]) < MAX_BUCKETS:
             pending["problems"].append(outcome.problem)
         pending["fault_coverage"].update(outcome.fault_coverage)

@@ -1,4 +1,4 @@
-"""Three ways to search for a failing schedule: random, guided by coverage, and Hypothesis.
+"""Ways to search for a failing schedule: random, guided by coverage, PCT, and Hypothesis.
 
 Each is given a judge, which runs one schedule and returns the outcome, and continues until the
 budget is used up. All draw with the same generator; they differ in what they learn from a run.
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from harness.search.attempt import Attempt
 from harness.search.choice_source import ChoiceSource, HypothesisChoices, RandomChoices, TapeChoices
+from harness.search.delivery import choose_delivery
 from harness.search.escalate import judge_with_escalations
 from harness.search.generator import draw_schedule
 from harness.search.guidance import Corpus, branch
@@ -25,10 +26,18 @@ from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 
 _FRESH_PERCENT: Final = 50
+_LATE_PERCENT: Final = 75
 _HYPOTHESIS_ROUND: Final = 200
 
 
-Judge = Callable[[Schedule], Attempt]
+class ScheduleJudge(Protocol):
+    """Runs a schedule. `independent`: it was drawn without regard to any other one."""
+
+    def __call__(self, schedule: Schedule, *, independent: bool = False) -> Attempt:
+        """The outcome."""
+        ...
+
+
 Enough = Callable[[], bool]
 """Asked before each run; True ends the search."""
 
@@ -63,30 +72,47 @@ def disk_faults(text: str) -> tuple[str, ...]:
 class Engine(Protocol):
     """One way to search."""
 
-    def __call__(self, subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+    def __call__(self, subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
         """Draw and judge until `enough()`. The judge keeps what it finds."""
         ...
 
 
-def random_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+def random_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
     """Each schedule is drawn independently; the n-th of a seed is always the same."""
     number = 0
     while not enough():
         rng = random.Random(f"search/{seed}/{number}")
-        _judge(subject.draw(RandomChoices(rng)), judge, enough)
+        _judge(subject.draw(RandomChoices(rng)), judge, enough, independent=True)
         number += 1
 
 
-def _judge(schedule: Schedule, judge: Judge, enough: Enough) -> Attempt:
+def pct_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
+    """Each schedule is drawn independently, most with late links (`harness.search.delivery`)."""
+    number = 0
+    while not enough():
+        rng = random.Random(f"pct/{seed}/{number}")
+        choose = RandomChoices(rng)
+        schedule = subject.draw(choose)
+        if choose.chance(_LATE_PERCENT):
+            schedule = choose_delivery(choose, schedule)
+        _judge(schedule, judge, enough, independent=True)
+        number += 1
+
+
+def _judge(
+    schedule: Schedule, judge: ScheduleJudge, enough: Enough, *, independent: bool = False
+) -> Attempt:
     """Judge a schedule and its escalations; returns the outcome of the schedule itself."""
-    runs = judge_with_escalations(schedule, judge)
+    runs = judge_with_escalations(
+        schedule, lambda each: judge(each, independent=independent and each is schedule)
+    )
     _, first = next(runs)
     while not enough() and next(runs, None) is not None:
         pass
     return first
 
 
-def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+def guided_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
     """Half of the schedules are drawn independently, the others branch off from an earlier one
     that went through rare steps of the cluster (`harness.search.guidance`)."""
     rng = random.Random(f"guided/{seed}")
@@ -98,14 +124,15 @@ def guided_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> 
         schedule = subject.draw(choices)
         if choices.tape == before:
             continue  # the drawn choices are those that were there before
-        corpus.add(choices.tape, _judge(schedule, judge, enough).steps)
+        outcome = _judge(schedule, judge, enough, independent=not branching)
+        corpus.add(choices.tape, outcome.steps | outcome.orders)
 
 
 class _RoundEnded(Exception):
     """Ends a round of Hypothesis."""
 
 
-def hypothesis_engine(subject: Subject, seed: int, judge: Judge, enough: Enough) -> None:
+def hypothesis_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
     """Hypothesis draws, and maximises the coverage of each run (targeted search)."""
     number = 0
     while not enough():
@@ -113,7 +140,7 @@ def hypothesis_engine(subject: Subject, seed: int, judge: Judge, enough: Enough)
         number += 1
 
 
-def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough) -> None:
+def _hypothesis_round(subject: Subject, seed: str, judge: ScheduleJudge, enough: Enough) -> None:
     """One run of Hypothesis over at most `_HYPOTHESIS_ROUND` schedules."""
 
     def draw_and_judge(data: st.DataObject) -> None:
@@ -147,5 +174,9 @@ def _hypothesis_round(subject: Subject, seed: str, judge: Judge, enough: Enough)
 ENGINES: Final[dict[str, Engine]] = {
     "random": random_engine,
     "guided": guided_engine,
+    "pct": pct_engine,
     "hypothesis": hypothesis_engine,
 }
+
+ENGINE_VERSIONS: Final = {"guided": 2, "pct": 1}
+"""Of engines that draw otherwise than they once did; the others draw as the generator does."""

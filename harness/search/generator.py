@@ -3,6 +3,7 @@
 The schedule is meant for the simulated world. It has about two virtual seconds and thirty
 operations, so that a run takes a fraction of a second. Each schedule first draws which scenarios
 it may use, so that it uses few kinds of them, but those often (swarm testing, Groce et al. 2012).
+What only some bugs need is a dimension of its own (`harness.search.dimensions`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
+from harness.search.dimensions import draw_dimensions, draw_late
 from harness.search.scenario_builder import ScenarioBuilder
 from harness.search.scenarios import (
     SCENARIOS,
@@ -25,7 +27,7 @@ from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 13
+GENERATOR_VERSION: Final = 15
 """Under another version the same seed draws another schedule."""
 CLUSTER: Final = "cluster"
 CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))
@@ -70,6 +72,9 @@ def draw_schedule(
     drawn beside the others; without any a seed draws what it always drew."""
     choose.section(CLUSTER)
     cluster = _cluster(choose, protocol, bugs)
+    dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
+    for dimension in dimensions:
+        cluster = dimension.cluster(choose, cluster)
     seed = choose.integer(0, 1 << 16)
     builder = ScenarioBuilder(
         choose=choose,
@@ -78,6 +83,7 @@ def draw_schedule(
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
     )
     scenarios = _enabled(choose, votes=builder.votes)
+    scenarios += [scenario for dimension in dimensions for scenario in dimension.scenarios]
     if disk_faults:
         builder.disk_faults = disk_faults
         scenarios += [fail_disk] * max(1, len(scenarios) // 2)
@@ -101,7 +107,10 @@ def draw_schedule(
         timeout_ms=choose.pick((200, 100, 600)),
         duration_ms=min(2000, builder.now_ms + choose.pick((300, 500, 800))),
     )
+    for dimension in dimensions:
+        workload = dimension.workload(choose, workload)
     faults = tuple(builder.faults[:MAX_FAULTS_DRAWN])
+    cluster = draw_late(choose, cluster)
     return Schedule(cluster=cluster, workload=workload, faults=faults)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from harness.search.choice_source import ChoiceSource
 from nemesis.faults import Link
 from nemesis.formats.schedule import After, Cluster, Fault
-from node.formats.trace import METADATA_PARTITION
+from node.formats.trace import MESSAGE_FIELDS, METADATA_PARTITION
 
 LATEST_MS: Final = 1500
 """No scenario begins at a later time; faults that wait for an event may come later."""
@@ -29,9 +29,10 @@ class ScenarioBuilder:
 
     `partition` is the partition that all scenarios are about. `triggers` are events that the last
     scenario is expected to cause. `held` names the link rules that hold messages. `elections`
-    counts the elections expected so far. `preferred` is the replica that leads when all is well.
-    `victim` is the broker that most scenarios of this schedule affect. `disk_faults` are the kinds
-    of faults of disks that it may have, `disk_victim` is the broker whose disk loses something.
+    counts the elections expected so far, `controllers` the controllers that begin. `preferred` is
+    the replica that leads when all is well. `victim` is the broker that most scenarios of this
+    schedule affect. `disk_faults` are the kinds of faults of disks that it may have, `disk_victim`
+    is the broker whose disk loses something.
     """
 
     choose: ChoiceSource
@@ -41,6 +42,7 @@ class ScenarioBuilder:
     now_ms: int = 0
     elections: int = 0
     crashes: int = 0
+    controllers: int = 0
     preferred: str = "n1"
     victim: str = ""
     disk_victim: str = ""
@@ -125,6 +127,15 @@ class ScenarioBuilder:
             else self.choose.pick((timings.session_ms, min(timings.lag_ms, timings.session_ms)))
         )
         return timeout * self.choose.pick(percents) // 100
+
+    def voters_ms(self, *percents: int) -> int:
+        """A duration, in percent of the longest wait of a voter before it stands for election."""
+        return self.cluster.timings.election_max_ms * self.choose.pick(percents) // 100
+
+    def of_partition(self, kind: str) -> dict[str, Any]:
+        """What a message of this kind must match to be about the partition."""
+        named = "partition" in MESSAGE_FIELDS[kind]
+        return {"partition": self.partition} if named else {}
 
     def advance(self, ms: int) -> None:
         """Move the clock on by about the time that a scenario needs to have its effect."""

@@ -120,10 +120,11 @@ def restart(builder: ScenarioBuilder) -> None:
 
 def fail_leader(builder: ScenarioBuilder) -> None:
     """The leader dies, freezes or is cut off, usually for longer than its session."""
-    _fail_leader(builder, builder.when())
+    fail_leader_at(builder, builder.when())
 
 
-def _fail_leader(builder: ScenarioBuilder, when: When) -> None:
+def fail_leader_at(builder: ScenarioBuilder, when: When) -> None:
+    """The same at a given time or event."""
     choose, on = builder.choose, builder.leader
     span = builder.span_ms(130, 180, 250, 400, 800, 50)
     match choose.pick(_LEADER_FAILURES):
@@ -166,7 +167,7 @@ def diverge_leader(builder: ScenarioBuilder) -> None:
                 if choose.chance(50)
                 else builder.drop_responses(builder.leader, "all", span, when)
             )
-    _fail_leader(builder, later(when, choose.pick((30, 60, 100, 10))))
+    fail_leader_at(builder, later(when, choose.pick((30, 60, 100, 10))))
     if choose.chance(35):
         # The old leader must truncate its log when it is back.
         alone = way == "alone" and choose.chance(60)
@@ -375,11 +376,11 @@ def repeated_failover(builder: ScenarioBuilder) -> None:
             when = {
                 "after": After(event=event, match=match, nth=nth, delay_ms=choose.pick((0, 0, 2)))
             }
-        builder.add(_leader_gone(builder, builder.span_ms(150, 250, 250, 400, 80), when))
+        builder.add(leader_gone(builder, builder.span_ms(150, 250, 250, 400, 80), when))
         builder.expect_election()
 
 
-def _leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
+def leader_gone(builder: ScenarioBuilder, span: int, when: When) -> Fault:
     """The current leader fails, or only its followers lose contact with it."""
     on = builder.leader
     match builder.choose.pick(("isolate", "isolate", "isolate", "brokers", "kill", "pause")):
@@ -410,12 +411,12 @@ def contended_election(builder: ScenarioBuilder) -> None:
         voters = others[1:]
     if choose.chance(65):
         on = choose.pick((builder.leader, builder.leader, ",".join(builder.replicas)))
-        builder.add(_restarted(builder, on, choose.pick((1, 20, 50)), when))
+        builder.add(down_for(builder, on, choose.pick((1, 20, 50)), when))
     else:
-        builder.add(_leader_gone(builder, builder.span_ms(150, 250), when))
+        builder.add(leader_gone(builder, builder.span_ms(150, 250), when))
     for voter in voters[: choose.pick((1, 1, 2))]:
         voted: When = {"after": _candidate_or_vote(builder, voter, choose.pick((1, 1, 1, 2)))}
-        builder.add(_restarted(builder, voter, choose.pick((0, 0, 5, 30)), voted))
+        builder.add(down_for(builder, voter, choose.pick((0, 0, 5, 30)), voted))
         if others and choose.chance(50):
             to = others[0] if others[0] != voter else slow
             builder.add(Cut(on=voter, to=to, for_ms=late.for_ms, **voted))
@@ -434,7 +435,7 @@ def _shuffled(builder: ScenarioBuilder, names: Sequence[str]) -> list[str]:
     return order
 
 
-def _restarted(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
+def down_for(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
     """Down and soon up again. After a clean stop a broker may register at once; otherwise the
     session of its last process must end first."""
     match builder.choose.pick(("stop", "stop", "kill", "power")):
@@ -575,7 +576,7 @@ def isr_flap(builder: ScenarioBuilder) -> None:
     The controller may learn of the proposal, or answer it, late.
     """
     choose, on, when = builder.choose, builder.broker(), builder.when()
-    span = _leave_isr(builder, on, when)
+    span = leave_isr(builder, on, when)
     loses = builder.cluster.flush == "async"
     way = choose.pick(
         ("power", "power", "no-responses")
@@ -602,7 +603,7 @@ def isr_flap(builder: ScenarioBuilder) -> None:
     builder.expect_isr_change()
 
 
-def _leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
+def leave_isr(builder: ScenarioBuilder, on: str, when: When) -> int:
     """Make a follower leave the in-sync set by the shorter timeout. Returns the duration in ms."""
     choose, timings = builder.choose, builder.cluster.timings
     if timings.lag_ms < timings.session_ms:
@@ -629,7 +630,7 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
     """A follower leaves the in-sync set, then the leader fails, so that the follower meets a new
     leader before it has caught up."""
     choose, on, when = builder.choose, builder.broker(), builder.when()
-    out_ms = _leave_isr(builder, on, when)
+    out_ms = leave_isr(builder, on, when)
     span = builder.span_ms(400, 250, 600, 800)
     builder.add(builder.drop_responses("rest", on, out_ms + span, when))
     builder.advance(out_ms)
@@ -642,7 +643,7 @@ def failover_while_lagging(builder: ScenarioBuilder) -> None:
     if choose.chance(25):
         builder.add(Stop(on=builder.leader, for_ms=gone, **shrunk))
     else:
-        builder.add(_leader_gone(builder, gone, shrunk))
+        builder.add(leader_gone(builder, gone, shrunk))
     builder.expect_election()
 
 

@@ -42,6 +42,17 @@ Rerun = Callable[[Schedule, int], Iterator[Schedule]]
 """Proposes smaller schedules without the fault of that number, see `escalate.rerun_without`."""
 FailsAlike = Callable[[Schedule], bool]
 """Whether a schedule still fails in the way that is being shrunk."""
+Pass = Callable[[Schedule], Iterator[Schedule]]
+"""Proposes schedules that are smaller in one respect, the plainest first."""
+SIMULATED_PASSES: Final[tuple[Pass, ...]] = (
+    joined_faults,
+    lower_names,
+    fewer_operations,
+    smaller_workloads,
+    smaller_clusters,
+    plainer_faults,
+)
+"""What is tried after fewer faults, in this order, where a run costs little."""
 
 DEFAULT_TRIES: Final = 2_000
 _PLAIN_CLUSTER: Final = Cluster()
@@ -65,6 +76,7 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
         cluster.partitions,
         cluster.flush != _PLAIN_CLUSTER.flush,
         cluster.unclean_election != _PLAIN_CLUSTER.unclean_election,
+        cluster.retention_records,
         workload.clients,
         workload.consumers,
         workload.in_flight,
@@ -104,6 +116,8 @@ class Shrinking:
     fails_alike: FailsAlike
     max_tries: int = DEFAULT_TRIES
     rerun: Rerun | None = None
+    passes: tuple[Pass, ...] = SIMULATED_PASSES
+    last_passes: tuple[Pass, ...] = (fewer_by_chance,)
     stop: Stop = never
     tries: int = 0
     stopped: bool = False
@@ -119,14 +133,11 @@ class Shrinking:
         while True:
             before = self.smallest
             self._fewer_faults()
-            self._sweep(joined_faults)
-            self._sweep(lower_names)
-            self._sweep(fewer_operations)
-            self._sweep(smaller_workloads)
-            self._sweep(smaller_clusters)
-            self._sweep(plainer_faults)
+            for propose in self.passes:
+                self._sweep(propose)
             if self.smallest == before:
-                self._sweep(fewer_by_chance)
+                for propose in self.last_passes:
+                    self._sweep(propose)
                 self._rerun_without_each_fault()
             if self.smallest == before or self.exhausted:
                 self._only_needed_faults()
@@ -152,7 +163,7 @@ class Shrinking:
             if not any(self._try(candidate) for candidate in self.rerun(self.smallest, at)):
                 at += 1
 
-    def _sweep(self, propose: Callable[[Schedule], Iterator[Schedule]]) -> None:
+    def _sweep(self, propose: Pass) -> None:
         """Try each proposal once. After a success, continue at the same place in the proposals for
         the smaller schedule: to start again each time would repeat nearly everything."""
         proposals, at = list(propose(self.smallest)), 0

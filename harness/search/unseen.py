@@ -13,10 +13,12 @@ from typing import Final
 MOST_STATES: Final = 4_000_000
 """The number of states that are remembered; with more the estimate stays what it was."""
 _SEVERAL: Final = -1
+_RELATED: Final = -2
 
 
 class UnseenStates:
-    """Counts the states of schedules. The schedules must be drawn alike."""
+    """Counts the states of schedules. The estimate is from those that were drawn independently and
+    alike (`add`); of all others only the states are known (`add_related`)."""
 
     def __init__(self) -> None:
         self.schedules = 0
@@ -42,6 +44,8 @@ class UnseenStates:
         own = 0
         for state in states:
             before = self._met_by.setdefault(state, number)
+            if before == _RELATED:
+                self._met_by[state] = before = number
             if before == number:
                 own += 1
             elif before != _SEVERAL:
@@ -49,6 +53,13 @@ class UnseenStates:
                 self._give_up(before)
         if own:
             self._own[number] = own
+
+    def add_related(self, states: Iterable[int]) -> None:
+        """The states that a schedule met which was made from another one. It meets most of the same
+        states, so that as a draw of its own it would make new states look too improbable."""
+        if len(self._met_by) < MOST_STATES:
+            for state in states:
+                self._met_by.setdefault(state, _RELATED)
 
     def _give_up(self, number: int) -> None:
         """A state of that schedule was met by another one too."""

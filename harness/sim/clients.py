@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -42,6 +43,11 @@ class SimClients:
         self._seen = seen
         self._due_us: dict[str, int] = {}
         self._armed_us: dict[str, int] = {}
+
+    @property
+    def pid(self) -> int:
+        """They live in the process of the simulated world."""
+        return os.getpid()
 
     @property
     def status(self) -> Status:

@@ -29,7 +29,7 @@ from harness.systems.floodmark.replica_logs import log_lines
 from nemesis.formats.schedule import Schedule
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command, DiskDamage, DiskFails
+from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails, refuse_shuffle
 from node.core.image import PartitionRecord
 from node.core.replica import Replica
 from node.formats.errors import FloodmarkError
@@ -46,6 +46,7 @@ class SimWorld:
     """Implements `nemesis.world.World`."""
 
     power_cut_assumption = ""
+    reorders_writes = False
 
     def __init__(
         self,
@@ -68,8 +69,9 @@ class SimWorld:
         """SIGKILL."""
         self._nodes[node].kill()
 
-    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
         """SIGKILL, then the journal of unsynced writes is cut to its first `keep`."""
+        refuse_shuffle(shuffle)
         self._nodes[node].kill()
         return self._nodes[node].disk.power_cut(keep)
 
@@ -87,7 +89,8 @@ class SimWorld:
             self._nodes[node].ask_to_stop()
         limit_us = self._queue.now_us + HAND_OVER_US
         while any(self._nodes[n].up for n in nodes) and self._queue.now_us < limit_us:
-            self._queue.run(min(limit_us, self._queue.now_us + POLL_US))
+            # The end of a process stops it. So would an event that a fault waits for: no matter.
+            self._queue.run_until_stopped(limit_us)
 
     def pause(self, node: str) -> None:
         """SIGSTOP."""
@@ -125,6 +128,8 @@ class SimWorld:
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
         """Let the disk fail so from now on."""
+        if fault.what == "unreadable":
+            raise FloodmarkError("the simulated disk can always be read")
         number = self._next_number()
         self._nodes[node].disk.add_fault(number, fault)
         return number
@@ -135,6 +140,8 @@ class SimWorld:
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
         """Damage the disk of a node that is down."""
+        if damage.files:
+            raise FloodmarkError("the simulated disk has no files")
         return self._nodes[node].disk.damage(damage)
 
     def copy_disk(self, node: str) -> int:
@@ -150,6 +157,18 @@ class SimWorld:
     def _next_number(self) -> int:
         self._last_number += 1
         return self._last_number
+
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        """Refused: a simulated process makes no system calls."""
+        raise FloodmarkError("a simulated process makes no system calls")
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        """Refused: see `add_call_fault`."""
+        raise FloodmarkError("a simulated process makes no system calls")
+
+    def shift_clock(self, node: str, by_ms: int) -> None:
+        """Refused: the core knows no wall clock."""
+        raise FloodmarkError("a simulated process has no wall clock")
 
     def operate(self, operation: int) -> None:
         """Begin an operation of the workload."""
@@ -172,7 +191,8 @@ class SimCluster:
     """All nodes of one run. `trace` has every event so far; `exits` and `output` every process end.
 
     `on_trace` is called with each turn's trace events before the turn's messages leave,
-    `on_history` with each history line. Also the run's `Pace`: `wait` lets virtual time pass.
+    `on_history` with each history line, `on_end` with the node whose process has ended. Also the
+    run's `Pace`: `wait` lets virtual time pass.
     """
 
     tells_in_sync = True
@@ -183,15 +203,18 @@ class SimCluster:
         seed: int,
         on_trace: Callable[[SimNode, list[TraceEvent]], None],
         on_history: Callable[[Op], None],
+        on_end: Callable[[str], None],
         latency: LatencyProfile = IDEAL,
     ) -> None:
         cluster = schedule.cluster
         self._schedule = schedule
         self._on_trace = on_trace
         self._on_history = on_history
+        self._on_end = on_end
         self.brokers = cluster.broker_names()
         self.voters = cluster.voter_names()
         self.problems: list[Problem] = []
+        self.turned_away: dict[str, int] = {}
         self.view = ClusterView()
         self.trace: list[TraceEvent] = []
         self.exits: list[Exit] = []
@@ -218,10 +241,10 @@ class SimCluster:
         self.world = SimWorld(
             self.queue, self.network, self.nodes, self._clients, self.admin, upgraded
         )
-        due = (*schedule.faults, *schedule.workload.operations)
-        self._awaited = {each.after.event for each in due if each.after is not None} | {BREAK}
+        self._awaited = _awaited((schedule,))
         self._started = False
         self._told = 0
+        self._awaits_look = False
         self._notice_us = latency.notice_us
         self._notice_rng = random.Random(f"{seed}/looks")
 
@@ -246,6 +269,17 @@ class SimCluster:
         """The nodes that ended by themselves."""
         return tuple(exit.node for exit in self.exits if not exit.expected)
 
+    # -- branches (`harness.sim.branches`)
+
+    def look_for(self, schedules: Sequence[Schedule]) -> None:
+        """Look at once at each event for which a fault of these schedules waits."""
+        self._awaited = _awaited(schedules)
+
+    def become(self, schedule: Schedule) -> None:
+        """Go on with a schedule that has the same past, and the same promise."""
+        self._schedule = schedule
+        self._awaited = _awaited((schedule,))
+
     # -- time
 
     def now_us(self) -> int:
@@ -253,10 +287,12 @@ class SimCluster:
         return self.queue.now_us
 
     def wait(self, until_us: int) -> None:
-        """Let virtual time pass until the next look, or until an event that a fault waits for."""
+        """Let virtual time pass until the next look, or until an event that a fault waits for: not
+        at all, if that happened while a command was carried out."""
+        if self._awaits_look:
+            return
         notice_us = self._notice_rng.randint(*self._notice_us) if any(self._notice_us) else POLL_US
-        self.queue.run(min(until_us, self.queue.now_us + notice_us))
-        self.queue.stopping = False
+        self.queue.run_until_stopped(min(until_us, self.queue.now_us + notice_us))
 
     # -- life
 
@@ -299,6 +335,7 @@ class SimCluster:
         """The trace events since the last call."""
         events = self.trace[self._told :]
         self._told = len(self.trace)
+        self._awaits_look = False
         return events
 
     def stop(self) -> None:
@@ -333,14 +370,22 @@ class SimCluster:
         if self._started and self._awaited and not any(self._notice_us):
             for event in events:
                 if event["event"] in self._awaited:
-                    self.queue.stopping = True
+                    self.queue.stopping = self._awaits_look = True
 
     def _ended(self, end: Exit, output: str) -> None:
         self.exits.append(end)
+        self.queue.stopping = True
         if output:
             self.output.setdefault(end.node, []).append(output)
         if end.by == "itself":
             self.view.lost(end.node)
+        self._on_end(end.node)
+
+
+def _awaited(schedules: Sequence[Schedule]) -> set[str]:
+    """The events for which a fault or an operation waits."""
+    due = (each for s in schedules for each in (*s.faults, *s.workload.operations))
+    return {each.after.event for each in due if each.after is not None} | {BREAK}
 
 
 def stall_report(cluster: SimCluster) -> tuple[str, ...]:

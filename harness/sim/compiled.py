@@ -1,30 +1,30 @@
 """Compiled modules in place of their sources: `make fast` makes them, `harness` uses them.
 
-The simulated world runs about twice as fast when mypyc has compiled its hot modules. An extension
+The simulated world runs about twice as fast when mypyc has compiled its hot modules; nodes and
+clients of a run use them too (`harness.systems.floodmark.processes`). An extension
 built in place or on PYTHONPATH would also run after its source was changed. So the compiled code is
 kept outside the packages, in `build/compiled/<key>/`, and the key is a hash of all sources and the
 interpreter: code that was compiled from other sources is never found, and the sources run. Both
 give the same runs (tests/harness/sim/test_compiled.py). `FLOODMARK_PURE=1` ignores compiled code;
 `make pure` deletes it.
+
+Every import of the package comes here first, also where nothing is compiled, so what only a use
+needs is imported there.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 PURE: Final = "FLOODMARK_PURE"
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
+SUFFIX: Final = EXTENSION_SUFFIXES[0]
 """The end of a compiled module's file name: interpreter and platform."""
 SOURCES: Final = ("node", "nemesis", "harness", "checker")
 """Packages whose sources are hashed into the key."""
@@ -32,6 +32,7 @@ HOT: Final = (
     "node/core/*.py",
     "node/formats/trace.py",
     "node/formats/wire.py",
+    "nemesis/branching.py",
     "nemesis/injector.py",
     "nemesis/links/delay_queue.py",
     "nemesis/links/pipeline.py",
@@ -67,9 +68,11 @@ COLD: Final = (
     "node/core/log_dump.py",
     "node/core/messages.py",
     "node/core/protocol.py",
+    "node/core/snapshot.py",
     "node/core/storage.py",
 )
-"""Tables and struct definitions, which do not run faster compiled."""
+"""Tables and struct definitions, which do not run faster compiled, and what mypyc refuses: classes
+derived from built-in types other than exceptions."""
 
 
 def home(root: Path = ROOT) -> Path:
@@ -79,6 +82,8 @@ def home(root: Path = ROOT) -> Path:
 
 def key(root: Path = ROOT) -> str:
     """A hash of the present sources and the interpreter."""
+    import hashlib
+
     digest = hashlib.blake2b(SUFFIX.encode(), digest_size=10)
     for package in SOURCES:
         for file in sorted((root / package).rglob("*.py")):
@@ -88,11 +93,15 @@ def key(root: Path = ROOT) -> str:
     return digest.hexdigest()
 
 
-class Finder(MetaPathFinder):
+class Finder:
     """Finds the compiled modules; the import system finds all others."""
 
     def __init__(self, modules: Mapping[str, Path]) -> None:
         self._modules = modules
+
+    def running(self) -> list[str]:
+        """Which of the modules have been imported."""
+        return sorted(sys.modules.keys() & self._modules.keys())
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -101,6 +110,8 @@ class Finder(MetaPathFinder):
         file = self._modules.get(fullname)
         if file is None:
             return None
+        from importlib.util import spec_from_file_location
+
         return spec_from_file_location(
             fullname, file, loader=ExtensionFileLoader(fullname, str(file))
         )
@@ -125,6 +136,15 @@ def use() -> None:
     found = modules_in(home() / key())
     if found and not sys.modules.keys() & found.keys():
         sys.meta_path.insert(0, Finder(found))
+
+
+def leave() -> None:
+    """From now on import the sources: for who makes objects without calling their class, which
+    compiled ones refuse. Raises RuntimeError when a compiled module runs already."""
+    for finder in [each for each in sys.meta_path if isinstance(each, Finder)]:
+        if running := finder.running():
+            raise RuntimeError(f"compiled modules run already: {', '.join(running)}")
+        sys.meta_path.remove(finder)
 
 
 def in_use() -> bool:

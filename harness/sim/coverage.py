@@ -1,20 +1,23 @@
-"""The coverage of a simulated run: decision points, and joint states of the cluster.
+"""The coverage of a simulated run: decision points, joint states of the cluster, orders of events.
 
 A decision point is a trace event with the field that says which branch was taken. A joint state is
-the shape of all replicas without their numbers: roles, sizes of sets, which log is ahead. Nodes are
-interchangeable: clusters that differ in the names of their nodes only are in the same state. A step
-is a pair of states that followed each other. States and steps are known by numbers of 64 bits,
-which are the same in all processes.
+the shape of all replicas without their numbers: roles, sizes of sets, how old a replica's leader
+epoch is, how its log stands to that of the newest leader. Nodes are interchangeable: clusters that
+differ in the names of their nodes only are in the same state. A step is a pair of states that
+followed each other. An order is three decision points that followed each other, and which of them
+were on the same node. States, steps and orders are known by numbers of 64 bits, which are the same
+in all processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from node.core.broker import Broker
+from node.core.log import Log
 from node.core.replica import Replica
 from node.formats import trace
 from node.formats.trace import TraceEvent
@@ -35,15 +38,20 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
 _NO_FIELDS: Final = ("", "")
 _NO_CHANGE: Final = frozenset({trace.APPEND, trace.ACK})
 """Events that do not change the state as it is counted here."""
+_NO_NODE: Final = ("", "self")
 
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
+_OLDEST: Final = 2
+"""Leader epochs that are this much behind the newest, or more, count as equally old."""
+_MOST_TERMS: Final = 3
+"""Logs with records of so many leader epochs, or of more, count as equal."""
 
 Point = tuple[str, ...]
 
 
 class _Shape(NamedTuple):
-    """A replica without its numbers."""
+    """A replica without its numbers. `log` is how its log stands to that of the newest leader."""
 
     partition: str
     leader: str
@@ -55,17 +63,25 @@ class _Shape(NamedTuple):
     wrote_nothing: bool
     fetches: bool
     failures: int
+    terms: int
+    age: int
+    log: str
 
 
 class Coverage:
-    """Counts the events of each turn."""
+    """Counts the events of each turn. `core(name)` returns a node's running core."""
 
-    def __init__(self) -> None:
-        self._points: set[tuple[object, ...]] = set()
+    def __init__(self, core: Callable[[str], Broker | None]) -> None:
+        self._core = core
+        self._points: dict[tuple[object, ...], int] = {}
         self._nodes: dict[str, tuple[_Shape, ...]] = {}
+        self._roles: dict[tuple[str, str], str] = {}
+        self._newest: dict[str, tuple[int, str]] = {}
         self._state = 0
         self._states: set[int] = set()
         self._steps: set[tuple[int, int]] = set()
+        self._before = self._last = (0, "")
+        self._orders: set[int] = set()
 
     @property
     def points(self) -> frozenset[Point]:
@@ -84,63 +100,107 @@ class Coverage:
         """Which joint state followed which."""
         return frozenset((before * _MIX + after) & _MASK for before, after in self._steps)
 
+    @property
+    def orders(self) -> frozenset[int]:
+        """Which three decision points followed each other."""
+        return frozenset(self._orders)
+
     def turn(self, node: str, core: Broker | None, events: Iterable[TraceEvent]) -> None:
         """Add the events of a node's turn."""
         changed = False
         for event in events:
             name = event["event"]
             first, second = _FIELDS.get(name, _NO_FIELDS)
-            self._points.add((name, event.get(first), event.get(second)))
+            point = (name, event.get(first), event.get(second))
+            number = self._points.get(point)
+            if number is None:
+                number = self._points[point] = _number(repr(point))
+            self._followed(number, node)
             changed = changed or name not in _NO_CHANGE
         if changed and core is not None:
-            shapes = tuple(sorted(_shape(r) for r in core.replicas.values()))
+            shapes = tuple(sorted([self._shape(node, r) for r in core.replicas.values()]))
             if shapes != self._nodes.get(node):
                 self._nodes[node] = shapes
                 self._moved()
 
     def ended(self, node: str) -> None:
         """A process has ended."""
+        for shape in self._nodes.get(node, ()):
+            self._roles.pop((node, shape.partition), None)
         self._nodes[node] = ()
         self._moved()
 
+    def _followed(self, number: int, node: str) -> None:
+        """A decision point came after the last two. The same one once more adds nothing."""
+        last, last_node = self._last
+        if number == last and node == last_node:
+            return
+        before, before_node = self._before
+        nodes = (node == last_node) + 2 * (last_node == before_node) + 4 * (node == before_node)
+        self._orders.add((((before * _MIX + last) * _MIX + number) * _MIX + nodes) & _MASK)
+        self._before, self._last = self._last, (number, node)
+
+    def _shape(self, node: str, r: Replica) -> _Shape:
+        partition, epoch = r.partition, r.leader_epoch
+        newest, leader = self._newest.get(partition, (-1, ""))
+        if r.role == "leader" and epoch > newest:
+            newest, leader = self._newest[partition] = (epoch, node)
+        self._roles[node, partition] = r.role
+        fetching = r.fetching
+        return _Shape(
+            partition,
+            "self" if r.leader == node else r.leader,
+            r.role,
+            len(r.isr),
+            len(r.maximal_isr),
+            r.pending_alter is not None,
+            r.hw == r.leo,
+            r.leo <= r.leso,
+            fetching.asking is not None,
+            min(fetching.failures, 2),
+            min(len(r.log.cache.entries()), _MOST_TERMS),
+            min(max(newest - epoch, 0), _OLDEST),
+            self._stands(r.log, partition, leader),
+        )
+
+    def _stands(self, log: Log, partition: str, leader: str) -> str:
+        """How a log stands to that of the newest leader, as long as that one is up."""
+        core = self._core(leader)
+        other = None if core is None else core.replicas.get(partition)
+        if other is None:
+            return ""
+        if other.log.chain == log.chain:
+            return "same"
+        shared = min(log.leo, other.leo)
+        if log.hash_at(shared) != other.log.hash_at(shared):
+            return "apart"
+        return "behind" if log.leo < other.leo else "ahead"
+
     def _moved(self) -> None:
-        state = _number(_joint(self._nodes))
+        state = _number(" ".join(sorted([self._node(shapes) for shapes in self._nodes.values()])))
         if state != self._state:
             self._steps.add((self._state, state))
             self._states.add(state)
             self._state = state
 
+    def _node(self, shapes: tuple[_Shape, ...]) -> str:
+        """The shapes of a node without names: instead of its leader, a replica has the role of that
+        node."""
+        roles = [
+            shape.leader if shape.leader in _NO_NODE else self._roles.get((shape.leader, shape[0]))
+            for shape in shapes
+        ]
+        return _of_node(shapes, tuple(roles))
 
-def _joint(nodes: dict[str, tuple[_Shape, ...]]) -> tuple[str, ...]:
-    """The shapes without names: instead of its leader, a replica has the role of that node."""
-    roles = {
-        (node, shape.partition): shape.role for node, shapes in nodes.items() for shape in shapes
-    }
 
-    def leader(node: str, shape: _Shape) -> str:
-        return "self" if shape.leader == node else roles.get((shape.leader, shape.partition), "")
-
-    each = ([(*shape, leader(node, shape)) for shape in shapes] for node, shapes in nodes.items())
-    return tuple(sorted(repr([(shape[0], *shape[2:]) for shape in shapes]) for shapes in each))
+@lru_cache(maxsize=1 << 14)
+def _of_node(shapes: tuple[_Shape, ...], roles: tuple[str | None, ...]) -> str:
+    """The number of a node's shapes, as a word."""
+    unnamed = [(shape[0], *shape[2:], role) for shape, role in zip(shapes, roles, strict=True)]
+    return f"{_number(repr(unnamed)):x}"
 
 
 @lru_cache(maxsize=1 << 16)
-def _number(state: tuple[str, ...]) -> int:
-    """The number of a joint state. Two states have the same one in 1 of 2^64 pairs."""
-    return int.from_bytes(blake2b("\n".join(state).encode(), digest_size=8).digest(), "big")
-
-
-def _shape(r: Replica) -> _Shape:
-    fetching = r.fetching
-    return _Shape(
-        r.partition,
-        r.leader,
-        r.role,
-        len(r.isr),
-        len(r.maximal_isr),
-        r.pending_alter is not None,
-        r.hw == r.leo,
-        r.leo <= r.leso,
-        fetching.asking is not None,
-        min(fetching.failures, 2),
-    )
+def _number(text: str) -> int:
+    """The number of a state. Two states have the same one in 1 of 2^64 pairs."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
+from harness.sim.damaged_value import DamagedValue
 from nemesis.world import DiskDamage, DiskFails
-from node.core.batch import EMPTY_CHAIN, HEADER
-from node.core.log_dump import CHAIN_BYTES, batch_dump, end_of, log_dump
+from node.core.batch import HEADER
+from node.core.log_dump import CHAIN_BYTES, batch_dump, end_of, log_dump, start_of
 from node.core.storage import StoredBatch
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.log_dump import BatchDump, LogDump
 from node.runtime.damage import BitPlace, flipped, pick, pick_last, torn
 from node.runtime.journal import FRAME_BYTES, HEADER_BYTES
-from node.runtime.overlay import Append, Delete, Op, Put, Truncate
+from node.runtime.overlay import Append, Delete, DeleteHead, Op, Put, Truncate
 
 _DEADLY: Final = ("error", "full", "full-map")
 _SAID: Final = {
@@ -55,12 +57,12 @@ class _Image:
             log = self.logs.get(op.partition, {})
             for base in [base for base in log if base >= op.from_offset]:
                 del log[base]
+        elif isinstance(op, DeleteHead):
+            log = self.logs.get(op.partition, {})
+            for base in [base for base in log if base < op.below]:
+                del log[base]
         else:
             self.logs.pop(op.partition, None)
-
-
-class _Damaged(bytes):
-    """A value of which a bit was flipped: the real store has a checksum for it."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,21 @@ class _Journal:
         del self.turns[kept:]
         self.torn = position < after
         return before, after
+
+
+class DiskState(NamedTuple):
+    """Everything on a disk between two turns, as a value."""
+
+    clean: bool
+    dirty: bool
+    unsettled: bool
+    header: bool
+    same_boot: bool
+    torn: bool
+    deferred: tuple[tuple[str, str], ...]
+    turns: tuple[tuple[Op, ...], ...]
+    logs: tuple[tuple[str, tuple[tuple[int, _Batch], ...]], ...]
+    values: tuple[tuple[str, bytes], ...]
 
 
 @dataclass(slots=True)
@@ -176,6 +193,54 @@ class SimDisk:
         self._copies.pop(number, None)
         return self.writes.pop(number)
 
+    def state(self) -> DiskState:
+        """What is on a disk without faults, between two turns."""
+        assert not self.faults
+        assert not self._durable_ops
+        assert not self._deferred_ops
+        journal = self._journal
+        return DiskState(
+            clean=self.clean,
+            dirty=self._dirty,
+            unsettled=self._unsettled,
+            header=journal.header,
+            same_boot=journal.same_boot,
+            torn=journal.torn,
+            deferred=tuple(self._deferred),
+            turns=tuple(tuple(turn) for turn in journal.turns),
+            logs=tuple((name, tuple(log.items())) for name, log in self._synced.logs.items()),
+            values=tuple(self._synced.values.items()),
+        )
+
+    @classmethod
+    def of(cls, state: DiskState) -> SimDisk:
+        """A disk with that on it."""
+        disk = cls()
+        disk._synced = _Image({name: dict(log) for name, log in state.logs}, dict(state.values))
+        turns = [list(turn) for turn in state.turns]
+        disk._journal = _Journal(state.header, state.same_boot, state.torn, turns)
+        disk._dirty = state.dirty
+        disk.open()
+        disk.clean, disk._unsettled = state.clean, state.unsettled
+        disk._deferred = dict.fromkeys(state.deferred)
+        return disk
+
+    def contents(self) -> tuple[object, ...]:
+        """What a process finds on the disk, and what it would find after a power cut that leaves
+        nothing unsynced; sorted, as a value."""
+        after, now = self._synced, self._now
+        return (
+            (self.clean, self._dirty, self._unsettled, self._journal.whole, self._journal.header),
+            tuple(sorted(self._deferred)),
+            *(
+                (
+                    sorted((name, sorted(log.items())) for name, log in image.logs.items()),
+                    sorted(image.values.items()),
+                )
+                for image in ((now, after) if self._deferred else (now,))
+            ),
+        )
+
     @property
     def is_broken(self) -> bool:
         """Whether a process may have to end because of what was done to the disk."""
@@ -233,7 +298,7 @@ class SimDisk:
         if not keys:
             raise FloodmarkError(f"there is no value '{damage.key}' on the disk")
         key = keys[min(len(keys) - 1, int(damage.which * len(keys)))]
-        self._synced.values[key] = _Damaged(self._synced.values[key])
+        self._synced.values[key] = DamagedValue(self._synced.values[key])
         return f"a bit of the value '{key}' is flipped"
 
     def _stored(self) -> set[tuple[str, int, bytes]]:
@@ -296,9 +361,11 @@ class SimDisk:
         for name in sorted(image.logs):
             log = dict(sorted(image.logs[name].items()))
             last = next(reversed(log), -1)
-            leo = end_of(last, log[last][1], len(log[last][1])) if log else 0
-            start = next(iter(log), 0)
-            yield log_dump(name, start, leo, lambda key: _sound(image.values, key), _batches(log))
+            value = partial(_sound, image.values)
+            begins = start_of(name, value)
+            leo = end_of(last, log[last][1], len(log[last][1])) if log else begins.offset
+            start = next(iter(log), begins.offset)
+            yield log_dump(name, start, leo, value, _batches(log, begins.chain))
 
     def _sync(self, ops: list[Op]) -> None:
         if self.failing:
@@ -359,6 +426,10 @@ class SimDisk:
         """Forget all batches that start at or above `from_offset`."""
         self._write(("log", partition), Truncate(partition, from_offset), durable)
 
+    def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
+        """Forget all batches that start below `below`."""
+        self._write(("log", partition), DeleteHead(partition, below), durable)
+
     def read(self, partition: str, base_offset: int) -> bytes:
         """The bytes of the batch that starts exactly there. Raises StorageError if none does."""
         found = self._now.logs.get(partition, {}).get(base_offset)
@@ -399,7 +470,7 @@ class SimDisk:
 def _sound(values: dict[str, bytes], key: str) -> bytes | None:
     """A value with a right checksum, None if there is none. Raises DamagedStore."""
     found = values.get(key)
-    if isinstance(found, _Damaged):
+    if isinstance(found, DamagedValue):
         raise DamagedStore("its checksum does not match", key=key)
     return found
 
@@ -408,8 +479,7 @@ def _place(op: Op) -> tuple[str, str]:
     return ("key", op.key) if isinstance(op, Put) else ("log", op.partition)
 
 
-def _batches(log: dict[int, _Batch]) -> Iterator[BatchDump]:
-    chain = EMPTY_CHAIN
+def _batches(log: dict[int, _Batch], chain: bytes) -> Iterator[BatchDump]:
     for base, (stored, data) in log.items():
         one = batch_dump(base, stored, data, chain)
         chain = one.chain

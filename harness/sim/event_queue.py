@@ -16,7 +16,7 @@ class EventQueue:
     """Events in the order of their time; events of equal time in the order they were added.
 
     `now_us` is virtual time in microseconds. `events` counts the events so far. `stopping` ends
-    `run` after the current event; the caller of `run` resets it.
+    `run_until_stopped` after the current event.
     """
 
     __slots__ = ("_heap", "_number", "events", "now_us", "stopping")
@@ -47,8 +47,17 @@ class EventQueue:
         return found
 
     def run(self, until_us: int) -> None:
-        """Carry out all events until `until_us`, or until `stopping` is set."""
+        """Carry out all events until `until_us`."""
         heap = self._heap
+        while heap and heap[0][0] <= until_us:
+            self.now_us, _, action, what = heappop(heap)
+            self.events += 1
+            action(what)
+        self.now_us = max(self.now_us, until_us)
+
+    def run_until_stopped(self, until_us: int) -> None:
+        """Carry out all events until `until_us`, or until one of them sets `stopping`."""
+        heap, self.stopping = self._heap, False
         while heap and heap[0][0] <= until_us:
             self.now_us, _, action, what = heappop(heap)
             self.events += 1

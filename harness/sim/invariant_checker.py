@@ -33,6 +33,7 @@ PROPERTY_OF: Final = {
     "candidate-completeness": AGREEMENT,
     "consistent-read": OFFSETS,
     "read-below-hw": READS,
+    "deletes-committed": LOG,
     "one-leader-per-epoch": LOG,
     "one-vote-per-term": LOG,
     "clean-election": LOG,
@@ -110,6 +111,7 @@ class InvariantChecker:
         self.committed_stays = promise.committed_stays
         self.clean_elections = not promise.unclean_election
         self.disks_kept = promise.disks_kept
+        self.kept_records = promise.retention_records
         self.durable_acks = promise.durable_acks and promise.acks == _ALL
         self._broker = broker
         self._by_controller = protocol.leader_by is LeaderBy.CONTROLLER
@@ -123,6 +125,7 @@ class InvariantChecker:
             trace.ROLE: self._on_role,
             trace.APPEND: self._on_append,
             trace.TRUNCATED: self._on_truncated,
+            trace.DELETED: self._on_deleted,
             trace.PARTITION: self._on_partition,
             trace.ISR: self._on_isr,
             trace.ACK: self._on_ack,
@@ -175,11 +178,14 @@ class InvariantChecker:
             log = self._log(node, event["partition"])
             if log is None:
                 return
-            differs = p.hw > 0 and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw])
+            # The log is that after the turn: what the same turn deleted cannot be compared.
+            known = p.hw > 0 and p.hw >= log.start
+            differs = known and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw])
             if differs:
                 # From here on this log is the reference, or every later step would be wrong.
                 p.prefix.clear()
             p.prefix.update(log.hashes(0 if differs else p.hw, end))
+            p.prefix[end] = chain  # where the log begins there, it has no batch that ends there
             p.hw = end
             self._candidates(event["partition"], p)
         if differs:
@@ -200,6 +206,21 @@ class InvariantChecker:
         p = self._of(event["partition"])
         if event["leo"] < p.hw and self.committed_stays:
             self._candidate(event["partition"], p, node)
+
+    def _on_deleted(self, node: str, event: TraceEvent) -> None:
+        """A head that is deleted is committed, and as much as retention keeps is behind it."""
+        p, start = self._of(event["partition"]), event["start"]
+        if not self.committed_stays or not start:
+            return
+        chain = p.prefix.get(start, event["hash"])
+        if start + self.kept_records > p.hw or chain != event["hash"]:
+            self._violated(
+                "deletes-committed",
+                event["partition"],
+                f"{node} begins its log of {event['partition']} at {start}, where {p.hw} is "
+                f"committed and {self.kept_records} records are to be kept",
+                [_witness("log start", event)],
+            )
 
     def _candidates(self, partition: str, p: _WatchedPartition) -> None:
         """Every replica that may be elected has every committed record."""
@@ -235,9 +256,11 @@ class InvariantChecker:
         partition, epoch = event["partition"], event["leader_epoch"]
         if event["role"] == "candidate":
             self._voted(node, partition, epoch, node, event)  # a candidate votes for itself
+        p = self._of(partition)
+        if self.committed_stays:
+            self._candidate(partition, p, node)  # of a new process nobody knew its log before
         if event["role"] != "leader":
             return
-        p = self._of(partition)
         first = p.leaders.setdefault(epoch, node)
         if first != node:
             self._violated(
@@ -251,12 +274,13 @@ class InvariantChecker:
             log = self._log(node, partition)
             if log is not None:
                 self._complete(partition, p, node, log)
+                self._superset(partition, p)
 
     def _complete(self, partition: str, p: _WatchedPartition, node: str, log: Log) -> None:
         """A leader of the newest epoch has every acknowledged and every committed record."""
         witness = Witness(what="log end", node=node, offset=log.leo, epoch=log.last_epoch)
         for end, chain in p.acked.items():
-            if log.hash_at(end) != (end, chain):
+            if end >= log.start and log.hash_at(end) != (end, chain):
                 self._lost(partition, node, log, end, witness)
                 return
         if self.committed_stays and p.hw and log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
@@ -310,7 +334,8 @@ class InvariantChecker:
         if before is not None and self.clean_elections:
             self._clean_election(before, event)
         isr, elr = set(event["isr"]), set(event["elr"])
-        if isr & elr or not isr | elr <= set(event["replicas"]):
+        needless = elr and len(isr) >= min(event["min_isr"], len(event["replicas"]))
+        if isr & elr or needless or not isr | elr <= set(event["replicas"]):
             self._violated(
                 "valid-isr-and-elr",
                 partition,
@@ -391,7 +416,7 @@ class InvariantChecker:
             return
         p.acked[end] = chain
         log = self._log(p.leader, partition)
-        if log is not None and log.hash_at(end) != (end, chain):
+        if log is not None and end >= log.start and log.hash_at(end) != (end, chain):
             witness = Witness(what="send", op=op.op, process=op.process, client=op.client)
             self._lost(partition, p.leader, log, end, witness)
 

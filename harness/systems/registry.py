@@ -23,7 +23,8 @@ from node.formats.errors import UsageError
 DEFAULT: Final = "floodmark"
 ENTRY_POINTS: Final = "floodmark.systems"
 _NO_SYSTEMS: Final = (
-    *("adapter", "external", "interface", "node_processes", "ports", "registry", "remote_clients"),
+    *("adapter", "disks", "external", "interface", "node_processes", "ports", "registry"),
+    "remote_clients",
 )
 
 

@@ -18,6 +18,8 @@ from harness.runs.clock import now_us
 from node.runtime import children
 
 REAP_S: Final = 1.0
+SILENT_US: Final = 20_000_000
+"""The process reports several times a second."""
 
 
 class ClientCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class RemoteClients:
         far_end.close()
         self._status = Status()
         self._output = output
+        self._heard_us = 0
+        self._problem = ""
 
     @property
     def pid(self) -> int:
@@ -47,19 +51,32 @@ class RemoteClients:
         return self._process.pid
 
     @property
+    def turned_away(self) -> int:
+        """How often they turned away what came from outside of the run, as last reported."""
+        return self._status.turned_away
+
+    @property
     def status(self) -> Status:
-        """The newest status that has arrived; `problem` is set if the process is gone."""
+        """The newest status that has arrived; `problem` is set if the process is gone, or says
+        nothing any more."""
         try:
             while self._pipe.poll():
                 self._status = self._pipe.recv()
+                self._heard_us = now_us()
+            if self._heard_us and now_us() - self._heard_us > SILENT_US:
+                self._problem = (
+                    f"the process of the clients has said nothing for {SILENT_US // 1_000_000} s "
+                    f"(see {self._output})"
+                )
         except (EOFError, OSError):
-            if not self._status.problem:
+            if not self._status.problem and not self._problem:
                 self._process.join(REAP_S)
                 code = self._process.exitcode
                 how = "its pipe broke" if code is None else how_ended(code)
-                self._status.problem = (
+                self._problem = (
                     f"the process of the clients ended during the run ({how}; see {self._output})"
                 )
+        self._status.problem = self._status.problem or self._problem
         return self._status
 
     def go(self) -> None:

@@ -6,6 +6,7 @@ docs/faults.md describes the faults for their users.
 
 from nemesis.faults.admin import ElectPreferred, ElectUnclean, Reassign, SetMinIsr
 from nemesis.faults.breakpoint import Break, Release
+from nemesis.faults.clocks import ClockJump, ClockSkew
 from nemesis.faults.connections import HalfOpen, Reset, Slow, Stall
 from nemesis.faults.disks import (
     BitFlip,
@@ -14,6 +15,7 @@ from nemesis.faults.disks import (
     FsyncError,
     LyingFsync,
     OldCopy,
+    ReadError,
     SlowFsync,
     TornWrite,
 )
@@ -25,12 +27,15 @@ from nemesis.faults.partitions import Bridge, Cut, Isolate, Ring
 from nemesis.faults.pause import Pause, Resume
 from nemesis.faults.power_cut import PowerCut
 from nemesis.faults.restart import Restart, Stop, Upgrade
+from nemesis.faults.syscalls import Syscall
 
 __all__ = [
     "KINDS",
     "BitFlip",
     "Break",
     "Bridge",
+    "ClockJump",
+    "ClockSkew",
     "Cut",
     "Delay",
     "DiskEmptied",
@@ -48,6 +53,7 @@ __all__ = [
     "OldCopy",
     "Pause",
     "PowerCut",
+    "ReadError",
     "Reassign",
     "Release",
     "Reset",
@@ -59,6 +65,7 @@ __all__ = [
     "SlowFsync",
     "Stall",
     "Stop",
+    "Syscall",
     "TornWrite",
     "Upgrade",
     "aliases",
@@ -75,5 +82,6 @@ for _kind in (
     *(ElectPreferred, ElectUnclean, Reassign, SetMinIsr),
     *(Stall, Slow, Reset, HalfOpen),
     *(FsyncError, SlowFsync, LyingFsync, DiskFull, TornWrite, BitFlip, OldCopy, DiskEmptied),
+    *(ReadError, ClockSkew, ClockJump, Syscall),
 ):
     register(_kind)

@@ -10,12 +10,12 @@ import msgspec
 
 from nemesis.faults.dice import Dice
 from nemesis.faults.kill import Kill
-from nemesis.faults.kind import ONE_NODE, Drawing, Effect, FaultKind, Healed, Injected, Loss, Site
+from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Loss, Site
 from nemesis.faults.pause import Pause
+from nemesis.faults.per_node import heal_each, on_each
 from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 from nemesis.formats.fault import Fault
-from nemesis.processes import CannotAct
 from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError
 
@@ -45,7 +45,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
 
     def inject(self, site: Site) -> Injected:
         """Let each disk fail. Raises FloodmarkError when that was possible with none."""
-        return _on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
+        return on_each(site, lambda node: site.world.add_disk_fault(node, self.fails()))
 
     def heal(self, injected: Injected, site: Site) -> Healed:
         """The disks are well again; a node that stopped is started."""
@@ -57,7 +57,7 @@ class _FailingDisk(FaultKind, frozen=True, kw_only=True):
                 site.processes.start_again(site.number, node)
             return writes
 
-        return _healed_each(injected, mend)
+        return heal_each(injected, mend, "writes")
 
     def end(self, site: Site, node: str, number: int) -> int:
         """End the fault of one disk; returns how many writes it affected."""
@@ -154,6 +154,22 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
         return f"Let {what} of {target(self.on)} be full"
 
 
+class ReadError(_FailingDisk, frozen=True, kw_only=True, tag="read-error"):
+    """Nothing can be read from the disk until the heal, but for what is in memory."""
+
+    letter = "r"
+    sentence = "Let reads from the disk of {on} fail"
+    drawing = Drawing(targets=ONE_NODE, aliases=(DISK_GROUP,))
+
+    def fails(self) -> DiskFails:
+        """A read is an error."""
+        return DiskFails("unreadable")
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+
 class LyingFsync(_FailingDisk, frozen=True, kw_only=True, tag="lying-fsync"):
     """Syncs are confirmed and not done. It ends with a power cut, and any power cut before, which
     takes everything that was written since the injection."""
@@ -198,7 +214,7 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
 
     def inject(self, site: Site) -> Injected:
         """Copy each disk. Raises FloodmarkError when that was possible with none."""
-        return _on_each(site, site.world.copy_disk)
+        return on_each(site, site.world.copy_disk)
 
     def heal(self, injected: Injected, site: Site) -> Healed:
         """Kill, restore, start."""
@@ -210,7 +226,7 @@ class OldCopy(FaultKind, frozen=True, kw_only=True, tag="old-copy"):
             site.processes.start_again(site.number, node)
             return lost
 
-        return _healed_each(injected, mend)
+        return heal_each(injected, mend, "writes")
 
 
 class _Damage(ProcessFault, frozen=True, kw_only=True):
@@ -277,10 +293,15 @@ class TornWrite(_Damage, frozen=True, kw_only=True, tag="torn-write"):
 
 class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
     """SIGKILL, and one bit on the disk is flipped: in the payload, the header or the prefix hash of
-    a batch (`part`; None: drawn), or in a small value, which `key` names ("": drawn)."""
+    a batch (`part`; None: drawn), or in a small value, which `key` names ("": drawn).
+
+    With `files`, a pattern for names, it is a bit of one of those files, `within` two offsets.
+    """
 
     part: Literal["payload", "header", "chain", "value"] | None = None
     key: str = ""
+    files: str = ""
+    within: tuple[int, int] | None = None
 
     letter = "b"
 
@@ -292,16 +313,20 @@ class BitFlip(_Damage, frozen=True, kw_only=True, tag="bit-flip"):
         """A drawn bit."""
         drawn: Literal["payload", "header", "chain"] = site.rng.choice(_PARTS)
         which, bit = site.rng.random(), site.rng.random()
-        return DiskDamage("flip", part=self.part or drawn, which=which, bit=bit, key=self.key)
+        damage = DiskDamage("flip", part=self.part or drawn, which=which, bit=bit, key=self.key)
+        return damage._replace(files=self.files, within=self.within)
 
     def plainer(self) -> Iterator[BitFlip]:
         """Of the payload of a batch."""
-        if self.part != "payload":
+        if self.part != "payload" and not self.files:
             yield msgspec.structs.replace(self, part="payload", key="")
 
     def words(self) -> str:
         """As a sentence."""
         what = f"the {self.part} of a stored batch" if self.part else "a stored batch"
+        if self.files:
+            where = "" if self.within is None else " between bytes {} and {}".format(*self.within)
+            return f"Kill {target(self.on)} and flip a bit in {self.files}{where}"
         if self.part == "value":
             what = f"the stored value '{self.key}'" if self.key else "a stored value"
         return f"Kill {target(self.on)} and flip a bit in {what}"
@@ -319,39 +344,3 @@ class DiskEmptied(_Damage, frozen=True, kw_only=True, tag="disk-emptied"):
 
 
 _PARTS: Final[tuple[Literal["payload", "header", "chain"], ...]] = ("payload", "header", "chain")
-
-
-def _healed_each(injected: Injected, mend: Callable[[str, int], int]) -> Healed:
-    """Heal each disk, whatever comes of the others. `mend(node, number)` returns how many writes
-    were affected."""
-    writes, notes, failed = 0, [], []
-    for number, node in injected.disks.items():
-        try:
-            writes += mend(node, number)
-        except CannotAct as error:
-            notes.append(str(error))
-        except FloodmarkError as error:
-            failed.append(f"{node}: {error}")
-    return Healed(
-        nodes=injected.nodes,
-        detail="; ".join((*notes, *failed)),
-        failed=tuple(failed),
-        effect=Effect(nodes=injected.nodes, counts={"writes": writes}),
-    )
-
-
-def _on_each(site: Site, act: Callable[[str], int]) -> Injected:
-    """Act on the disk of each node; the numbers that the world gives. Raises FloodmarkError when
-    that was possible with none."""
-    numbers: dict[int, str] = {}
-    refused = []
-    for node in site.nodes:
-        try:
-            if node[0] == "c":
-                raise CannotAct(f"{node} is a client: it has no disk")
-            numbers[act(node)] = node
-        except FloodmarkError as error:
-            refused.append(str(error))
-    if not numbers:
-        raise CannotAct("; ".join(refused))
-    return Injected(nodes=tuple(numbers.values()), disks=numbers, detail="; ".join(refused))

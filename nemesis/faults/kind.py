@@ -52,15 +52,15 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """What a fault came to: the nodes and links it is on; its link rules, breakpoints, faults and
-    copies of disks by the numbers the world gave them; and the nodes that have stopped at a
-    breakpoint since."""
+    """What a fault came to: the nodes and links it is on; its link rules, its breakpoints, and what
+    it did to each node (faults and copies of disks, faults of system calls), by the numbers the
+    world gave them; and the nodes that have stopped at a breakpoint since."""
 
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     rules: tuple[int, ...] = ()
     breakpoints: Mapping[int, str] = field(default_factory=dict)
-    disks: Mapping[int, str] = field(default_factory=dict)
+    per_node: Mapping[int, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     detail: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -13,14 +13,20 @@ from nemesis.faults.process_fault import ProcessFault
 from nemesis.faults.words import target
 from nemesis.formats.fault import Fault
 
+REORDERED: Final = 0.3
+"""How often a power cut reorders writes, where the disk can."""
+
 
 class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     """SIGKILL, and each node loses the tail of its unsynced writes; started again as after a kill.
 
-    `keep_percent` of the unsynced bytes remain; None: drawn, for each node apart.
+    `keep_percent` of the unsynced bytes remain; None: drawn, for each node apart. They are those
+    that were written first, or else (`reordered`) those of drawn writes; None: drawn, where the
+    disk can do both.
     """
 
     keep_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    reordered: bool | None = None
 
     letter = "X"
     colour = "var(--bad)"
@@ -36,13 +42,23 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
     )
 
     def act(self, site: Site, node: str) -> str:
-        """SIGKILL, then cut the journal of unsynced writes."""
+        """SIGKILL, then take what was not synced."""
         percent = self.keep_percent
         keep = site.rng.random if percent is None else lambda: percent / 100
-        before, after = site.processes.power_cut(site.number, node, keep)
+        shuffle = self._shuffle(site)
+        before, after = site.processes.power_cut(site.number, node, keep, shuffle)
         assumption = site.world.power_cut_assumption
-        kept = f"{node} kept {after} of {before} unsynced bytes"
+        order = "" if shuffle is None else ", in another order"
+        kept = f"{node} kept {after} of {before} unsynced bytes{order}"
         return f"{kept} ({assumption})" if assumption else kept
+
+    def _shuffle(self, site: Site) -> int | None:
+        """The seed of another order, where there shall be one."""
+        reordered = self.reordered
+        if reordered is None:
+            some = self.keep_percent not in (0, 100) and site.world.reorders_writes
+            reordered = some and site.rng.random() < REORDERED
+        return site.rng.getrandbits(31) if reordered else None
 
     def as_plainer_kind(self) -> Iterator[Fault]:
         """A kill."""
@@ -53,8 +69,11 @@ class PowerCut(ProcessFault, frozen=True, kw_only=True, tag="power-cut"):
         for keep in (0, 100):
             if self.keep_percent not in (0, keep):
                 yield msgspec.structs.replace(self, keep_percent=keep)
+        if self.reordered is not False:
+            yield msgspec.structs.replace(self, reordered=False)
 
     def words(self) -> str:
         """As a sentence."""
         kept = "a drawn part" if self.keep_percent is None else f"{self.keep_percent} %"
-        return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain"
+        order = ", in another order" if self.reordered else ""
+        return f"Cut the power of {target(self.on)}: {kept} of the unsynced bytes remain{order}"

@@ -19,7 +19,7 @@ class Stop(ProcessFault, frozen=True, kw_only=True, tag="stop"):
     colour = "var(--bad)"
     sentence = "Shut down {on} in good order"
     ends_process = True
-    # No alias: it is what an operator does, and not every protocol hands over.
+    # No alias: it is what an operator does, and not every protocol transfers leadership.
     drawing = Drawing(targets=(*ONE_NODE, ("minority", 1), ("controller", 1)), aliases=())
 
     def act(self, site: Site, node: str) -> None:

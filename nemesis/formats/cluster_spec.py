@@ -19,6 +19,7 @@ COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
 MAX_SCRIPTED_CLIENTS: Final = 100
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
+RecordCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -48,6 +49,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
     A system without nodes for that has 0 voters.
 
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
+    With `retention_records` a leader keeps at least that many committed records of a partition, and
+    deletes those before them (0: it keeps all).
     """
 
     protocol: str = "kafka"
@@ -58,6 +61,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     min_isr: int = 2
     flush: Literal["sync", "async"] = "sync"
     flush_interval_ms: Milliseconds = 1000
+    retention_records: RecordCount = 0
     unclean_election: bool = False
     bugs: tuple[str, ...] = ()
     timings: Timings = Timings()
@@ -190,10 +194,12 @@ class Workload(Strict, frozen=True, kw_only=True):
     """What the clients do: `clients` producers and `consumers`, drawn from `seed`.
 
     `rate` is batches per second and producer (0: as fast as answers come), `batch` records a
-    batch of `payload_bytes` each, `acks` 0, 1 or -1 (all). `duration_ms` is the storm; writing
-    goes on after the last heal until the cluster has recovered. `operations` are begun one by one,
-    beside what is drawn; with them alone (a scripted workload) the storm ends as soon as all of
-    it is done, at `duration_ms` at the latest.
+    batch of `payload_bytes` each, `acks` 0, 1 or -1 (all). With `batch_most` each batch has from
+    `batch` to that many records, small ones more often. `spread` says how often each partition is
+    written to: "even", or "zipf", the n-th 1/n times as often as the first. `duration_ms` is the
+    storm; writing goes on after the last heal until the cluster has recovered. `operations` are
+    begun one by one, beside what is drawn; with them alone (a scripted workload) the storm ends as
+    soon as all of it is done, at `duration_ms` at the latest.
     """
 
     seed: Seed = 0
@@ -202,6 +208,8 @@ class Workload(Strict, frozen=True, kw_only=True):
     consumers: int = 4
     rate: float = 10.0
     batch: int = 5
+    batch_most: int = 0
+    spread: Literal["even", "zipf"] = "even"
     payload_bytes: int = 64
     acks: Literal[0, 1, -1] = -1
     in_flight: int = 1
@@ -223,6 +231,10 @@ class Workload(Strict, frozen=True, kw_only=True):
         if not 0 <= self.clients <= 1000 or not 0 <= self.consumers <= 1000:
             yield "clients and consumers must be 0..1000"
         yield from _wrong_batch("batch", self.batch, self.payload_bytes)
+        if self.batch_most:
+            yield from _wrong_batch("batch_most", self.batch_most, self.payload_bytes)
+            if self.batch_most < self.batch:
+                yield "batch_most must be 0 or at least batch"
         if not 0 <= self.rate < math.inf or self.timeout_ms < 1:
             yield "rate must be >= 0, timeout_ms positive"
         if not 1 <= self.in_flight <= 1000:

@@ -26,7 +26,8 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     target as the schedule names it, or the partition of a command to the controller; `nodes` and
     `links` are what that came to. The counts are in lines of effects: messages dropped, delayed
     and duplicated, connections or packets affected (by links that see no messages), processes
-    stopped at a breakpoint, and writes to a disk that failed, were late, or are lost.
+    stopped at a breakpoint, writes to a disk that failed, were late, or are lost, and system calls
+    that failed, lied, were late, or ended their process.
     """
 
     fault: Number
@@ -45,13 +46,15 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     connections: LargeCount | UnsetType = UNSET
     packets: LargeCount | UnsetType = UNSET
     writes: LargeCount | UnsetType = UNSET
+    calls: LargeCount | UnsetType = UNSET
 
     @property
     def affected(self) -> int:
-        """How many messages, connections, packets, processes or writes the fault affected."""
+        """How many messages, connections, packets, processes, writes or calls the fault
+        affected."""
         counts = (
-            *(self.dropped, self.delayed, self.duplicated),
-            *(self.stopped, self.connections, self.packets, self.writes),
+            *(self.dropped, self.delayed, self.duplicated, self.stopped),
+            *(self.connections, self.packets, self.writes, self.calls),
         )
         return sum(count for count in counts if count is not UNSET)
 

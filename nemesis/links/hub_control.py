@@ -180,6 +180,10 @@ class HubControl:
         assert stats is not None
         return stats
 
+    def ping(self, deadline_ms: int) -> None:
+        """Raises HubGone when the hub does not answer within `deadline_ms`."""
+        self._ask(GetStats(), deadline_ms)
+
     def stop(self) -> None:
         """End the hub; returns when it has agreed."""
         self._ask(StopHub())

@@ -1,10 +1,11 @@
 """Links made of the kernel's own network: each node in a namespace, joined by routes, and nft rules
 that drop or reset packets by sender and receiver.
 
-Node number i has the address 10.213.i.2, and the clients, with the harness, are 10.213.i.1 to it.
-So a pair of addresses names a link, and no connection has to be looked up. TCP here is the
-kernel's: a SYN into a cut is not answered, and after a heal senders repeat what was lost when their
-timers run out, at most a second later where the kernel lets that be bounded.
+Broker number i has the address 10.213.i.2 and voter number i 10.214.i.2; the clients, with the
+harness, are 10.213.i.1 or 10.214.i.1 to it. So a pair of addresses names a link, and no connection
+has to be looked up. TCP here is the kernel's: a SYN into a cut is not answered, and after a heal
+senders repeat what was lost when their timers run out, at most a second later where the kernel lets
+that be bounded.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class KernelLinks:
         except FloodmarkError:
             self.close()
             raise
+
+    @property
+    def pid(self) -> int:
+        """No process: the kernel."""
+        return 0
 
     def wait_ready(self) -> None:
         """It is."""
@@ -181,8 +187,8 @@ def address(node: str) -> str:
 
 def _addresses(node: str) -> tuple[str, str]:
     """The two ends of the cable of a node: here, and at the node."""
-    number = int(node[1:])
-    return f"10.213.{number}.1", f"10.213.{number}.2"
+    net = f"10.{214 if node[0] == 'v' else 213}.{int(node[1:])}"
+    return f"{net}.1", f"{net}.2"
 
 
 def _bound_retransmission(prefix: Sequence[str]) -> None:

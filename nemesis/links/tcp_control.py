@@ -111,6 +111,11 @@ class TcpLinks:
             return []
         return [str(self._why_gone())]
 
+    @property
+    def pid(self) -> int:
+        """The process of the proxy; 0 once it is closed."""
+        return 0 if self._closed else self._child.pid
+
     def wait_ready(self) -> None:
         """Return once every door is open. Raises FloodmarkError when one cannot be had."""
         self.stats()

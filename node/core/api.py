@@ -4,7 +4,8 @@
     effects = broker.step(now_us, events)
 
 A world drains its inbox, steps every event, commits storage once, and only then sends: a message
-marked AFTER_COMMIT leaves after the commit of what its step wrote. Time is integer microseconds
+marked AFTER_COMMIT leaves after the commit of what its step wrote, and one marked AT_ONCE may leave
+before (`node.core.before_commit`). Time is integer microseconds
 and only ever an argument; `effects.deadline_us` says when to step again if nothing arrives.
 A crash drops the object; a restart builds a new one from what the disk gives back.
 """
@@ -25,14 +26,20 @@ class Mark(Enum):
 
     AFTER_COMMIT = "after_commit"
     AT_ONCE = "at_once"
+    """While the disk syncs, if what the turn has traced holds without it (`before_commit`)."""
+    BEFORE_COMMIT = "before_commit"
+    """Before it in any case. Only known bugs do this."""
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """A message arrived."""
+    """A message arrived. With `more` another one of the same turn is stepped next, and what can be
+    done once for all of them waits for the last: then followers get all new records in one
+    response. The deadline of the effects is that of the last."""
 
     source: str
     message: AnyMessage
     body: bytes | None = None
+    more: bool = False
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -69,6 +76,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One node: a broker (carries data partitions), a voter of the metadata partition, or both.
 
     `incarnation` numbers this node's processes from 1. `flush_interval_ms` 0 means flush=sync.
+    A leader keeps `retention_records` committed records and may delete older ones (0: keeps all).
     """
 
     node: str
@@ -78,5 +86,6 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = "kafka"
     bugs: tuple[str, ...] = ()
     flush_interval_ms: int = 0
+    retention_records: int = 0
     unclean_election: bool = False
     timings: Timings = Timings()

@@ -71,6 +71,13 @@ def stamp(batch: bytes, base_offset: int, epoch: int) -> bytes:
     return _STAMP.pack(base_offset, epoch) + batch[_STAMP.size :]
 
 
+def placed(batch: bytes, base_offset: int, epoch: int) -> BatchView:
+    """A checked batch, stamped with its place in a log."""
+    _, _, version, _, _, count = HEADER.unpack_from(batch)
+    data = stamp(batch, base_offset, epoch)
+    return BatchView(base_offset, epoch, count, data, control=version != BATCH_VERSION)
+
+
 def view(data: bytes, *, check_crc: bool = True) -> BatchView:
     """Read exactly one batch. Raises WireError on a wrong version, length, count or checksum."""
     batches = split(data, check_crc=check_crc)

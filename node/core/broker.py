@@ -113,11 +113,13 @@ class Broker:
         ctx.effects = effects = Effects()
         if not self._begun:
             self._begin(found)
+        ctx.more = isinstance(event, Deliver) and event.more
         try:
             self._handle(event)
         except DamagedStore as error:
             self._set_aside(error)
-        effects.deadline_us = self._deadline()
+        if not ctx.more:
+            effects.deadline_us = self._deadline()
         return effects
 
     def _handle(self, event: Event) -> None:
@@ -129,11 +131,20 @@ class Broker:
         else:
             assert isinstance(event, Shutdown)
             self._ask_to_stop()
+        if ctx.appended and not ctx.more:
+            self._serve_appended()
         if self.controller is not None:
             self.controller.settle(ctx)
         self._follow_metadata()
         if self._stopping and self._may_stop():
             self._shut_down()
+
+    def _serve_appended(self) -> None:
+        """Serve those who wait for what the messages of this turn have appended."""
+        appended, self.ctx.appended = self.ctx.appended, {}
+        for r in appended.values():
+            self._touched[r.partition] = None
+            leader.serve_appended(self.ctx, r)
 
     def _set_aside(self, error: DamagedStore) -> None:
         """The disk gave back what was not written. A data replica is out from now on, whatever the
@@ -305,11 +316,15 @@ class Broker:
         elif not self._serving and self.membership is not None:
             self._take_roles({})
         for name in self._touched:
-            wake_us = self._wake_us(name)
-            if wake_us < NEVER and self._pushed.get(name) != wake_us:
-                self._pushed[name] = wake_us
-                heapq.heappush(self._due, (wake_us, name))
+            self.arm(name)
         self._touched.clear()
+
+    def arm(self, name: str) -> None:
+        """See to it that the replica of that name is looked at when it has something to do."""
+        wake_us = self._wake_us(name)
+        if wake_us < NEVER and self._pushed.get(name) != wake_us:
+            self._pushed[name] = wake_us
+            heapq.heappush(self._due, (wake_us, name))
 
     def _wake_us(self, name: str) -> int:
         """When a data replica has something to do next."""

@@ -65,6 +65,13 @@ KNOWN_BUGS: Final = (
     KnownBug("cut-inside-batch", "M15", "kip-101", "log-and-metadata",
         "a cut inside a batch removes it all and leaves the log end at the cut, over a hole",
         "Kafka's LocalLog.truncateTo"),
+    KnownBug("keep-fetcher-in-new-epoch", "M28", "kip-279", "committed-prefix-agreement",
+        "a follower goes on as it was when its leader leads again in a later epoch",
+        "a condition of the model of Kafka 3.5"),
+    # -- retention: how the head of a log is deleted
+    KnownBug("delete-beyond-hw", "T1", "kafka", "log-and-metadata",
+        "a leader deletes the head of its log up to its log end, not its high watermark",
+        "KAFKA-5634 (before 1.0)"),
     # -- in-sync set: which replicas count as in sync
     KnownBug("expand-stale-process", "M4", "kafka", "no-lost-acknowledged-write",
         "the fetch of a process before the registered one lets it into the ISR",
@@ -98,6 +105,9 @@ KNOWN_BUGS: Final = (
         "a follower takes the high watermark of a diverging answer", "KAFKA-14704"),
     KnownBug("keep-peer-state", "M13", "kafka", "no-lost-acknowledged-write",
         "a leader keeps what it knew of its followers in an earlier leader epoch", "KAFKA-13790"),
+    KnownBug("expand-unheard", "M29", "kafka", "no-lost-acknowledged-write",
+        "a replica that has not fetched in this leader epoch may enter the ISR",
+        "a condition of the model of KIP-966"),
     # -- high watermark: what counts as committed, and who may read it
     KnownBug("stale-epoch-response", "M16", "kafka", "committed-prefix-agreement",
         "a follower takes an answer that a leader gave in an older leader epoch",
@@ -132,6 +142,9 @@ KNOWN_BUGS: Final = (
         "KIP-455, rule left out"),
     KnownBug("keep-elr-at-min-isr", "M25", "kafka", "no-lost-acknowledged-write",
         "the ELR is kept when the ISR is at MinISR again", "KIP-966, rule left out"),
+    KnownBug("accept-any-registration", "M27", "kafka", "no-lost-acknowledged-write",
+        "a process takes the broker epoch that an earlier process of its node was given",
+        "a condition of the model of KIP-966"),
     # -- quorum: votes and majorities
     KnownBug("count-old-terms", "R1", "quorum", "no-lost-acknowledged-write",
         "a record of an earlier term commits when a majority has it, with none of this term",
@@ -148,6 +161,9 @@ KNOWN_BUGS: Final = (
         "the high-water mark pattern, literally"),
     KnownBug("ack-before-commit", "R6", "quorum", "no-lost-acknowledged-write",
         "an acknowledgement leaves before the leader's own append is on its disk", "etcd #14370"),
+    KnownBug("count-before-commit", "R7", "kafka", "no-lost-acknowledged-write",
+        "a leader counts its own log end before its disk has it: what it then answers leaves early",
+        "Raft's thesis, 10.2.1, rule left out"),
     # -- Liftbridge: defects of its code
     KnownBug("liftbridge-epoch-offset", "LB1", "liftbridge", "committed-prefix-agreement",
         "a leader answers one too high where it learned the next leader epoch from records",
@@ -187,6 +203,7 @@ class Bugs:
     lazy_epoch_cache: bool = False
     keep_empty_epoch: bool = False
     cut_inside_batch: bool = False
+    keep_fetcher_in_new_epoch: bool = False
 
     # in-sync set
     expand_stale_process: bool = False
@@ -203,6 +220,7 @@ class Bugs:
     count_diverging_fetch: bool = False
     hw_from_diverging_response: bool = False
     keep_peer_state: bool = False
+    expand_unheard: bool = False
 
     # high watermark
     stale_epoch_response: bool = False
@@ -219,6 +237,7 @@ class Bugs:
     elect_any_replica: bool = False
     reassign_drops_first: bool = False
     keep_elr_at_min_isr: bool = False
+    accept_any_registration: bool = False
 
     # quorum
     count_old_terms: bool = False
@@ -227,12 +246,16 @@ class Bugs:
     last_index_matches: bool = False
     no_previous_check: bool = False
     ack_before_commit: bool = False
+    count_before_commit: bool = False
 
     # Liftbridge
     liftbridge_epoch_offset: bool = False
     liftbridge_fallback: bool = False
     liftbridge_witness: bool = False
     liftbridge_monotone: bool = False
+
+    # retention
+    delete_beyond_hw: bool = False
 
     # disks
     serve_unchecked: bool = False

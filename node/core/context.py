@@ -3,6 +3,7 @@ where to put messages and trace events."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 from node.core.api import Effects, Mark, NodeConfig, Outgoing
@@ -10,7 +11,10 @@ from node.core.bugs import Bugs
 from node.core.image import Image
 from node.core.messages import AnyMessage
 from node.core.storage import Storage
-from node.formats.trace import event
+from node.formats.trace import FIELDS, TraceEvent
+
+if TYPE_CHECKING:
+    from node.core.replica import Replica
 
 
 class Jitter(Interface):
@@ -25,10 +29,12 @@ class Context:
     """One node's step in progress. Only `Broker.step` sets `now_us` and `effects`.
 
     `hw_moved`: some high watermark differs from its checkpoint. `disk_emptied`: the disk is not the
-    one that this node began with.
+    one that this node began with. `more`: other messages of this turn follow (`api.Deliver`), and
+    `appended` has the replicas that got records in it and have not served those who wait for them.
     """
 
     __slots__ = (
+        "appended",
         "broker_epoch",
         "bugs",
         "config",
@@ -39,6 +45,7 @@ class Context:
         "image",
         "jitter",
         "lag_us",
+        "more",
         "node",
         "now_us",
         "retry_us",
@@ -59,6 +66,8 @@ class Context:
         self.broker_epoch = -1
         self.controller = ""
         self.hw_moved = False
+        self.more = False
+        self.appended: dict[str, Replica] = {}
         self.disk_emptied = False
         self.lag_us = config.timings.lag_ms * 1000
         self.retry_us = config.timings.retry_ms * 1000
@@ -75,4 +84,10 @@ class Context:
 
     def trace(self, name: str, partition: str | None = None, **fields: object) -> None:
         """Queue a trace event."""
-        self.effects.trace.append(event(name, partition, **fields))
+        # As `event` does it, which would copy the fields once more.
+        assert tuple(fields) == FIELDS[name], (name, tuple(fields), FIELDS[name])
+        made: TraceEvent = {"event": name}
+        if partition is not None:
+            made["partition"] = partition
+        made.update(fields)
+        self.effects.trace.append(made)

@@ -202,7 +202,9 @@ class Controller:
         changes = []
         for name in beat.damaged:
             state = self.image.partitions.get(name)
-            if state is not None and beat.broker in (*state.isr, *state.elr, state.leader):
+            if state is None:
+                continue
+            if beat.broker == state.leader or beat.broker in state.isr or beat.broker in state.elr:
                 changes.append(
                     election.broker_left(
                         state, beat.broker, self.image.is_active, self._rules, lost_data=True

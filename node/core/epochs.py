@@ -9,7 +9,7 @@ Invariant: entries[i].epoch < entries[i+1].epoch and entries[i].start < entries[
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 
@@ -59,6 +59,13 @@ class EpochCache:
             self._starts.pop()
             self._epochs.pop()
         return len(self._starts) != before
+
+    def begin_at(self, start: int, epoch: int) -> None:
+        """The records below `start` are gone, the last of them of `epoch`. It is entered as if that
+        one were still there: lookups of older epochs end below the start, where no fetch can go."""
+        below = bisect_left(self._starts, start)
+        self._epochs[:below] = [epoch]
+        self._starts[:below] = [start - 1]
 
     def end_of(self, epoch: int, leo: int) -> EpochEnd:
         """Where `epoch` ends in this log, by the rules of truncate-on-fetch.

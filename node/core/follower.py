@@ -11,7 +11,7 @@ See docs/protocols.md.
 from __future__ import annotations
 
 from node.core import batch as batches
-from node.core import idle, leader_reports, truncation
+from node.core import idle, leader_reports, retention, truncation
 from node.core.context import Context
 from node.core.epochs import EpochEnd, truncation_target
 from node.core.image import check_payload
@@ -43,7 +43,7 @@ def begin(ctx: Context, r: Replica) -> None:
 
 def prepare(ctx: Context, r: Replica) -> None:
     """Do what the protocol wants before the first fetch from a leader: cut, or ask for an epoch."""
-    r.fetching.cuts = 0
+    r.fetching.cut = False
     if r.log.damage is not None:
         _repair(ctx, r)
     r.fetching.asking = truncation.epoch_to_ask(r)
@@ -117,7 +117,7 @@ def _last_fetched_epoch(r: Replica) -> int:
     truncate."""
     if r.protocol.truncation is not Truncation.ON_FETCH:
         return -1
-    if r.bugs.one_round_only and r.fetching.cuts:
+    if r.bugs.one_round_only and r.fetching.cut:
         return -1
     return r.log.cache.latest if r.bugs.keep_empty_epoch else r.log.last_epoch
 
@@ -162,7 +162,7 @@ def on_response(
         target = truncation_target(r.log.cache, r.leo, diverging)
         if bugs.no_local_lookup:
             target = diverging.end
-        r.fetching.cuts += 1
+        r.fetching.cut = True
         if not _truncate(ctx, r, target, "diverging-epoch"):
             _back_off(ctx, r)
             return True
@@ -175,6 +175,7 @@ def on_response(
             return True
         floor = r.hw if r.protocol.hw_only_rises else r.log.start
         r.set_hw(ctx, max(floor, min(r.leo, hw)))
+        retention.follow(ctx, r, response.log_start)
         if response.offset != r.fetching.sent_offset:
             return True  # a late response: that to the last fetch is still to come
     r.fetching.failures = 0
@@ -215,7 +216,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
 def _repair(ctx: Context, r: Replica) -> None:
     """A leader has what is damaged here: remove it, and fetch it again."""
     assert r.log.damage is not None
-    damaged_at = r.log.damage.offset
+    damaged_at, start = r.log.damage.offset, r.log.start
     r.log.repair()
     r.save_hw(ctx)
     ctx.trace(
@@ -225,14 +226,15 @@ def _repair(ctx: Context, r: Replica) -> None:
         leo=r.leo,
         hw=r.hw,
         reason="damaged",
-        hash=r.log.chain.hex() if r.leo > r.log.start else "",
+        hash=r.log.chain.hex() if r.leo else "",
     )
+    retention.trace_emptied(ctx, r, start)
 
 
 def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log; the high watermark never stays above the log end. Returns whether anything was
     cut: if not, the next fetch would be the same, and is sent after a pause."""
-    before = r.leo
+    before, start = r.leo, r.log.start
     if r.bugs.keep_empty_epoch and target >= before:
         return False
     if r.protocol.hw_only_rises and target < r.hw:
@@ -252,13 +254,20 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
         leo=leo,
         hw=r.hw,
         reason=reason,
-        hash=r.log.chain.hex() if leo > r.log.start else "",
+        hash=r.log.chain.hex() if leo else "",
     )
+    retention.trace_emptied(ctx, r, start)
     return leo < before
 
 
 def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
-    """Cut a log that is out of range; after any other error wait and fetch again."""
+    """Cut a log that is out of range, or start it over where the leader's begins; after any other
+    error wait and fetch again."""
+    if response.error is Error.OFFSET_OUT_OF_RANGE and retention.restart(ctx, r, response):
+        r.fetching.failures = 0
+        r.fetching.heard_us = ctx.now_us
+        fetch(ctx, r, r.leader)
+        return
     if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.leo:
         _truncate(ctx, r, response.log_end, "out-of-range")
         fetch(ctx, r, r.leader)
@@ -269,8 +278,8 @@ def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
 def _back_off(ctx: Context, r: Replica) -> None:
     """Pause before the next fetch; the pause grows with failures, to four times the base."""
     r.fetching.outstanding = False
-    r.fetching.failures += 1
-    r.fetching.deadline_us = ctx.now_us + ctx.retry_us * min(4, r.fetching.failures)
+    r.fetching.note_failure()
+    r.fetching.deadline_us = ctx.now_us + ctx.retry_us * r.fetching.failures
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
 
@@ -280,7 +289,7 @@ def tick(ctx: Context, r: Replica) -> int:
         return NEVER
     if r.fetching.deadline_us <= ctx.now_us:
         if r.fetching.outstanding and r.fetching.asking is not None:
-            r.fetching.failures += 1
+            r.fetching.note_failure()
         leader_reports.maybe_report(ctx, r)
         proceed(ctx, r)
     return r.fetching.deadline_us

@@ -81,6 +81,14 @@ def _shrink_laggards(ctx: Context, r: Replica) -> None:
         _propose(ctx, r, tuple(stays), added={})
 
 
+def _expand_unheard(ctx: Context, r: Replica) -> None:
+    """Bug M29: a replica without a fetch in this leader epoch counts as complete (rule 4)."""
+    for name in r.replicas:
+        unheard = name not in r.isr and name not in r.peers and ctx.image.is_active(name)
+        if unheard and r.pending_alter is None:
+            _propose(ctx, r, (*r.isr, name), added={name: ctx.image.broker_epoch(name)})
+
+
 def _propose(ctx: Context, r: Replica, isr: tuple[str, ...], added: dict[str, int]) -> None:
     request = AlterPartition(
         partition=r.partition,
@@ -159,4 +167,6 @@ def tick(ctx: Context, r: Replica) -> None:
             _send(ctx, r.pending_alter)
     if r.next_lag_check_us <= ctx.now_us:
         _shrink_laggards(ctx, r)
+        if r.bugs.expand_unheard:
+            _expand_unheard(ctx, r)
         r.next_lag_check_us = ctx.now_us + ctx.lag_us // 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from node.core import batch as batches
-from node.core import isr_change
+from node.core import isr_change, retention
 from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
@@ -84,11 +84,21 @@ def on_produce(
         deadline = ctx.now_us + request.timeout_ms * 1000
         r.acks.append(PendingAck(source, request.corr, base, end, deadline))
         r.wake_us = min(r.wake_us, deadline)
-    advance_hw(ctx, r)
+    if not ctx.more:
+        advance_hw(ctx, r)
+
+
+def serve_appended(ctx: Context, r: Replica) -> None:
+    """After the last message of a turn: answer those who wait for what the turn has appended."""
+    if r.role == "leader":
+        serve_waiting(ctx, r, followers=True)
+        advance_hw(ctx, r)
 
 
 def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
-    """Append a checked batch in the current epoch and answer the followers that wait for data."""
+    """Append a checked batch in the current epoch and answer the followers that wait for data, once
+    for all batches of a turn."""
+    retention.at_append(ctx, r)
     one = r.log.append_as_leader(body, r.leader_epoch)
     ctx.trace(
         APPEND,
@@ -99,7 +109,10 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
         hash=r.log.chain.hex(),
         role="leader",
     )
-    serve_waiting(ctx, r, followers=True)
+    if ctx.more:
+        ctx.appended[r.partition] = r
+    else:
+        serve_waiting(ctx, r, followers=True)
     return one.base_offset, one.end
 
 

@@ -1,4 +1,4 @@
-"""One partition's log on one replica: batches, chained prefix hash, epoch cache.
+"""One partition's log on one replica: batches, chained prefix hash, epoch cache, log start.
 
 The module knows storage and batches, and nothing of roles, peers or high watermarks. The index
 (where each batch starts and ends) is in memory, the bytes are in storage.
@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from node.core import batch as batches
-from node.core.batch import EMPTY_CHAIN, BatchView
+from node.core.batch import BatchView
 from node.core.epochs import EpochCache
+from node.core.log_start import ORIGIN, START_KEY, LogStart, decoded, encoded
 from node.core.storage import Storage, StoredBatch
 from node.formats.errors import DamagedStore, WireError
 from node.formats.wire_bounds import MAX_EPOCH, MAX_OFFSET
@@ -34,7 +35,7 @@ class Damage(NamedTuple):
 
 
 class Log:
-    """An append-only sequence of batches that can lose its tail.
+    """An append-only sequence of batches that can lose its tail, and have its head deleted.
 
     Every batch that comes from the disk is checked: its checksum, its place, its prefix hash. From
     the first one on that fails nothing of the log is used, and `damage` says why; the bytes stay
@@ -54,9 +55,9 @@ class Log:
         and a stored log may have such a hole; else a hole is damage. Without `checked` what the
         disk gives back is believed."""
         self.partition = partition
-        self.start = 0
         # Log end offset: the next offset to be written. Read at every turn, so it is kept.
         self.leo = 0
+        self.begins = ORIGIN
         self.cache = EpochCache()
         self._storage = storage
         self._durable = durable
@@ -64,6 +65,7 @@ class Log:
         self._checked = checked
         self._hole_end = 0
         self.damage: Damage | None = None
+        self._start_is_lost = False
         self._bases: list[int] = []
         self._ends: list[int] = []
         self._epochs: list[int] = []
@@ -71,30 +73,39 @@ class Log:
         self._chains: list[bytes] = []
         self._tail: dict[int, bytes] = {}
         self._tail_bytes = 0
-        for stored in storage.batches(partition):
-            if not self._ends:
-                self.start = self.leo = stored.base_offset
+        self._load_start()
+        for stored in storage.batches(partition) if self.damage is None else ():
             if what := self._wrong(stored):
                 self.damage = Damage(min(self.leo, stored.base_offset), what)
                 break
             end = stored.base_offset + stored.count
             self._index(stored.base_offset, end, stored.epoch, stored.size, stored.chain)
 
+    def use(self, storage: Storage) -> None:
+        """Be on that disk from now on; it has this very log."""
+        self._storage = storage
+
+    @property
+    def start(self) -> int:
+        """The first offset that was not deleted."""
+        return self.begins.offset
+
     @property
     def last_epoch(self) -> int:
-        """Leader epoch of the last record, -1 when empty."""
-        return self._epochs[-1] if self._epochs else -1
+        """Leader epoch of the last record, deleted or not; -1 when there never was one."""
+        return self._epochs[-1] if self._epochs else self.begins.epoch
 
     @property
     def chain(self) -> bytes:
         """Prefix hash of the whole log."""
-        return self._chains[-1] if self._chains else EMPTY_CHAIN
+        return self._chains[-1] if self._chains else self.begins.chain
 
     def hash_at(self, offset: int) -> tuple[int, str]:
-        """(last batch end <= offset, prefix hash there in hexadecimal); (start, "") before any."""
+        """(last batch end or log start <= offset, prefix hash there in hexadecimal); (start, "")
+        where there is none, and at 0."""
         last = bisect_right(self._ends, offset) - 1
         if last < 0:
-            return self.start, ""
+            return self.start, self.begins.chain.hex() if offset >= self.start > 0 else ""
         return self._ends[last], self._chains[last].hex()
 
     def hashes(self, above: int, upto: int) -> list[tuple[int, str]]:
@@ -109,7 +120,7 @@ class Log:
 
     def append_as_leader(self, data: bytes, epoch: int) -> BatchView:
         """Stamp a producer's batch (already checked) with its place and `epoch`, and keep it."""
-        stamped = batches.view(batches.stamp(data, self.leo, epoch), check_crc=False)
+        stamped = batches.placed(data, self.leo, epoch)
         self._append(stamped)
         return stamped
 
@@ -132,8 +143,12 @@ class Log:
     def truncate(self, target: int) -> int:
         """Cut everything at or above `target`; a cut inside a batch removes the whole batch.
 
-        Returns the new log end. Cache entries at or above it go even if no record was cut.
+        Returns the new log end. Cache entries at or above it go even if no record was cut. Where
+        nothing is known of the prefix below `target`, which was deleted, the log starts over at 0.
         """
+        if target < self.start:
+            self.restart_at(ORIGIN)
+            return self.leo
         keep = bisect_right(self._ends, target)
         if self._holes and target < self.leo:
             self._hole_end = target
@@ -145,6 +160,32 @@ class Log:
         if self.cache.truncate(self.leo):
             self._save_cache()
         return self.leo
+
+    def delete_head(self, upto: int) -> bool:
+        """Delete the batches that end at or below `upto`; returns whether there were any."""
+        gone = bisect_right(self._ends, upto)
+        if not gone:
+            return False
+        start = LogStart(self._ends[gone - 1], self._epochs[gone - 1], self._chains[gone - 1])
+        for base in self._bases[:gone]:
+            self._tail_bytes -= len(self._tail.pop(base, b""))
+        for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
+            del column[:gone]
+        self._storage.delete_head(self.partition, start.offset, durable=self._durable)
+        self.cache.begin_at(start.offset, start.epoch)
+        self._begin_at(start)
+        return True
+
+    def restart_at(self, start: LogStart) -> None:
+        """Delete all there is and start over at `start`, as the leader has it."""
+        self._storage.truncate(self.partition, 0, durable=self._durable)
+        self._forget(0)
+        self._hole_end = 0
+        self.cache.truncate(0)
+        if start.offset:
+            self.cache.begin_at(start.offset, start.epoch)
+        self._begin_at(start)
+        self.leo = start.offset
 
     def read(self, offset: int, *, max_bytes: int, below: int) -> tuple[list[bytes], int]:
         """Whole batches from the one that contains `offset`, all ending at or below `below`.
@@ -173,11 +214,33 @@ class Log:
         assert self.damage is not None, self.partition
         self._storage.truncate(self.partition, self.damage.offset, durable=self._durable)
         self.damage = None
+        if self._start_is_lost:
+            self._begin_at(ORIGIN)
         self._save_cache()
 
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record at `offset` (start <= offset < leo)."""
         return self._epochs[bisect_right(self._ends, offset)]
+
+    def _load_start(self) -> None:
+        """Begin where the disk says. Of a log whose start is damaged nothing can be used."""
+        key = START_KEY + self.partition
+        try:
+            self.begins = decoded(key, self._storage.get(key))
+        except DamagedStore as error:
+            self.damage = Damage(0, f"its start is not known: {error.what}")
+            self._start_is_lost = True
+        self.leo = self.start
+        if self.start:
+            self.cache.begin_at(self.start, self.begins.epoch)
+
+    def _begin_at(self, start: LogStart) -> None:
+        """Keep the new start, and with it the epoch cache, on the disk."""
+        self.begins = start
+        self._start_is_lost = False
+        key = START_KEY + self.partition
+        self._storage.put(key, encoded(start), durable=self._durable)
+        self._save_cache()
 
     def _wrong(self, stored: StoredBatch) -> str:
         """Why a stored batch does not continue this log, "" if it does."""
@@ -191,11 +254,11 @@ class Log:
         before = self._chain_before(len(self._ends))
         return batches.damage(data, stored.base_offset, before, stored.chain)
 
-    def _chain_before(self, i: int) -> bytes | None:
-        """The prefix hash before the i-th batch; None where the log begins above offset 0."""
+    def _chain_before(self, i: int) -> bytes:
+        """The prefix hash before the i-th batch."""
         if i:
             return self._chains[i - 1]
-        return EMPTY_CHAIN if self.start == 0 else None
+        return self.begins.chain
 
     def _read(self, i: int) -> bytes:
         """The bytes of the i-th batch from the disk."""

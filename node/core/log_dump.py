@@ -12,6 +12,7 @@ import msgspec
 
 from node.core import batch as batches
 from node.core.batch import HEADER, BatchView
+from node.core.log_start import ORIGIN, START_KEY, LogStart, decoded
 from node.formats.bounds import Number, Offset
 from node.formats.errors import StorageError, WireError
 from node.formats.log_dump import BatchDump, LogDump
@@ -35,6 +36,14 @@ def end_of(base: int, header: bytes, size: int) -> int:
         return base
     count = int(HEADER.unpack_from(header)[5])
     return base + count if count <= max(1, size - HEADER.size) else base
+
+
+def start_of(name: str, value: Callable[[str], bytes | None]) -> LogStart:
+    """Where a log begins; at 0 where that is damaged."""
+    try:
+        return decoded(START_KEY + name, value(START_KEY + name))
+    except StorageError:
+        return ORIGIN
 
 
 def _decode_hw(saved: bytes | None) -> int:

@@ -31,6 +31,7 @@ from node.formats.wire_bounds import (
     PartitionCount,
     PartitionName,
     Position,
+    PrefixHash,
     Sentence,
     Version,
     Wait,
@@ -94,7 +95,8 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
 
     `offset`, `last_epoch` and `request_epoch` echo the request. `diverging` is (epoch, end offset)
     when the sender's log differs from the leader's: then there are no batches and HW must be
-    ignored. `log_end` helps after OFFSET_OUT_OF_RANGE. `leader` is a hint.
+    ignored. `log_end` helps after OFFSET_OUT_OF_RANGE; so does `before_start`, of a follower below
+    `log_start`: epoch of the last record that was deleted, prefix hash there. `leader` is a hint.
     """
 
     partition: PartitionName
@@ -104,6 +106,7 @@ class FetchResponse(Message, frozen=True, kw_only=True, tag="fetch-response"):
     request_epoch: Epoch = -1
     diverging: tuple[Epoch, Position] | None = None
     log_start: Position = 0
+    before_start: tuple[Epoch, PrefixHash] | None = None
     log_end: Offset = -1
     leader: NodeName = ""
 

@@ -16,7 +16,7 @@ from node.core.image import NO_LEADER, PartitionRecord
 from node.core.log import Damage
 from node.core.protocol import LeaderBy, Protocol
 from node.core.quorum import Quorum
-from node.core.replica import Replica, forget_hw, load, trace_damage
+from node.core.replica import Replica, forget_values, load, trace_damage
 
 
 def apply(
@@ -67,7 +67,8 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
         leader.resign(ctx, r)
     r.isr = record.isr
     r.partition_epoch = record.partition_epoch
-    follows_already = r.role == "follower" and not new_epoch
+    same_leader = r.bugs.keep_fetcher_in_new_epoch and record.leader == r.leader
+    follows_already = r.role == "follower" and (not new_epoch or same_leader)
     r.leader_epoch = record.leader_epoch
     r.leader = record.leader
     if r.log.damage is not None and not _others_have_all(ctx.node, record):
@@ -83,7 +84,9 @@ def _transition(ctx: Context, r: Replica, record: PartitionRecord) -> None:
 def _others_have_all(node: str, record: PartitionRecord) -> bool:
     """Whether another node leads, and the partition does not count on the copy of `node`: whatever
     was committed, the leader has."""
-    return record.leader not in (NO_LEADER, node) and node not in (*record.isr, *record.elr)
+    if record.leader in (NO_LEADER, node):
+        return False
+    return node not in record.isr and node not in record.elr
 
 
 def set_aside(ctx: Context, r: Replica, damage: Damage) -> None:
@@ -107,9 +110,10 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
 
 
 def _delete(ctx: Context, partition: str, protocol: Protocol) -> None:
-    """Delete a log and its HW checkpoint: an old one would make new records look committed."""
-    ctx.storage.delete(partition, durable=_durable(ctx, protocol))
-    forget_hw(ctx, partition)
+    """Delete a log and the values beside it: an old HW would make new records look committed."""
+    durable = _durable(ctx, protocol)
+    ctx.storage.delete(partition, durable=durable)
+    forget_values(ctx, partition, durable=durable)
 
 
 def delete_orphans(ctx: Context, protocol: Protocol) -> None:

@@ -131,6 +131,12 @@ class Protocol:
     last_index_matches: bool = False
     appends_by_index: bool = False
 
+    @property
+    def replicates_before_commit(self) -> bool:
+        """Whether followers may have records that the leader's own disk does not have yet. A leader
+        that crashed must not lead on in the same epoch then, with other records in their place."""
+        return self.restart is RestartRule.AFTER_FENCING
+
 
 def _violable(*properties: str) -> tuple[tuple[str, Expected], ...]:
     """All properties hold but these, which the protocol is known to break."""

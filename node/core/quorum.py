@@ -174,8 +174,8 @@ class Quorum:
             if not others:  # a sole voter has no other to ask: its next election comes soon
                 self.r.fetching.deadline_us = NEVER
                 return
-            to = others[self._asked % len(others)]
-            self._asked += 1
+            to = others[self._asked]
+            self._asked = (self._asked + 1) % len(others)
             follower.fetch(ctx, self.r, to)
         else:
             follower.proceed(ctx, self.r)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from node.core.context import Context
 from node.core.image import NO_LEADER, Image, PartitionRecord
 from node.core.messages import ReplicaLogInfo, ReplicaLogInfoRequest
-from node.core.replica import NEVER, Replica
+from node.core.replica import LONG_AGO, NEVER, Replica
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Question:
 
     partition_epoch: int
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    ask_at_us: int = 0
+    ask_at_us: int = LONG_AGO
 
 
 class Recovery:

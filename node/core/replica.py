@@ -15,6 +15,7 @@ from node.core.bugs import Bugs
 from node.core.context import Context
 from node.core.image import NO_LEADER
 from node.core.log import Damage, Log
+from node.core.log_start import ORIGIN, START_KEY, encoded
 from node.core.messages import AlterPartition, FetchRequest
 from node.core.protocol import Protocol
 from node.formats.errors import DamagedStore
@@ -23,6 +24,8 @@ from node.formats.trace import DAMAGED, HW, METADATA_PARTITION, ROLE
 NEVER: Final = 1 << 62
 """A deadline that never comes, in microseconds."""
 LONG_AGO: Final = -NEVER
+MOST_FAILURES: Final = 4
+"""So many failures of a fetch are told apart: the pause before the next grows no further."""
 
 Role = Literal["none", "follower", "candidate", "leader"]
 
@@ -75,17 +78,21 @@ class Fetching:
 
     While `asking` names an epoch, the question is where that epoch ends, not a fetch. `heard_us` is
     when the leader last gave a valid answer; `notified`: a notification of new data has come since.
-    `cuts` counts the diverging answers of this leader.
+    `failures` counts to MOST_FAILURES; `cut`: this leader has given a diverging answer.
     """
 
     outstanding: bool = False
     asking: int | None = None
     sent_offset: int = -1
-    deadline_us: int = 0
+    deadline_us: int = LONG_AGO
     failures: int = 0
-    heard_us: int = 0
+    heard_us: int = LONG_AGO
     notified: bool = False
-    cuts: int = 0
+    cut: bool = False
+
+    def note_failure(self) -> None:
+        """Another try came to nothing."""
+        self.failures = min(MOST_FAILURES, self.failures + 1)
 
 
 @dataclass(slots=True)
@@ -109,7 +116,7 @@ class Replica:
     isr: tuple[str, ...] = ()
     # as leader
     leso: int = -1
-    led_since_us: int = 0
+    led_since_us: int = LONG_AGO
     maximal_isr: tuple[str, ...] = ()
     pending_alter: PendingAlter | None = None
     peers: dict[str, Peer] = field(default_factory=dict)
@@ -170,9 +177,18 @@ class Replica:
             ctx.storage.put(f"hw/{self.partition}", self.hw.to_bytes(8, "big"), durable=False)
 
 
-def forget_hw(ctx: Context, partition: str) -> None:
-    """Reset the checkpoint of a log that is deleted."""
+def forget_values(ctx: Context, partition: str, *, durable: bool) -> None:
+    """Reset what is kept beside a log that is deleted: HW checkpoint and log start."""
+    if _has_start(ctx, partition):
+        ctx.storage.put(START_KEY + partition, encoded(ORIGIN), durable=durable)
     ctx.storage.put(f"hw/{partition}", (0).to_bytes(8, "big"), durable=False)
+
+
+def _has_start(ctx: Context, partition: str) -> bool:
+    try:
+        return bool(ctx.storage.get(START_KEY + partition))
+    except DamagedStore:
+        return True
 
 
 def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> Replica:

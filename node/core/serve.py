@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.core import idle
+from node.core import idle, retention
+from node.core.api import Mark
 from node.core.context import Context
 from node.core.messages import CONSUMER, Error, FetchRequest, FetchResponse
 from node.core.replica import PendingFetch, Replica
@@ -89,7 +90,15 @@ def send_fetch(
         log_end=r.hw if request.replica == CONSUMER else r.leo,
         leader=r.leader,
     )
-    ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found))
+    ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found), _mark(r, request, found))
+
+
+def _mark(r: Replica, request: FetchRequest, found: list[bytes]) -> Mark:
+    """Followers get records while the leader's own disk syncs. Consumers get what the disk has."""
+    if request.replica == CONSUMER:
+        return Mark.BEFORE_COMMIT if found and r.bugs.count_before_commit else Mark.AFTER_COMMIT
+    replicates = bool(found) and r.protocol.replicates_before_commit
+    return Mark.AT_ONCE if replicates else Mark.AFTER_COMMIT
 
 
 def refuse_traced(ctx: Context, r: Replica, to: str, request: FetchRequest, error: Error) -> None:
@@ -110,11 +119,18 @@ def refuse_fetch(
         last_epoch=request.last_epoch,
         request_epoch=request.leader_epoch,
         log_start=r.log.start if r else 0,
+        before_start=_before_start(r, request, error),
         log_end=_log_end_hint(r, request),
         leader=r.leader if r else "",
     )
     epoch = r.leader_epoch if r else -1
     ctx.send(to, response, fetch_body(epoch, r.hw if r else 0, []))
+
+
+def _before_start(r: Replica | None, request: FetchRequest, error: Error) -> tuple[int, str] | None:
+    if r is None or request.replica == CONSUMER or error is not Error.OFFSET_OUT_OF_RANGE:
+        return None
+    return retention.start_of(r) if request.offset < r.log.start else None
 
 
 def _log_end_hint(r: Replica | None, request: FetchRequest) -> int:

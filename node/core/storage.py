@@ -48,6 +48,10 @@ class Storage(Protocol):
         """Forget all batches whose base offset is at or above `from_offset`."""
         ...
 
+    def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
+        """Forget all batches whose base offset is below `below`."""
+        ...
+
     def read(self, partition: str, base_offset: int) -> bytes:
         """The bytes of the batch that starts exactly there. Raises StorageError if none does."""
         ...
@@ -57,7 +61,7 @@ class Storage(Protocol):
         ...
 
     def put(self, key: str, value: bytes, *, durable: bool) -> None:
-        """Keep a small value: epoch cache, HW checkpoint, term and vote."""
+        """Keep a small value: epoch cache, log start, HW checkpoint, term and vote."""
         ...
 
     def get(self, key: str) -> bytes | None:

@@ -43,6 +43,8 @@ class Event(msgspec.Struct, frozen=True):
     witnesses: tuple[str, ...] = ()
     base_offset: Offset = -1
     from_leo: Offset = -1
+    from_start: Offset = -1
+    start: Offset = -1
     leo: Offset = -1
     hw: Offset = -1
     reason: str = ""
@@ -151,6 +153,16 @@ def _truncated(e: Event) -> str:
     return f"truncates its log from {e.from_leo} to {e.leo}{why}"
 
 
+def _deleted(e: Event) -> str:
+    why = {
+        "retention": "; all of it is committed",
+        "leader": ", as its leader's does",
+        "restart": ", where its leader's does; it had nothing from there on",
+        "truncated": ": of what was cut nothing is left",
+    }.get(e.reason, "")
+    return f"deletes the head of its log: it begins at {e.start}, no longer at {e.from_start}{why}"
+
+
 def _hw(e: Event) -> str:
     if e.role == "leader":
         return f"moves its high watermark to {e.hw}"
@@ -189,6 +201,7 @@ _ACTIONS: Final[dict[str, Callable[[Event], str]]] = {
     trace.WITNESSED: lambda e: f"has reports from {_nodes(e.witnesses)} about leader {e.leader}",
     trace.APPEND: _append,
     trace.TRUNCATED: _truncated,
+    trace.DELETED: _deleted,
     trace.DIVERGING: lambda e: (
         f"tells {e.follower} that its log diverges: epoch {e.epoch} ends at {e.end_offset}"
     ),

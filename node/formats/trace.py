@@ -22,6 +22,7 @@ ROLE: Final = "role"
 ISR: Final = "isr"
 APPEND: Final = "append"
 TRUNCATED: Final = "truncated"
+DELETED: Final = "deleted"
 DIVERGING: Final = "diverging"
 HW: Final = "hw"
 ACK: Final = "ack"
@@ -57,6 +58,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     APPEND: ("base_offset", "leo", "leader_epoch", "hash", "role"),
     # the tail was cut from `from_leo` down to `leo`
     TRUNCATED: ("from_leo", "leo", "hw", "reason", "hash"),
+    # the log begins at `start` now, `hash` is that of all below. `reason`: "retention" of a leader,
+    # "leader" of a follower whose leader's log begins there, "restart" of one that had nothing
+    # from there on and starts over, "truncated" of one that was cut below its start, to nothing
+    DELETED: ("from_start", "start", "leo", "leader_epoch", "reason", "hash"),
     # a leader answered a fetch with a diverging epoch
     DIVERGING: ("follower", "fetch_offset", "last_fetched_epoch", "epoch", "end_offset"),
     # a replica's high watermark moved; `batch_end` is the last batch end <= hw, `hash` its prefix
@@ -108,8 +113,8 @@ _FIELDS_OF_KINDS: Final = {
         "partition replica"
     ),
     "fetch-response": (
-        "corr diverging error hw last_epoch leader leader_epoch log_end log_start offset "
-        "partition request_epoch"
+        "before_start corr diverging error hw last_epoch leader leader_epoch log_end log_start "
+        "offset partition request_epoch"
     ),
     "heartbeat": "broker broker_epoch corr damaged metadata_offset want_fence want_shutdown",
     "heartbeat-response": "broker_epoch corr error fenced leader should_shutdown",

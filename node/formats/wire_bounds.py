@@ -36,6 +36,8 @@ Offset = Annotated[int, msgspec.Meta(ge=-1, le=MAX_OFFSET)]
 """An offset of a log, or a broker epoch, which is one of the metadata log; -1: none."""
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
 """An offset where there must be one."""
+PrefixHash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
+"""A chained prefix hash in hexadecimal."""
 Incarnation = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
 Wait = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
 FetchBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_FETCH_BYTES)]

@@ -154,9 +154,12 @@ class Breakpoints:
     def stop_at(self, point: Breakpoint, signal_fd: int) -> None:
         """Stop at `point` until it is disarmed, or until `signal_fd` is readable: asked to end."""
         self._report(point.number)
+        # Not select(), which refuses descriptors above 1,023.
+        poll = select.poll()
+        for fd in (self.wake_fd, signal_fd):
+            poll.register(fd, select.POLLIN)
         while self._open and point.number in self._armed:
-            ready, _, _ = select.select([self.wake_fd, signal_fd], [], [])
-            if signal_fd in ready:
+            if any(fd == signal_fd for fd, _ in poll.poll()):
                 break
             self.apply_orders()
         self._armed.remove(point.number)

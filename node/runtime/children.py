@@ -1,9 +1,11 @@
 """Child processes that never outlive their parent: how they are started, and what each does first.
 
-The kernel kills a child, even a stopped one, when its parent dies, however it dies. A `spawn` child
-normally imports its parent's main script again (as `__mp_main__`). Our parent is a console script
-or pytest: that import would cost every child the whole command line, or worse, run it. So the
-parent's `__main__` is hidden while a child starts, and what a child shall do must be importable.
+A child is forked by a template process (`node.runtime.template`), which has imported what children
+need, or, where there is none, is a fresh interpreter (`spawn` of `multiprocess`). The kernel kills
+a child, even a stopped one, when its parent dies, however it dies. A `spawn` child normally imports
+its parent's main script again (as `__mp_main__`). Our parent is a console script or pytest: that
+import would cost every child the whole command line, or worse, run it. So the parent's `__main__`
+is hidden while a child starts, and what a child shall do must be importable.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -22,6 +25,9 @@ from typing import Any, Final, Protocol, cast
 
 import multiprocess
 from multiprocess import resource_tracker
+from multiprocess.connection import Connection
+
+from node.runtime import template
 
 EXIT_ORPHANED: Final = 70
 """The exit code of a child whose parent died before the kernel watched it."""
@@ -66,16 +72,25 @@ def start(
     target: Callable[..., None],
     *args: Any,
     blocked: tuple[signal.Signals, ...] = (signal.SIGINT,),
+    with_children: bool = False,
 ) -> Child:
     """Start `target(*args)` in a process of its own; returns long before it does something.
 
-    It inherits `blocked` signals as blocked, until it has its own handlers. Raises RuntimeError
-    outside the main thread: the kernel kills a child when the *thread* that made it ends.
+    One that shall start processes itself is started `with_children`. It inherits `blocked` signals
+    as blocked, until it has its own handlers. Raises RuntimeError outside the main thread: the
+    kernel kills a child when the *thread* that made it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("processes must be started from the main thread")
+    prepared = None if with_children else template.fitting()
+    if prepared is not None:
+        # What cannot be pickled, as functions inside of functions, goes to `multiprocess`.
+        with contextlib.suppress(
+            template.TemplateGone, pickle.PicklingError, AttributeError, TypeError
+        ):
+            return prepared.fork(name, target, args, blocked, (Connection,))
     process = multiprocess.get_context("spawn").Process(
-        target=target, args=args, name=name, daemon=True
+        target=target, args=args, name=name, daemon=not with_children
     )
     # The tracker's own start lifts the block below, so it must be up before.
     resource_tracker.ensure_running()

@@ -97,6 +97,11 @@ class Gate:
         self._zap.bind(_ZAP_ADDRESS)
         self.sockets.append(self._zap)
 
+    @property
+    def turned_away(self) -> int:
+        """Connections and messages that were refused."""
+        return self.unauthenticated + self.wrong_names
+
     def listen(self, socket: Socket, door: str = MESSAGES) -> None:
         """Put the gate in front of a socket that will be bound."""
         if self._keys is None:
@@ -120,17 +125,20 @@ class Gate:
         if self._keys is not None:
             speak(self._keys, socket, address, server)
 
-    def serve(self) -> None:
-        """Answer who asks to come in, and count who was refused."""
+    def serve(self) -> bool:
+        """Answer who asks to come in, and count who was refused; whether that was all."""
         if self._keys is None:
-            return
+            return True
+        done = False
         for _ in range(_SERVE_AT_MOST):
             try:
                 self._answer(self._zap.recv_multipart(_NOW))
             except zmq.Again:
+                done = True
                 break
         for monitor in self._monitors:
-            self._count(monitor)
+            done = self._count(monitor) and done
+        return done
 
     def admits(self, frame: zmq.Frame, sender: bytes) -> bool:
         """Whether a message, of which this is a frame, came by the key of the sender it names."""
@@ -155,15 +163,17 @@ class Gate:
         number = request[1] if len(request) > 1 else b""
         self._zap.send_multipart([b"1.0", number, status, text, name or b"", b""], _NOW)
 
-    def _count(self, monitor: Socket) -> None:
+    def _count(self, monitor: Socket) -> bool:
+        """Count what a monitor tells; whether that was all."""
         for _ in range(_SERVE_AT_MOST):
             try:
                 # pyzmq's own reader of these would import asyncio into every broker.
                 (event,) = _EVENT.unpack_from(monitor.recv_multipart(_NOW)[0])
             except zmq.Again:
-                return
+                return True
             self.unauthenticated += bool(event & _REFUSED)
             self.broken_off += bool(event & _BROKEN_OFF)
+        return False
 
 
 def speak(keys: CurveKeys | None, socket: Socket, address: str, server: str = "") -> None:

@@ -5,8 +5,8 @@ The module knows the core's contract (`node.core.api`) and the order of a turn, 
 **The order in a turn.** Commit, then the turn's trace lines with one write(), then the messages.
 Wherever a kill falls, what the trace says is on disk, and what was sent is in the trace. (Trace
 before commit would let a killed leader claim a high watermark or an acknowledgement that its disk
-never had.) Only a turn with AT_ONCE messages writes its trace before the commit, for those messages
-leave before it. A turn that fails in the core leaves its trace in the output file only.
+never had.) Only a turn with messages that leave early (`node.core.before_commit`) writes its trace
+before the commit. A turn that fails in the core leaves its trace in the output file only.
 
 A breakpoint stops the turn between two of these steps (`node.runtime.breakpoints`).
 """
@@ -23,7 +23,8 @@ from typing import Any, Final, Protocol, TextIO
 import msgspec
 
 from node.core import wire
-from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.before_commit import split
 from node.core.messages import AnyMessage, Error
 from node.core.senders import Senders
 from node.core.storage import Storage
@@ -194,7 +195,11 @@ class Loop:
             if receiver != self._node or not self._permits(source, message):
                 refusals.append(_refusal(frames))
                 continue
-            events.append(Deliver(source, message, body))
+            events.append(Deliver(source, message, body, more=True))
+        if events:
+            last = events[-1]
+            assert isinstance(last, Deliver)
+            events[-1] = Deliver(last.source, last.message, last.body)
         # However many there are, the trace stays small enough to be read.
         del refusals[max(0, MAX_REFUSALS_TRACED - self.refused) :]
         self.refused += len(arrived) - len(events)
@@ -220,8 +225,7 @@ class Loop:
         `trace` has the events so far. A `Tick` is stepped once a turn, after the messages, even if
         the core wants to be stepped again at once.
         """
-        at_once: list[Outgoing] = []
-        later: list[Outgoing] = []
+        messages: list[Outgoing] = []
         flush, position, ticked = False, 0, False
         while not self._stopped and not ticked:
             if position < len(events):
@@ -240,28 +244,22 @@ class Loop:
                 self._trace.show(now_us, trace, sys.stderr)
                 raise
             trace.extend(effects.trace)
-            for out in effects.messages:
-                (at_once if out.mark is Mark.AT_ONCE else later).append(out)
+            messages.extend(effects.messages)
             flush = flush or effects.flush
             self._deadline_us = effects.deadline_us
             self._stopped = effects.stopped
-        self._finish(now_us, at_once, later, trace, flush=flush or self._stopped)
+        self._finish(now_us, messages, trace, flush=flush or self._stopped)
         self.turns += 1
 
     def _finish(
-        self,
-        now_us: int,
-        at_once: list[Outgoing],
-        later: list[Outgoing],
-        trace: list[TraceEvent],
-        *,
-        flush: bool,
+        self, now_us: int, messages: list[Outgoing], trace: list[TraceEvent], *, flush: bool
     ) -> None:
         reached = self._breakpoints.reached(trace)
-        if at_once:
+        early, later = split(messages, trace)
+        if early:
             if trace:
                 self._trace.write(now_us, trace)
-            self._outbox.send(at_once)
+            self._outbox.send(early)
             trace = []
         if reached and reached[0].before == "commit":
             self._trace.write(now_us, [break_event(*reached)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import zmq
@@ -18,7 +19,8 @@ from node.core import wire
 from node.core.api import Outgoing
 from node.formats.errors import FloodmarkError
 from node.formats.wire import MAX_FRAME_BYTES, sender
-from node.runtime.curve import CurveKeys, Gate, poll_with, speak
+from node.runtime.curve import CurveKeys, Gate, speak
+from node.runtime.readiness import Readiness
 
 EVERYONE_ELSE: Final = "*"
 """Key of the address map: the hub, for all receivers without an address of their own."""
@@ -72,27 +74,29 @@ class Inbox:
             raise CannotBind(f"cannot listen on {address}: {error}") from None
         self._wake_fd = wake_fd
         self._watched_fd = -1
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(wake_fd, zmq.POLLIN)
-        poll_with(self._poller, self._gate.sockets)
+        self._ready = Readiness()
+        self._ready.watch(wake_fd)
+        for socket in (self._socket, *self._gate.sockets):
+            self._ready.watch(socket)
 
     def watch(self, fd: int) -> None:
         """Wait for another descriptor too; the caller reads it."""
         self._watched_fd = fd
-        self._poller.register(fd, zmq.POLLIN)
+        self._ready.watch(fd)
 
     def wait(self, timeout_ms: int) -> bool:
         """Return when a message may be here, a signal came, or `timeout_ms` passed; whether the
-        watched descriptor is readable."""
+        watched descriptor is readable. `drain` comes before the next wait."""
         watched = False
-        for ready, _ in self._poller.poll(timeout_ms):
+        for ready in self._ready.wait(timeout_ms):
+            if ready is self._socket:
+                continue
             if ready == self._wake_fd:
                 os.read(self._wake_fd, 4096)
             elif ready == self._watched_fd:
                 watched = True
-            elif ready is not self._socket:
-                self._gate.serve()
+            elif not self._gate.serve():
+                self._ready.again(ready)
         return watched
 
     def serve_gate(self, timeout_ms: int) -> None:
@@ -103,7 +107,7 @@ class Inbox:
     def turned_away(self) -> int:
         """How many connections and messages not of this run were refused since the last call."""
         before = self._turned_away
-        self._turned_away = self._gate.unauthenticated + self._gate.wrong_names
+        self._turned_away = self._gate.turned_away
         return self._turned_away - before
 
     def drain(self) -> tuple[list[list[bytes]], bool]:
@@ -129,6 +133,7 @@ class Inbox:
                     found.append(message)
         except zmq.Again:
             return found, True
+        self._ready.again(self._socket)
         return found, False
 
     def close(self) -> None:
@@ -170,7 +175,7 @@ class Outbox:
             inbox.serve_gate(0)
             waiting = [one for one in waiting if not one.poll(_LOOK_MS, zmq.POLLOUT)]
 
-    def send(self, messages: list[Outgoing]) -> None:
+    def send(self, messages: Iterable[Outgoing]) -> None:
         """Send in order; drops what cannot leave now."""
         for out in messages:
             socket = self._sockets.get(out.to, self._default)

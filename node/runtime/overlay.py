@@ -43,7 +43,14 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag=3):
     value: bytes
 
 
-Op = Append | Truncate | Delete | Put
+class DeleteHead(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Forget the batches that start below `below`."""
+
+    partition: str
+    below: int
+
+
+Op = Append | Truncate | Delete | Put | DeleteHead
 
 
 class Kept(NamedTuple):
@@ -54,23 +61,31 @@ class Kept(NamedTuple):
 
 
 class LogOverlay:
-    """Net effect on one log: cut what the tables have at or above `cut`, then add `batches`.
+    """Net effect on one log: cut what the tables have at or above `cut` and below `head`, then add
+    `batches`.
 
-    `cut` is None when nothing was cut. `present` says whether the log exists now: None means as
-    the tables have it.
+    `cut` is None when nothing was cut, `head` 0 when no head was deleted. `present` says whether
+    the log exists now: None means as the tables have it.
     """
 
-    __slots__ = ("batches", "cut", "present")
+    __slots__ = ("batches", "cut", "head", "present")
 
     def __init__(self) -> None:
         self.batches: dict[int, Kept] = {}
         self.cut: int | None = None
+        self.head = 0
         self.present: bool | None = None
 
     def truncate(self, from_offset: int) -> None:
         """Forget batches from there on, here and below."""
         self.cut = from_offset if self.cut is None else min(self.cut, from_offset)
         for base in [base for base in self.batches if base >= from_offset]:
+            del self.batches[base]
+
+    def delete_head(self, below: int) -> None:
+        """Forget batches that start below there, here and below."""
+        self.head = max(self.head, below)
+        for base in [base for base in self.batches if base < below]:
             del self.batches[base]
 
     def delete(self) -> None:
@@ -81,7 +96,9 @@ class LogOverlay:
 
     def hides(self, base_offset: int) -> bool:
         """Whether a batch of the tables at `base_offset` is gone or replaced."""
-        return base_offset in self.batches or (self.cut is not None and base_offset >= self.cut)
+        if base_offset in self.batches or base_offset < self.head:
+            return True
+        return self.cut is not None and base_offset >= self.cut
 
 
 class Overlay:
@@ -117,6 +134,8 @@ class Overlay:
             self.values[op.key] = op.value
         elif isinstance(op, Truncate):
             self.log(op.partition).truncate(op.from_offset)
+        elif isinstance(op, DeleteHead):
+            self.log(op.partition).delete_head(op.below)
         else:
             self.log(op.partition).delete()
 

@@ -28,9 +28,11 @@ from node.core.senders import Senders
 from node.core.storage import Storage
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import damaged_event
+from node.runtime import namespaces
 from node.runtime.breakpoints import Armed, Breakpoint, Breakpoints
 from node.runtime.children import Child, die_with_parent, redirect_output, start
 from node.runtime.curve import CurveKeys
+from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
@@ -50,9 +52,10 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `bind` is its own address (tcp://127.0.0.1:PORT), `peers` maps node and client ids to addresses,
     "*" to that of the hub. `curve` has the keys of the run, if it has keys. `parent_pid` is the
-    process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host. `breakpoints`
-    are armed, and `disk_faults` in force, from the first turn on. Files are created as needed,
-    folders must exist.
+    process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host, `boots` are
+    those since that only this node has seen. `breakpoints` are armed, and `disk_faults` in force,
+    from the first turn on. `disk_pid` is the process that serves the disk, if one does. Files are
+    created as needed, folders must exist.
     """
 
     core: NodeConfig
@@ -67,6 +70,8 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     breakpoints: tuple[Breakpoint, ...] = ()
     disk_faults: tuple[DiskFault, ...] = ()
+    boots: int = 0
+    disk_pid: int = 0
 
 
 def spawn(
@@ -90,6 +95,9 @@ def main(
 
     `make_core` stands in for `node.core.broker.Broker`. Breakpoints are armed through `pipe`.
     """
+    if config.disk_pid:
+        namespaces.enter(config.disk_pid)
+    # After that: new rights make the kernel forget it.
     die_with_parent(config.parent_pid)
     redirect_output(config.output_file)
     stop = _handle_signals()
@@ -118,7 +126,7 @@ def _run(
     with contextlib.ExitStack() as stack:
         disk = FailingDisk(config.disk_faults)
         retries = bugs.parse(core_config.bugs).retry_fsync
-        boot_id = config.boot_id or None
+        boot_id = f"{config.boot_id or host_boot_id()}{'+' * config.boots}"
         storage = LmdbStorage(config.data_dir, boot_id, disk=disk, retries=retries)
         stack.callback(storage.close)
         trace = TraceFile(config.trace_file, core_config.node, core_config.incarnation)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from node.core.batch import EMPTY_CHAIN
-from node.core.log_dump import batch_dump, end_of, log_dump
+from node.core.log_dump import batch_dump, end_of, log_dump, start_of
 from node.formats.errors import StorageError
 from node.formats.log_dump import BatchDump, LogDump
 from node.runtime import journal
@@ -66,24 +65,25 @@ def _replayed(path: Path, tables: Tables) -> Overlay:
 
 
 def _log(tables: Tables, overlay: Overlay, name: str) -> LogDump:
-    start, leo, problem = -1, 0, ""
+
+    def value(key: str) -> bytes | None:
+        found = overlay.values.get(key)
+        return tables.value(key) if found is None else found
+
+    begins = start_of(name, value)
+    start, leo, problem = -1, begins.offset, ""
     try:
         for base, head, size in stored(tables, (overlay,), name, whole=False):
             start = base if start < 0 else start
             leo = end_of(base, head[CHAIN_BYTES:], size - CHAIN_BYTES)
     except StorageError as error:
         problem = str(error)
-
-    def value(key: str) -> bytes | None:
-        found = overlay.values.get(key)
-        return tables.value(key) if found is None else found
-
-    batches = _batches(tables, overlay, name)
+    start = begins.offset if start < 0 else start
+    batches = _batches(tables, overlay, name, begins.chain)
     return log_dump(name, start, leo, value, batches, problem)
 
 
-def _batches(tables: Tables, overlay: Overlay, name: str) -> Iterator[BatchDump]:
-    chain = EMPTY_CHAIN
+def _batches(tables: Tables, overlay: Overlay, name: str, chain: bytes) -> Iterator[BatchDump]:
     try:
         for base, both, _ in stored(tables, (overlay,), name, whole=True):
             one = batch_dump(base, both[:CHAIN_BYTES], both[CHAIN_BYTES:], chain)

@@ -32,7 +32,7 @@ from node.runtime import journal
 from node.runtime.datadir import DataDir, host_boot_id
 from node.runtime.failing_disk import FailingDisk
 from node.runtime.journal import Journal, JournalContents
-from node.runtime.overlay import Append, Delete, Kept, Op, Overlay, Put, Truncate
+from node.runtime.overlay import Append, Delete, DeleteHead, Kept, Op, Overlay, Put, Truncate
 from node.runtime.tables import CHAIN_BYTES, MAX_NAME_BYTES, Tables
 
 MAP_BYTES: Final = 64 << 20
@@ -122,6 +122,14 @@ class LmdbStorage:
         overlay.log(partition).truncate(from_offset)
         if overlay is self._deferred:
             self._ops.append(Truncate(partition, from_offset))
+
+    def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
+        """Forget all batches that start below `below`."""
+        _check_name(partition)
+        overlay = self._overlay_for(partition, None, durable=durable)
+        overlay.log(partition).delete_head(below)
+        if overlay is self._deferred:
+            self._ops.append(DeleteHead(partition, below))
 
     def read(self, partition: str, base_offset: int) -> bytes:
         """The bytes of the batch that starts exactly there."""

@@ -283,6 +283,8 @@ def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str,
     number = ids.get(name)
     if number is not None and log.cut is not None:
         _delete_from(txn, number, max(log.cut, 0))
+    if number is not None and log.head:
+        _delete_below(txn, number, log.head)
     if log.present is False:
         if number is not None:
             txn.delete(b"N" + name.encode())
@@ -297,6 +299,14 @@ def _write_log(txn: lmdb.Transaction, name: str, log: LogOverlay, ids: dict[str,
     for base in sorted(log.batches):
         kept = log.batches[base]
         txn.put(_LOG.pack(b"L", number, base), kept.chain + kept.data)
+
+
+def _delete_below(txn: lmdb.Transaction, number: int, below: int) -> None:
+    end = _LOG.pack(b"L", number, below)
+    with txn.cursor() as cursor:
+        more = cursor.set_range(_LOG_PREFIX.pack(b"L", number))
+        while more and bytes(cursor.key()) < end:
+            more = cursor.delete()
 
 
 def _delete_from(txn: lmdb.Transaction, number: int, from_offset: int) -> None:

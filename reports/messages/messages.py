@@ -58,7 +58,9 @@ def messages(folder: RunFolder) -> Messages | None:
         return None
     # What a client saw in the end matters, however late it was.
     known = [r for r in _recorded(folder, place) if r.t_us <= place.end_us or r.tone == "client"]
-    inside = [row for row in known if row.t_us >= place.start_us]
+    # What clients did at the offset belongs to it, however long an answer took.
+    whole = place.high > place.low
+    inside = [r for r in known if r.t_us >= place.start_us or (whole and r.tone == "client")]
     if not any(row.tone in ("data", "client", "control") for row in inside):
         return None
     affected = list(_affected(folder, place))
@@ -181,6 +183,7 @@ def _operations(folder: RunFolder, place: _Window) -> Iterator[MessageRow]:
                 "client",
                 f"operation #{seen.op}",
             )
+        return  # Another window with the same offset has the same of it.
 
 
 def _faults(folder: RunFolder, place: _Window, *, counted: bool) -> Iterator[MessageRow]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from harness.formats.nightly_run import Bucket, NightlyRun
+from harness.formats import not_tried
+from harness.formats.nightly_run import Bucket, NightlyRun, SystemStorms
+from reports import wording
 
 TREND: Final = 30
 """The number of nightly runs in a sparkline."""
@@ -69,6 +73,32 @@ class BugSummary:
     seconds: float
     trend: tuple[float, ...]
     last: int
+
+
+@dataclass(frozen=True)
+class VersionsCompared:
+    """Two versions of a system in one configuration: the buckets that only the older one has, that
+    only the newer one has, and that both have; over so many storms of each."""
+
+    system: str
+    given: str
+    older: str
+    newer: str
+    runs: tuple[int, int]
+    went: tuple[str, ...]
+    came: tuple[str, ...]
+    both: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """In one line: `nats 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: ..; new: ..`."""
+        configuration = f" with {self.given}" if self.given else ""
+        named = (("gone", self.went), ("new", self.came), ("in both", self.both))
+        told = "; ".join(f"{how}: {', '.join(names)}" for how, names in named if names)
+        return (
+            f"{self.system}{configuration}: {self.older} ({_storms(self.runs[0])}) to {self.newer} "
+            f"({_storms(self.runs[1])}): {told or 'no failure in either'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -194,6 +224,53 @@ def known_bugs(nightly_runs: Sequence[NightlyRun]) -> list[BugSummary]:
     return sorted(rows, key=lambda row: (row.found > 0, -row.seconds, row.code))
 
 
+def systems(nightly_runs: Sequence[NightlyRun]) -> list[SystemStorms]:
+    """Each version of other systems in each configuration, over all nightly runs; versions of a
+    system in their order."""
+    found: dict[str, SystemStorms] = {}
+    for nightly in nightly_runs:
+        for one in nightly.systems:
+            known = found.setdefault(
+                one.name, SystemStorms(system=one.system, version=one.version, given=one.given)
+            )
+            known.runs += one.runs
+            for into, more in ((known.verdicts, one.verdicts), (known.buckets, one.buckets)):
+                for name, count in more.items():
+                    into[name] = into.get(name, 0) + count
+    return sorted(found.values(), key=lambda one: (one.system, one.given, _in_order(one.version)))
+
+
+def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompared]:
+    """Each version of a system with the next newer one that was stormed in the same configuration.
+    A bucket that one has not may be missing by chance: the storms say how much was tried."""
+    found = []
+    for older, newer in pairwise(systems(nightly_runs)):
+        if (older.system, older.given) == (newer.system, newer.given):
+            before, after = set(older.buckets), set(newer.buckets)
+            found.append(
+                VersionsCompared(
+                    system=older.system,
+                    given=older.given,
+                    older=older.version,
+                    newer=newer.version,
+                    runs=(older.runs, newer.runs),
+                    went=tuple(sorted(before - after)),
+                    came=tuple(sorted(after - before)),
+                    both=tuple(sorted(before & after)),
+                )
+            )
+    return found
+
+
+def _in_order(version: str) -> tuple[tuple[int, ...], str]:
+    """2.9.10 before 2.12.1."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)), version
+
+
+def _storms(number: int) -> str:
+    return wording.count(number, "storm")
+
+
 def canary(nightly_runs: Sequence[NightlyRun]) -> CanaryState:
     """The state of the canary."""
     last = next((n for n in reversed(nightly_runs) if n.canary.result == "failed"), None)
@@ -239,6 +316,12 @@ def never(table: dict[str, dict[str, int]]) -> list[str]:
         if kinds:
             found.append(f"on {words}: {', '.join(kinds)}")
     return found
+
+
+def never_met(table: dict[str, dict[str, int]]) -> list[str]:
+    """The pairs of a kind of fault and a state of the partitions that never came together."""
+    counts = {f"{kind}/{where}": n for kind, row in table.items() for where, n in row.items()}
+    return not_tried.never_met(counts, table)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ from typing import Final
 
 from markupsafe import Markup
 
+from harness.formats import not_tried
 from harness.formats.nightly_run import FOLDER, PHASES, ROLES, NightlyRun, nightly_runs
 from reports import theme, wording
 from reports.nightly_page import index_model
@@ -46,8 +47,11 @@ def render_index(store: Path) -> str:
         squares=index_model.squares(known),
         known_bugs=index_model.known_bugs(known),
         canary=index_model.canary(known),
+        systems=index_model.systems(known),
+        compared=index_model.versions_compared(known),
         table=table,
         never=index_model.never(table),
+        never_met=not_tried.in_words(index_model.never_met(table)),
         roles=ROLES,
         phases=PHASES,
         most=_most(table),

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -121,9 +122,9 @@ def _places(
     return found
 
 
-def _inside(folder: RunFolder, part: str, node: str) -> Path | None:
+def _inside(folder: RunFolder, part: Literal["trace", "logs"], node: str) -> Path | None:
     """A node's file, None where there is none; a witness's node may be any text."""
-    names = {file.stem: file for file in (folder.path / part).glob("*.jsonl")}
+    names = {file.stem: file for file in folder.evidence(part)}
     return names.get(node)
 
 
@@ -134,7 +135,7 @@ def trace_events(folder: RunFolder, partition: str) -> list[tuple[Event, str]]:
     unread = Notes()
     needles = (partition.encode(), b'"started"', b'"controller"')
     found: list[tuple[Event, str]] = []
-    for file in sorted((folder.path / "trace").glob("*.jsonl")):
+    for file in folder.evidence("trace"):
         for number, e in numbered_lines(file, Event, unread, needles=needles):
             if e.partition == partition or e.event in (trace.STARTED, trace.CONTROLLER):
                 found.append((e, f"trace/{file.name}:{number}"))

@@ -6,7 +6,7 @@ HW and process events are kept, and HW series are thinned while reading, so memo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -238,10 +238,9 @@ def _controllers(
             yield RoleSpan(node, "controller", e.term, e.t_us, max(end, e.t_us))
 
 
-def read(run_dir: Path, exits: list[Exit], last_us: int, notes: Notes) -> ClusterTimeline:
-    """Read all of `trace/*.jsonl`; `last_us` is the end of the run as far as others know it."""
+def read(files: Sequence[Path], exits: list[Exit], last_us: int, notes: Notes) -> ClusterTimeline:
+    """Read the traces; `last_us` is the end of the run as far as others know it."""
     reader = _TraceReader()
-    files = sorted((run_dir / "trace").glob("*.jsonl"))
     if not files:
         notes.add("No traces: roles, in-sync sets and high watermarks are not shown.")
     for file in files:

@@ -55,6 +55,7 @@ class Executed:
     connections: int | None = None
     packets: int | None = None
     writes: int | None = None
+    calls: int | None = None
     touched: bool | None = None
     healed: bool = False
     took_effect: bool = False
@@ -110,6 +111,8 @@ class Executed:
             return "Not reached before the run ended."
         if self.writes is not None:
             return f"{wording.count(self.writes, 'write')} failed, late or lost."
+        if self.calls is not None:
+            return f"{wording.count(self.calls, 'system call')} changed."
         if self.on_process:
             return f"Took effect{f': {self.detail}' if self.detail else ''}."
         if self.touched is None and not self.links:
@@ -244,6 +247,7 @@ def _join_one(
     counted = [x.connections for x in effects if isinstance(x.connections, int)]
     packets = [x.packets for x in effects if isinstance(x.packets, int)]
     writes = [x.writes for x in effects if isinstance(x.writes, int)]
+    calls = [x.calls for x in effects if isinstance(x.calls, int)]
     start = inject.t_us
     ends = [x.done_us or x.t_us for x in lines if x.action == "heal"]
     ends += [t for t in all_healed if t >= start]
@@ -270,6 +274,7 @@ def _join_one(
         connections=sum(counted) if counted else None,
         packets=sum(packets) if packets else None,
         writes=sum(writes) if writes else None,
+        calls=sum(calls) if calls else None,
         healed=bool(ends),
         asked=asked,
         touched=any(x.affected for x in effects) if effects else None,

@@ -271,12 +271,14 @@ def _tested(folder: RunFolder) -> list[tuple[str, str]]:
     if not info.system.simulated:
         system = f"{info.system.name} {info.system.version}".rstrip()
         settings = ", ".join(f"{k}={v}" for k, v in info.system.settings.items())
-        return [("system", system), *([("settings", settings)] if settings else [])]
+        disk = [("disk", info.system.disk)] if info.system.disk else []
+        return [("system", system), *([("settings", settings)] if settings else []), *disk]
     cluster = schedule.cluster if schedule else None
     bugs = info.bugs or (cluster.bugs if cluster else ())
     return [
         ("protocol", info.protocol or (cluster.protocol if cluster else "unknown")),
         ("bugs", ", ".join(bugs) or "none"),
+        *([("disk", info.system.disk)] if info.system.disk == "user-space" else []),
     ]
 
 
@@ -297,7 +299,7 @@ def _cluster(folder: RunFolder, cluster: Cluster) -> list[tuple[str, str]]:
 
 def _ran(fact: dict[str, str]) -> str:
     """What ran, in a line."""
-    named = ("bugs", "settings", "seed", "schedule")
+    named = ("bugs", "settings", "disk", "seed", "schedule")
     first = fact.get("system") or fact.get("history") or fact.get("protocol", "")
     words = [first, *(f"{n} {fact[n]}" for n in named if n in fact), fact["duration"]]
     return ", ".join(words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from checker.formats import timeline as timelines
 from checker.formats.timeline import Sentence, Timeline
@@ -123,6 +123,10 @@ class RunFolder:
     lean: bool = False
     """The page leaves out most of what it can, to stay small."""
 
+    def evidence(self, part: Literal["trace", "logs"]) -> list[Path]:
+        """The files of the nodes in a folder for which the system vouches, by name."""
+        return sorted((self.path / part).glob("*.jsonl")) if _vouches_for(self.info, part) else []
+
     @property
     def verdict(self) -> Verdict:
         """The checker's verdict; unknown where there is none."""
@@ -209,7 +213,7 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     if (run_dir / timelines.FILE).exists():
         timeline = json_file(run_dir / timelines.FILE, Timeline, notes)
     schedule = _schedule(run_dir / "schedule.json", notes)
-    has_logs = _vouches_for_logs(info)
+    has_logs = _vouches_for(info, "logs")
     heads = replicas.read_heads(run_dir if has_logs else None, notes)
     windows = _windows(result, info, heads)
     cited = {w.op for a in _ranked(result) for w in a.witnesses if w.op >= 0}
@@ -226,7 +230,8 @@ def read(run_dir: Path, program: str = PROGRAM) -> RunFolder:
     exits = list(json_lines(run_dir / "exits.jsonl", Exit, notes))
     lines = list(json_lines(run_dir / "faults.jsonl", FaultLine, notes))
     seen = [ops.last_us(), info.phases.end_us, *(x.t_us for x in exits), *(x.t_us for x in lines)]
-    traced = cluster.read(run_dir, exits, max(seen), notes)
+    traces = sorted((run_dir / "trace").glob("*.jsonl")) if _vouches_for(info, "trace") else []
+    traced = cluster.read(traces, exits, max(seen), notes)
     executed = faults.join(
         lines, schedule.faults if schedule else (), traced.starts(), traced.last_us
     )
@@ -266,10 +271,11 @@ def _info(file: Path, notes: Notes) -> RunInfo:
     return RunInfo(**fields)
 
 
-def _vouches_for_logs(info: RunInfo) -> bool:
-    """Whether the files in logs/ are what the replicas held, as far as run.json can say that."""
+def _vouches_for(info: RunInfo, capability: str) -> bool:
+    """Whether the files of a folder are what the system left there, as far as run.json can say
+    that: files of another origin are no evidence."""
     is_said = bool(info.capabilities) or not info.system.simulated
-    return not is_said or "logs" in info.capabilities
+    return not is_said or capability in info.capabilities
 
 
 def _in_tables(run_dir: Path) -> bool:

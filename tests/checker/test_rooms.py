@@ -11,6 +11,7 @@ from tests.test_project import Import, imports_of, listed, python_files
 # A room may import itself and these.
 MAY_IMPORT = {
     "formats": set[str](),
+    "outside": set[str](),
     "evidence": {"formats"},
     "ingest": {"formats", "evidence"},
     "checks": {"formats", "evidence"},
@@ -31,6 +32,21 @@ def is_allowed(found: Import) -> bool:
     if found.imported.startswith("checker."):
         return room(found.imported) in MAY_IMPORT[own] | {own}
     return own == "engine" or found.imported.partition(".")[0] not in ("pyspark", "py4j")
+
+
+def test_the_outside_judge_imports_nothing_of_this_project() -> None:
+    """Else an error of ours would be judged by itself. Only its reader decodes JSON as all do."""
+    ours = ("node", "nemesis", "harness", "reports", "checker", "msgspec", "numpy", "pyarrow")
+    own = [found for found in IMPORTS if room(found.importer) == "outside"]
+    foreign = [
+        found
+        for found in own
+        if found.imported.partition(".")[0] in ours
+        and not found.imported.startswith("checker.outside")
+        and found.imported != "node.formats.json_input"
+    ]
+    assert len(own) > 5
+    assert not foreign, listed(foreign)
 
 
 def test_rooms_import_in_one_direction() -> None:

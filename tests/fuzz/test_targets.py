@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.fuzz import CORPUS, kept, mutations
+from tests.fuzz.fuzz import BROKEN, CORPUS, kept, mutations, result
 from tests.fuzz.targets import TARGETS, Target
 
 EVIDENCE = (".jsonl", "run.json")
@@ -58,3 +58,9 @@ def test_a_broken_target_is_noticed() -> None:
 
     with pytest.raises(KeyError):
         Target("bad", bad, ()).accepts(b"x")
+
+
+def test_a_fuzzer_that_did_not_say_how_far_it_got_is_not_silent() -> None:
+    assert result(0, "12 inputs, at most 80 MB") == "12 inputs, at most 80 MB"
+    assert result(0, "").startswith(BROKEN)
+    assert result(77, "").startswith(BROKEN)

@@ -81,6 +81,24 @@ def test_storms_pass_and_fail_with_their_verdict(suite: pytest.Pytester) -> None
     assert failed["floodmark_replay"].endswith(failed["floodmark_folder"])
 
 
+def test_pytest_loads_what_is_installed_without_being_told(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in any environment where floodmark is installed: nobody says which plug-in is meant.
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    suite.makeconftest(NO_WAITING)
+    suite.makepyfile(
+        """
+        def test_keeps(floodmark_storm):
+            place = "tests.support.trial_systems:InMemoryLog"
+            floodmark_storm(place, partitions=1, time_limit=0.3, faults="kill")
+        """
+    )
+    done = suite.runpytest_subprocess("--floodmark-seed", "7")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["plugins:*floodmark-*"])
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

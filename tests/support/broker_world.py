@@ -61,6 +61,12 @@ class MemoryStorage:
         for base in [b for b in log if b >= from_offset]:
             del log[base]
 
+    def delete_head(self, partition: str, below: int, *, durable: bool) -> None:
+        self._note("log", partition, durable)
+        log = self.logs.get(partition, {})
+        for base in [b for b in log if b < below]:
+            del log[base]
+
     def read(self, partition: str, base_offset: int) -> bytes:
         return self.logs[partition][base_offset][1]
 
@@ -134,6 +140,7 @@ class World:
         bugs: tuple[str, ...] = (),
         protocol: str = "kafka",
         unclean_election: bool = False,
+        retention_records: int = 0,
     ) -> None:
         self.rng = random.Random(seed)
         self.now_us = 0
@@ -146,6 +153,7 @@ class World:
         self.bugs = bugs
         self.protocol = protocol
         self.unclean_election = unclean_election
+        self.retention_records = retention_records
         self.disks = {n: MemoryStorage() for n in (*self.broker_names, *self.voter_names)}
         self.nodes: dict[str, Broker] = {}
         self.incarnations = dict.fromkeys(self.disks, 0)
@@ -182,6 +190,7 @@ class World:
             timings=self.timings,
             flush_interval_ms=self.flush_interval_ms,
             protocol=self.protocol,
+            retention_records=self.retention_records,
             unclean_election=self.unclean_election,
         )
 
@@ -212,7 +221,9 @@ class World:
         mail = self.paused.pop(name, None)
         if mail is None or name not in self.nodes:
             return
-        self._steps(name, [*(Deliver(*what) for what in mail), Tick()])
+        last = len(mail) - 1
+        turn = [Deliver(*what, more=number < last) for number, what in enumerate(mail)]
+        self._steps(name, [*turn, Tick()])
 
     # -- links ------------------------------------------------------------------------------------
 

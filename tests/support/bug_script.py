@@ -14,6 +14,7 @@ must find, and why; then each command is followed by what the brokers did (inden
       b is acknowledged at 1            the leader answered; `not as committed`: acks=1
     start n1
       n2 cuts 2 -> 1                    a follower truncated its log
+      n1 deletes below 3 (retention)    the head of a log was deleted
     heal
 
 The cluster is three brokers and a voter in `World`; each message takes one millisecond. At the
@@ -51,7 +52,7 @@ from node.core.messages import (
 from node.formats.trace import METADATA_PARTITION
 from node.formats.wire import split_fetch_body
 from tests.support.broker_world import World
-from tests.support.checker.story import Story, against
+from tests.support.checker.story import STORM_MS, Story, against
 
 P = "log-0"
 NAMES = ("n1", "n2", "n3")
@@ -109,6 +110,7 @@ class Script:
         unclean: int = 0,
         protocol: str = "",
         seed: int = 7,
+        retention_records: int = 0,
     ) -> None:
         bug = next((bug for bug in KNOWN_BUGS if bug.code == code), None)
         self.world = World(
@@ -118,14 +120,20 @@ class Script:
             protocol=protocol or (bug.protocol if bug else "kafka"),
             flush_interval_ms=flush_ms,
             unclean_election=bool(unclean),
+            retention_records=retention_records,
             bugs=(bug.name,) if bug and on else (),
         )
         self.lines: list[str] = []
-        self.promise = {"flush": "async" if flush_ms else "sync", "unclean_election": bool(unclean)}
+        self.promise = {
+            "flush": "async" if flush_ms else "sync",
+            "unclean_election": bool(unclean),
+            "retention": retention_records > 0,
+            "retention_records": retention_records,
+        }
         self._traced = 0
         self._state: dict[str, Any] = {}
         self._sent: list[tuple[str, int]] = []
-        self._reads: list[tuple[int, list[tuple[int, str]], int]] = []
+        self._reads: list[tuple[int, int, list[tuple[int, str]], int]] = []
         self._held: list[Rule] = []
         self._dropped: list[Rule] = []
         self.world.hold = lambda *m: any(rule(*m) for rule in self._held)
@@ -160,7 +168,8 @@ class Script:
     def read(self) -> None:
         """A consumer reads everything that the leader gives it."""
         leader = self._leader()
-        self.world.send(leader, FetchRequest(partition=P, offset=0, corr=-1))
+        start = self.world.nodes[leader].replicas[P].log.start
+        self.world.send(leader, FetchRequest(partition=P, offset=start, corr=-1))
         self.wait(5)
         source, message, body = next(
             m for m in reversed(self.world.mail) if isinstance(m[1], FetchResponse)
@@ -168,7 +177,7 @@ class Script:
         assert (source, message.error) == (leader, Error.NONE)  # type: ignore[union-attr]
         _, hw, data = split_fetch_body(body)
         records = [(one.base_offset, one.payload.decode()) for one in batches.split(data)]
-        self._reads.append((self.world.now_us, records, hw))
+        self._reads.append((start, self.world.now_us // 1000 - STORM_MS, records, hw))
         self._note("records: " + " ".join(text for _, text in records))
 
     # -- brokers -----------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ class Script:
         self.wait(wait)
 
     def stop(self, name: str) -> None:
-        """Ask a broker to shut down; it hands over what it leads at once."""
+        """Ask a broker to shut down; it transfers what it leads at once."""
         self.world.stop(name)
         self.wait(20)
 
@@ -307,11 +316,16 @@ class Script:
                 self._note_change(e)
             elif e["event"] == "truncated" and e["leo"] < e["from_leo"]:
                 self._note(f"{e['node']} cuts {e['from_leo']} -> {e['leo']}")
+            elif e["event"] == "deleted":
+                self._note(f"{e['node']} deletes below {e['start']} ({e['reason']})")
             elif e["event"] == "ack" and e["client"] == "c1":
-                _, data = self.world.disks[e["node"]].logs[P][e["base_offset"]]
-                record = batches.view(data).payload.decode()
+                record = self._record(e["node"], e["base_offset"])
                 how = "" if e["acks"] == -1 else ", not as committed"
                 self._note(f"{record} is acknowledged at {e['base_offset']}{how}")
+
+    def _record(self, node: str, offset: int) -> str:
+        kept = self.world.disks[node].logs[P].get(offset)
+        return batches.view(kept[1]).payload.decode() if kept else "a deleted record"
 
     def _note_change(self, e: dict[str, Any]) -> None:
         now = {f: e[f] for f in ("leader", "isr", "elr")}
@@ -336,7 +350,7 @@ class Script:
         }
         story = Story(P, recovery_limit_ms=1, **run)
         story.run["phases"] = {"start_us": 1, "storm_us": 1000}
-        story.run["capabilities"].append("logs")
+        story.run["capabilities"] += ["logs", *["hw"] * self.promise["retention"]]
         self._history(story)
         for e in self.world.trace:
             story.traces[e["node"]].append({"incarnation": 1, **e})
@@ -355,9 +369,10 @@ class Script:
                 outcome = outcome if answer.error else "ok"
             at = answer.base_offset if answer and not answer.error else -1
             story.send(number, at=at, outcome=outcome, acks=acks)
-        for _, records, hw in self._reads:
+        for start, at_ms, records, hw in self._reads:
             runs = [(offset, self._value(text)) for offset, text in records]
-            story.poll(*runs, start=0, hw=hw, process=100 + story.ops)
+            process = 100 + story.ops
+            story.poll(*runs, start=start, hw=hw, process=process, begin=at_ms, end=at_ms)
 
     def _value(self, text: str) -> int:
         return next(n for n, (sent, _) in enumerate(self._sent, 1) if sent == text)
@@ -372,7 +387,7 @@ class Script:
             LogRun(
                 node=node,
                 partition=P,
-                offset=0,
+                offset=replica.log.start,
                 count=0,
                 hw=replica.hw,
                 leo=replica.leo,

@@ -67,6 +67,7 @@ class FakeClients:
         self.calls: list[str] = []
         self.problem = ""
         self.recovers = True
+        self.answers = True
         self.looks_until_ready = 0
         self._progress: dict[str, int] = {}
         self._final = ""
@@ -88,7 +89,7 @@ class FakeClients:
         self.calls.append("go")
 
     def operate(self, operation: int) -> None:
-        raise AssertionError("the world hands operations over")
+        raise AssertionError("the world delivers operations")
 
     def healed(self, t_us: int) -> None:
         self.calls.append("healed")
@@ -100,7 +101,7 @@ class FakeClients:
 
     def read_everything(self) -> None:
         self.calls.append("read_everything")
-        self._final = "done"
+        self._final = "done" if self.answers else "running"
 
     def close(self) -> None:
         self.calls.append("close")
@@ -114,6 +115,7 @@ class FakeCluster:
 
     def __init__(self, schedule: Schedule, folder: RunDir) -> None:
         self.problems: list[Problem] = []
+        self.turned_away: dict[str, int] = {}
         self.promise = Promise()
         self.partitions = dict.fromkeys(
             schedule.cluster.partition_names(), schedule.cluster.broker_names()
@@ -176,7 +178,7 @@ class FakeSystem(Floodmark):
         self.made: list[FakeCluster] = []
 
     def launch(  # type: ignore[override]
-        self, schedule: Schedule, folder: RunDir, *, links: bool = True
+        self, schedule: Schedule, folder: RunDir, *, links: str = "", disk: str = ""
     ) -> FakeCluster:
         cluster = FakeCluster(schedule, folder)
         self._prepare(cluster)

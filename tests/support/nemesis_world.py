@@ -12,7 +12,7 @@ from nemesis.formats.schedule import Cluster, Fault, Operation, Schedule, Worklo
 from nemesis.injector import Injector
 from nemesis.links.rule import Counts, LinkRule
 from nemesis.view import ClusterView
-from nemesis.world import BreakAt, Command, DiskDamage, DiskFails
+from nemesis.world import BreakAt, CallFails, Command, DiskDamage, DiskFails
 from node.formats import trace
 from node.formats.errors import FloodmarkError
 
@@ -35,6 +35,7 @@ class RecordingWorld:
         self.commands: list[Command] = []
         self.log: list[str] = []
         self.power_cut_assumption = ""
+        self.reorders_writes = False
         self.broken: set[str] = set()
         """Acts that fail: "start n1", "add_rule", "remove_rule"."""
 
@@ -49,7 +50,7 @@ class RecordingWorld:
         self.up.remove(node)
         self.paused.discard(node)
 
-    def power_cut(self, node: str, keep: float) -> tuple[int, int]:
+    def power_cut(self, node: str, keep: float, shuffle: int | None = None) -> tuple[int, int]:
         self._act("power_cut", node)
         self.up.discard(node)
         self.paused.discard(node)
@@ -130,6 +131,18 @@ class RecordingWorld:
         assert node not in self.up, "a process has the disk"
         self._act("restore_disk", node)
         return self.writes
+
+    def add_call_fault(self, node: str, fault: CallFails) -> int:
+        self._act(f"add_call_fault {fault.action}", node)
+        self.last_rule += 1
+        return self.last_rule
+
+    def remove_call_fault(self, node: str, number: int) -> int:
+        self._act("remove_call_fault", node)
+        return self.writes
+
+    def shift_clock(self, node: str, by_ms: int) -> None:
+        self._act(f"shift_clock {by_ms}", node)
 
     def operate(self, operation: int) -> None:
         self._act("operate", str(operation))

@@ -19,6 +19,7 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.options import load_schedule
 from harness.runs.progress import Progress
 from harness.search.campaign import Finding
+from harness.search.real.storms import StormSubject
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Expectation, Schedule, Workload
 
@@ -128,6 +129,8 @@ class FakeEnvironment(NightlyEnvironment):
                     buckets=buckets,
                     failures=sum(buckets.values()),
                     fault_coverage={"kill/leader/in-sync": 3},
+                    states=70,
+                    unseen=0.5,
                 )
             case KnownBugJob():
                 return KnownBugSearched(
@@ -159,13 +162,15 @@ class FakeEnvironment(NightlyEnvironment):
                     found=corpus.named(Path(job.file), schedule),
                 )
 
-    def run(self, schedule: Schedule, name: str, store: Path) -> Path:
+    def run(
+        self, schedule: Schedule, name: str, store: Path, subject: StormSubject | None = None
+    ) -> Path:
         self._begin()
         self.clock_s += RUN_S
         folder = run_folder.create(store, name)
         folder.write_schedule(schedule)
         about = {
-            "protocol": schedule.cluster.protocol,
+            "protocol": schedule.cluster.protocol if subject is None else subject.settings["speed"],
             "bugs": schedule.cluster.bugs,
             "world": "real",
             "state": "finished",

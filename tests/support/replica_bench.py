@@ -95,9 +95,14 @@ class Bench:
         *,
         switched: Iterable[str] = (),
         timings: Timings | None = None,
+        retention_records: int = 0,
     ) -> None:
         config = NodeConfig(
-            node=node, voters=("v1",), brokers=BROKERS, timings=timings or Timings()
+            node=node,
+            voters=("v1",),
+            brokers=BROKERS,
+            timings=timings or Timings(),
+            retention_records=retention_records,
         )
         self.ctx = Context(config, MemoryStorage(), bugs.parse(switched), random.Random(0), 0)
         self.ctx.broker_epoch = broker_epoch(node)

@@ -40,6 +40,7 @@ class Trial(Adapter):
     listens = ("client",)
     failover_ms = 600
     unsynced = ("*.log",)
+    clock_by_libc = True
     stop_codes = (0,)
 
     @property
@@ -118,13 +119,19 @@ class Trial(Adapter):
         if self.broken == "dump hangs":
             threading.Event().wait(3600)
         file = me.folder / f"{partition}.log"
-        if not file.exists():
+        if not file.exists() or self.broken == "dump denies":
             return None
         return ((n, bytes.fromhex(line)) for n, line in enumerate(file.read_text().splitlines()))
 
     def promise(self) -> Promise:
         self.may_fail("promise")
         return Promise(words="nothing is ever lost", source="a test")
+
+
+class SurvivesDamage(Trial):
+    """Its vendor promises that one disk may lose anything."""
+
+    damaged_disks = 1
 
 
 class SynchronousTrial(Trial):
@@ -163,6 +170,22 @@ class SynchronousTrial(Trial):
         return json.loads(answer)
 
 
+class WithVoter(Trial):
+    """A node beside the brokers runs first and last, and what is kept open is closed."""
+
+    voters = 1
+
+    def command(self, me: Node, others: Sequence[Node]) -> list[str]:
+        (me.folder / "others").write_text(" ".join(sorted(node.name for node in others)))
+        return super().command(me, others)
+
+    async def create(self, nodes: Sequence[Node], partition: str, copies: int) -> None:
+        file = nodes[0].folder / "open"
+        file.touch()
+        self.resources.callback(file.unlink)
+        await super().create(nodes, partition, copies)
+
+
 class NeedsBinary(Trial):
     """Its server is nowhere."""
 
@@ -171,3 +194,12 @@ class NeedsBinary(Trial):
 
     def version(self) -> str:
         return Adapter.version(self)
+
+
+class SafeTrial(Trial):
+    """One that says with which setting nothing is lost."""
+
+    settings = (
+        *Trial.settings,
+        Setting("sync", "never", "when the node syncs", ("never", "always"), "always"),
+    )

@@ -103,7 +103,7 @@ class InMemoryLog(System):
     def version(self) -> str:
         return "7.1"
 
-    def launch(self, schedule: Schedule, folder: RunDir, *, links: bool) -> FakeCluster:
+    def launch(self, schedule: Schedule, folder: RunDir, *, links: str, disk: str) -> FakeCluster:
         cluster = FakeCluster(schedule, folder)
         cluster.capabilities = ()
         cluster.promise = Promise()

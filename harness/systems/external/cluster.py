@@ -17,22 +17,27 @@ from harness.clients.factory import ClientFactory
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
+from harness.runs.suspension import SuspensionWatch
 from harness.systems.adapter import Adapter, Node
-from harness.systems.external import calls, client_process
+from harness.systems.disks import PLAIN, USER_SPACE, UserDisks
+from harness.systems.external import calls, client_process, several
 from harness.systems.external.links import CLIENTS, KERNEL_LINKS, PROXY_LINKS, Links, make_links
 from harness.systems.external.load import AdapterChoice, in_words
-from harness.systems.external.logs import DumpConfig, dump_logs
+from harness.systems.external.logs import DumpConfig, NodeDump, dump_logs
 from harness.systems.external.probe import Probe
-from harness.systems.external.processes import ExternalProcesses, Launch
+from harness.systems.external.processes import ExternalProcesses, Launch, on_disk
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
 from harness.systems.interface import NO_LINKS
 from harness.systems.ports import PortLease
 from harness.systems.remote_clients import RemoteClients
+from nemesis.faults.losses import may_lose_synced
 from nemesis.formats.schedule import Schedule
 from nemesis.links import kernel_links
 from nemesis.links.kernel_links import KernelLinks
+from nemesis.strace import Tracers
 from nemesis.view import ClusterView
+from nemesis.wall_clocks import clocks_for
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
 
@@ -46,9 +51,16 @@ class ExternalCluster:
     """Implements `harness.systems.interface.ClusterUnderTest`."""
 
     def __init__(
-        self, choice: AdapterChoice, name: str, schedule: Schedule, folder: RunDir, form: str
+        self,
+        choice: AdapterChoice,
+        name: str,
+        schedule: Schedule,
+        folder: RunDir,
+        form: str,
+        disk: str = PLAIN,
     ) -> None:
-        """Lease ports and prepare files; no process starts yet. `form` is that of the links."""
+        """Lease ports and prepare files; no process starts yet. `form` is that of the links, `disk`
+        that of the disks."""
         self._choice = choice
         self._name = name
         self._schedule = schedule
@@ -57,24 +69,33 @@ class ExternalCluster:
         self._form = form
         self._factory = ClientFactory(cluster=schedule.cluster, workload=schedule.workload)
         self.view = ClusterView()
-        names = schedule.cluster.broker_names()
+        brokers = schedule.cluster.broker_names()
+        # The brokers need the metadata: voters start first.
+        names = (*schedule.cluster.voter_names(), *brokers)
         self._lease = PortLease(len(names) * ports_per_node(adapter, form))
         ports = iter(self._lease.ports)
         self.nodes = {node: self._node(node, ports) for node in names}
+        self._brokers = tuple(self.nodes[name] for name in brokers)
         self._partitions = schedule.cluster.partition_names()
         self._exits = folder.append_only("exits.jsonl")
         output = folder.folder("output")
         self.processes = ExternalProcesses(
             self._launch, self._started, output, self._exits, stop_codes=adapter.stop_codes
         )
-        self._unsynced = UnsyncedFiles(adapter.unsynced_files)
+        self._disks: UserDisks | UnsyncedFiles = UnsyncedFiles(adapter.unsynced_files)
+        if disk == USER_SPACE:
+            folders = {name: node.folder for name, node in self.nodes.items()}
+            self._disks = UserDisks(folders, output, schedule)
+        self._tracers = Tracers(output)
+        self._clocks = clocks_for(schedule, output, self.nodes)
         self._links: Links | None = None
         self._kernel: KernelLinks | None = None
         self._clients: RemoteClients | None = None
         self._probe = Probe(
-            *(adapter, tuple(self.nodes.values()), self._partitions, self._running),
-            output / "probe.txt",
+            *(adapter, self._brokers, self._partitions, self._running), output / "probe.txt"
         )
+        self._suspensions = SuspensionWatch()
+        self._dumped: list[NodeDump] | None = None
         self._closed = False
 
     # -- what it is
@@ -91,16 +112,31 @@ class ExternalCluster:
 
     @property
     def promise(self) -> Promise:
-        """What the system promises in this configuration."""
+        """What the system promises in this configuration, as far as the schedule leaves it."""
         found = self._ask("promise", self._adapter.promise)
         if not isinstance(found, Promise):
             raise FloodmarkError(f"system '{self._name}': promise returned no Promise")
+        if may_lose_synced(self._schedule, self._adapter.damaged_disks + 1):
+            return msgspec.structs.replace(
+                found, disks_kept=False, committed_kept=False, durable_acks=False
+            )
         return found
 
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
-        """Partition -> its replicas, as far as the probe tells."""
-        return {name: self.view.replicas(name) for name in self._partitions}
+        """Partition -> its replicas: as far as the probe tells, and once the logs have been read,
+        the nodes whose `dump` gave one. What a probe tells decides nothing."""
+        if self._dumped is None:
+            return {name: self.view.replicas(name) for name in self._partitions}
+        return {
+            name: tuple(dump.node for dump in self._dumped if name in dump.partitions)
+            for name in self._partitions
+        }
+
+    @property
+    def turned_away(self) -> dict[str, int]:
+        """Nothing: who connects to another system is its own affair."""
+        return {}
 
     @property
     def problems(self) -> list[Problem]:
@@ -108,13 +144,18 @@ class ExternalCluster:
         links = self._links.problems if self._links is not None else []
         return [
             *self.processes.problems,
+            *self._suspensions.problems,
+            *(self._disks.problems if isinstance(self._disks, UserDisks) else ()),
             *(Problem(kind="hub-ended", sentence=sentence) for sentence in links),
         ]
 
     @property
     def world(self) -> ExternalWorld:
         """Signals, files and links."""
-        return ExternalWorld(self.nodes, self.processes, self._unsynced, self._links, self._operate)
+        return ExternalWorld(
+            *(self.nodes, self.processes, self._disks, self._links, self._operate),
+            *(self._tracers, self._clocks),
+        )
 
     # -- life
 
@@ -135,8 +176,9 @@ class ExternalCluster:
                 self._create(partition)
         if self._adapter.probes():
             self._await(self._all_in_sync, IN_SYNC_TIMEOUT_S)
-        for name in self.nodes:
-            self._unsynced.synced(name, self.nodes[name].folder)
+        if isinstance(self._disks, UnsyncedFiles):
+            for name in self.nodes:
+                self._disks.synced(name, self.nodes[name].folder)
 
     def clients(self) -> RemoteClients:
         """Start the clients of the workload, silent until `go`."""
@@ -145,7 +187,7 @@ class ExternalCluster:
         config = client_process.ExternalClientsConfig(
             choice=self._choice,
             factory=self._factory,
-            nodes=tuple(self.nodes.values()),
+            nodes=self._brokers,
             history=str(path / "history.jsonl"),
             output=str(output),
             parent_pid=os.getpid(),
@@ -157,8 +199,11 @@ class ExternalCluster:
 
     def poll(self) -> list[TraceEvent]:
         """What the probe tells since the last call; also notices nodes that ended."""
+        disks = self._disks.watch(self._excuse) if isinstance(self._disks, UserDisks) else {}
         for ended in self.processes.reap():
             self.view.lost(ended.node)
+        parts = {"The TCP proxy": self._links, "The process of the clients": self._clients}
+        self._suspensions.look(disks | {name: part.pid for name, part in parts.items() if part})
         return self._probe.events()
 
     def ended(self) -> tuple[str, ...]:
@@ -166,29 +211,31 @@ class ExternalCluster:
         return tuple(exit.node for exit in self.processes.unexpected)
 
     def stop(self) -> None:
-        """SIGTERM to all nodes, and wait for their ends."""
+        """SIGTERM to all brokers, then to the voters, and wait for their ends."""
         self._probe.close()
-        for node in self.nodes:
-            self.processes.ask_to_stop(node)
-        for node in self.nodes:
-            self.processes.await_stop(node)
+        for nodes in (self._schedule.cluster.broker_names(), self._schedule.cluster.voter_names()):
+            for node in nodes:
+                self.processes.ask_to_stop(node)
+            for node in nodes:
+                self.processes.await_stop(node)
 
     def dump_logs(self, folder: Path) -> list[str]:
         """Write what the adapter reads of each node's log to `folder`/<node>.jsonl."""
         if not self._adapter.dumps():
             return []
-        running = [node for node in self.nodes if self.processes.is_up(node)]
+        running = [node.name for node in self._brokers if self.processes.is_up(node.name)]
         problems = [f"{node} still runs: its logs were not read" for node in running]
         config = DumpConfig(
             choice=self._choice,
-            nodes=tuple(node for name, node in self.nodes.items() if name not in running),
+            nodes=tuple(node for node in self._brokers if node.name not in running),
             partitions=self._partitions,
             record_bytes=self._schedule.workload.payload_bytes,
             folder=str(folder),
             output=str(self._folder.path / "output" / "logs.txt"),
             parent_pid=os.getpid(),
         )
-        return problems + dump_logs(config)
+        self._dumped, more = dump_logs(config)
+        return problems + more
 
     def close(self) -> None:
         """Leave no process and no port behind. May be called at any moment, and twice."""
@@ -196,9 +243,15 @@ class ExternalCluster:
             return
         self._closed = True
         self._probe.close()
+        closing = calls.in_thread(self._adapter.resources.close)
+        self._tracers.close()
         self.processes.close()
+        if isinstance(self._disks, UserDisks):
+            self._disks.close()
         if self._links is not None:
             self._links.close()
+        with contextlib.suppress(Exception):
+            closing.result(calls.CLOSE_TIMEOUT_S)
         self._exits.close()
         self._lease.release()
 
@@ -238,6 +291,9 @@ class ExternalCluster:
         if self._links is not None:
             self._links.set_processes(node, (pid,))
 
+    def _excuse(self, node: str) -> None:
+        self.processes.excuse(node, now=True)
+
     def _running(self, node: str) -> int:
         """The number of the node's process; 0 while it has none, or a paused one."""
         processes = self.processes
@@ -252,11 +308,21 @@ class ExternalCluster:
         except OSError as error:
             raise FloodmarkError(f"{me.folder}: cannot be made: {error.strerror}") from None
         command = self._ask("command", self._adapter.command, me, others)
+        if command and all(isinstance(each, list | tuple) and each for each in command):
+            command = several.command_line(command)
         if isinstance(command, str) or not all(isinstance(word, str) for word in command):
             raise FloodmarkError(
                 f"system '{self._name}': command must return a list of words, not {command!r}"
             )
-        launch = Launch(command=list(command), folder=me.folder, host=me.host, ports=me.listens)
+        if isinstance(self._disks, UserDisks):
+            command = [*on_disk(self._disks.start(name)), *command]
+        launch = Launch(
+            command=list(command),
+            folder=me.folder,
+            host=me.host,
+            ports=me.listens,
+            environment={} if self._clocks is None else self._clocks.environment(name),
+        )
         if self._kernel is None:
             return launch
         # Nobody else is in its namespace, so its ports are free.
@@ -277,7 +343,7 @@ class ExternalCluster:
     def _create(self, partition: str) -> None:
         """Have a partition made, trying again until it is. Raises FloodmarkError."""
         copies = self._schedule.cluster.replication_factor
-        nodes = tuple(self.nodes.values())
+        nodes = self._brokers
         deadline = time.monotonic() + self._adapter.start_s
         why = ""
         while time.monotonic() < deadline:

@@ -2,13 +2,16 @@
 
 The harness holds the other end of standard input. However it ends, the kernel closes that, and then
 every process that has `MARK` in its environment is killed: nodes, their children, and children that
-made a session of their own. Standard library only, so it starts in milliseconds.
+made a session of their own. Some programs overwrite their environment with their title, so all that
+is in the session of a node is killed too: the harness writes "+PID" when a node starts, "-PID" when
+it has ended, a line each. Standard library only, so it starts in milliseconds.
 """
 
 import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 
 ROUNDS = 100
 PAUSE_S = 0.02
@@ -34,10 +37,26 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def kill_marked(mark: str) -> None:
+def in_sessions(sessions: Collection[int]) -> list[int]:
+    """The processes that are in one of these sessions; a zombie is not counted."""
+    found = []
+    for name in os.listdir("/proc") if sessions else ():
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        if int(session) in sessions and state != b"Z":
+            found.append(int(name))
+    return found
+
+
+def kill_marked(mark: str, sessions: Collection[int] = ()) -> None:
     """SIGKILL to all of them, until there are none: they may be starting others meanwhile."""
     for _ in range(ROUNDS):
-        found = marked(mark)
+        found = {*marked(mark), *in_sessions(sessions)}
         if not found:
             return
         for pid in found:
@@ -52,9 +71,13 @@ def main(mark: str) -> None:
     """Wait for the end of the harness."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 4096):
-        pass
-    kill_marked(mark)
+    sessions: set[int] = set()
+    told = b""
+    while more := os.read(0, 4096):
+        *lines, told = (told + more).split(b"\n")
+        for line in lines:
+            (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
+    kill_marked(mark, sessions)
 
 
 if __name__ == "__main__":

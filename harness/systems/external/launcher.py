@@ -1,21 +1,33 @@
-"""Becomes a node: `python -I -S launcher.py PARENT_PID COMMAND...`. Standard library only.
+"""Becomes a node: `python -I -S launcher.py PARENT_PID [--disk FILE PID] COMMAND...`. Standard
+library only.
 
 The kernel then kills the node, even a stopped one, when the thread that started it dies. A binary
-keeps that over `exec`. The node's own children are the guardian's concern.
+keeps that over `exec`. The node's own children are the guardian's concern. With `--disk` it is put
+where the process PID has its disk mounted, by `enter` of FILE.
 """
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
 EXIT_ORPHANED = 70
 EXIT_NO_COMMAND = 127
+DISK = "--disk"
 
 
 def main(parent_pid: int, command: list[str]) -> None:
     """Never returns."""
+    if command[0] == DISK:
+        _, file, pid, *command = command
+        try:
+            runpy.run_path(file)["enter"](int(pid))
+        except OSError as error:
+            sys.stderr.write(f"{error}\n")
+            os._exit(EXIT_NO_COMMAND)
+    # After that: new rights make the kernel forget it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(EXIT_ORPHANED)

@@ -27,6 +27,11 @@ class Links(Protocol):
         """Sentences that make a verdict unknown, such as that they have ended by themselves."""
         ...
 
+    @property
+    def pid(self) -> int:
+        """Their process; 0 if they have none."""
+        ...
+
     def wait_ready(self) -> None:
         """Return once everything can be dialed. Raises FloodmarkError."""
         ...

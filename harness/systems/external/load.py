@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from harness.systems.adapter import Adapter, Setting
+from harness.systems.adapter import SERVER, Adapter, Setting
 from node.formats.errors import FloodmarkError, UsageError
 
 
@@ -109,10 +109,16 @@ def _from_file(path: Path) -> Any:
     return module
 
 
+def settings_of(adapter: type[Adapter]) -> tuple[Setting, ...]:
+    """Its own, and that of its executable."""
+    return (*adapter.settings, *((SERVER,) if adapter.binary else ()))
+
+
 def complete_settings(
     owner: str, known: tuple[Setting, ...], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """A value for every setting. Raises UsageError for one that is unknown or has no such value."""
+    """A value for every setting; of the executable only where it is given. Raises UsageError for
+    one that is unknown or has no such value."""
     names = {setting.name: setting for setting in known}
     for name, value in given.items():
         if name not in names:
@@ -121,7 +127,8 @@ def complete_settings(
         values = names[name].values
         if values and value not in values:
             raise UsageError(f"--set {name}={value}: {name} can only be {', '.join(values)}")
-    return {setting.name: given.get(setting.name, setting.default) for setting in known}
+    found = {setting.name: given.get(setting.name, setting.default) for setting in known}
+    return {name: value for name, value in found.items() if value or name != SERVER.name}
 
 
 def in_words(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """The logs of stopped nodes, as the adapter's `dump` reads them, written to `logs/<node>.jsonl`.
 
-A process of its own reads them: code that meets a damaged file may take forever.
+A process of its own reads them: code that meets a damaged file may take forever. What it declares
+to have is what the checker expects to find: of a node whose `dump` gives a log, that log.
 """
 
 from __future__ import annotations
@@ -25,9 +26,19 @@ from node.runtime import children
 from node.runtime.children import settle_in
 
 NODE_TIMEOUT_S: Final = 60.0
+REAP_S: Final = 10.0
 MAX_RECORDS: Final = 5_000_000
 _LINES_A_WRITE: Final = 2000
 _encoder: Final = msgspec.json.Encoder()
+
+
+class NodeDump(msgspec.Struct, frozen=True):
+    """What became of one node: the partitions of which it has a log, or of which nobody can tell,
+    and problems, in sentences."""
+
+    node: str
+    partitions: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +53,13 @@ class DumpConfig(msgspec.Struct, frozen=True, kw_only=True):
     parent_pid: int
 
 
-def dump_logs(config: DumpConfig) -> list[str]:
-    """Write the logs of all nodes; returns problems, in sentences. Main thread only."""
+def dump_logs(config: DumpConfig) -> tuple[list[NodeDump], list[str]]:
+    """Write the logs of all nodes. Returns what each node has, as far as the process came, and
+    problems, in sentences. Main thread only."""
     near, far = multiprocess.Pipe()
     process = children.start("logs", _main, config, far)
     far.close()
+    found: list[NodeDump] = []
     problems: list[str] = []
     left = [node.name for node in config.nodes]
     try:
@@ -57,7 +70,8 @@ def dump_logs(config: DumpConfig) -> list[str]:
                     f"{NODE_TIMEOUT_S:g} s for {left[0]}"
                 )
                 break
-            problems += near.recv()
+            found.append(near.recv())
+            problems += found[-1].problems
             left.pop(0)
     except (EOFError, OSError):
         problems.append(
@@ -66,21 +80,30 @@ def dump_logs(config: DumpConfig) -> list[str]:
         )
     finally:
         process.kill()
-        process.join()
+        process.join(REAP_S)
         near.close()
-    return problems
+    if not left:
+        problems += [
+            f"no node has a log of {partition}: dump returned None for each"
+            for partition in config.partitions
+            if not any(partition in dump.partitions for dump in found)
+        ]
+    return found, problems
 
 
 def _main(config: DumpConfig, pipe: Connection) -> None:
-    """What the process does: a list of sentences for each node."""
+    """What the process does: a `NodeDump` for each node."""
     settle_in(config.parent_pid, config.output)
     adapter = config.choice.load()
     for node in config.nodes:
         problems: list[str] = []
+        had: list[str] = []
         try:
             out = AppendOnlyFile(Path(config.folder) / f"{node.name}.jsonl")
             lines: list[bytes] = []
-            for run in log_lines(adapter, node, config.partitions, config.record_bytes, problems):
+            for run in log_lines(
+                adapter, node, config.partitions, config.record_bytes, had, problems
+            ):
                 lines.append(_encoder.encode(run) + b"\n")
                 if len(lines) >= _LINES_A_WRITE:
                     out.write(b"".join(lines))
@@ -89,14 +112,20 @@ def _main(config: DumpConfig, pipe: Connection) -> None:
             out.close()
         except FloodmarkError as error:
             problems.append(f"the logs of {node.name} could not be written: {error}")
-        pipe.send(problems)
+        pipe.send(NodeDump(node.name, tuple(had), tuple(problems)))
     os._exit(0)
 
 
 def log_lines(
-    adapter: Adapter, node: Node, partitions: Sequence[str], record_bytes: int, problems: list[str]
+    adapter: Adapter,
+    node: Node,
+    partitions: Sequence[str],
+    record_bytes: int,
+    had: list[str],
+    problems: list[str],
 ) -> Iterator[LogRun]:
-    """Every line of a node's dump, the last one included; adds sentences to `problems`."""
+    """Every line of a node's dump, the last one included. Adds sentences to `problems`, and to
+    `had` each partition of which the node has a log or one that cannot be read."""
     for partition in partitions:
         try:
             found = _records(adapter.dump(node, partition))
@@ -104,9 +133,11 @@ def log_lines(
             problems.append(
                 f"the log of {partition} on {node.name} could not be read: {in_words(error)}"
             )
+            had.append(partition)
             continue
         if found is None:
             continue
+        had.append(partition)
         start = found[0][0] if found else 0
         end = found[-1][0] + 1 if found else 0
         yield LogRun(node=node.name, partition=partition, offset=start, count=0, hw=end, leo=end)

@@ -1,5 +1,5 @@
-"""Who leads what, as the adapter's `probe` tells it: for aiming faults and for the page. Of each
-replica that it tells, the checker expects the log.
+"""Who leads what, as the adapter's `probe` tells it: for aiming faults and for the page. No verdict
+depends on it: which logs there must be is asked of the adapter's `dump`.
 
 Each node is asked by a thread of its own. A probe that raises, hangs or tells nonsense costs its
 own answers and nothing else; the first of each kind of error is shown in `output/probe.txt`.

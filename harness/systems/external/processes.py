@@ -27,6 +27,7 @@ from harness.systems.external import guardian, launcher
 from harness.systems.node_processes import Done, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
+from node.runtime import namespaces
 
 STOP_TIMEOUT_S: Final = 20.0
 REAP_TIMEOUT_S: Final = 10.0
@@ -37,12 +38,14 @@ _LOOK_S: Final = 0.02
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How to start a node: its command line, its folder, where it listens."""
+    """How to start a node: its command line, its folder, where it listens, and what else is in its
+    environment."""
 
     command: Sequence[str]
     folder: Path
     host: str
     ports: Mapping[str, int]
+    environment: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
+        self._excused: dict[str, int] = {}
         self._guardian: subprocess.Popen[bytes] | None = None
 
     # -- what there is
@@ -92,6 +96,19 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
             return " / ".join(line.strip() for line in lines[-LAST_LINES:])
         return ""
 
+    def pids(self, node: str) -> list[int]:
+        """All processes of a node that is up."""
+        if node not in self._running:
+            return []
+        session = self._running[node].process.pid
+        return sorted({*guardian.marked(self._mark_of(node)), *guardian.in_sessions({session})})
+
+    def excuse(self, node: str, *, now: bool = False) -> None:
+        """From its next process on, or the present one, the node may end by itself: its disk is
+        damaged, or fails."""
+        first = max(1, self.incarnation(node)) if now else self.incarnation(node) + 1
+        self._excused[node] = min(first, self._excused.get(node, first))
+
     # -- what can be done
 
     def start(self, node: str) -> None:
@@ -106,21 +123,26 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         launch = self._launch(node)
         _await_free(node, launch)
         self._incarnations[node] = self.incarnation(node) + 1
-        starter = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid())]
         try:
             with (self._output / f"{node}.txt").open("ab") as out:
                 process = subprocess.Popen(
-                    [*starter, *self._prefix, *launch.command],
+                    [*starter(), *self._prefix, *launch.command],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
                     cwd=launch.folder,
-                    env=os.environ | {guardian.MARK: self.mark, _NODE: f"{self.mark}-{node}"},
+                    env={
+                        **os.environ,
+                        **launch.environment,
+                        guardian.MARK: self.mark,
+                        _NODE: f"{self.mark}-{node}",
+                    },
                     start_new_session=True,
                 )
         except OSError as error:
             raise FloodmarkError(f"{node} cannot be started: {error}") from None
         self._running[node] = _NodeProcess(process, self._incarnations[node])
+        self._tell_guardian(f"+{process.pid}\n")
         self._started(node, process.pid)
 
     def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -130,7 +152,12 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         if running is None:
             return
         try:
-            running.process.wait(timeout_s)
+            try:
+                running.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                if not self._was_suspended(node):
+                    raise
+                running.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._signal(node, signal.SIGKILL)
             self._bury(node, "hung")
@@ -158,6 +185,12 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
             start_new_session=True,
         )
 
+    def _tell_guardian(self, line: str) -> None:
+        if self._guardian is not None and self._guardian.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._guardian.stdin.write(line.encode())
+                self._guardian.stdin.flush()
+
     def _signal(self, node: str, number: signal.Signals) -> bool:
         """To the session of the node, and to those of its processes that left it; whether the one
         that was started runs."""
@@ -166,7 +199,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         if runs:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
-        for pid in guardian.marked(self._mark_of(node)):
+        for pid in self.pids(node):
             with contextlib.suppress(OSError):
                 if os.getpgid(pid) != process.pid:
                     os.kill(pid, number)
@@ -175,6 +208,9 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
     def _mark_of(self, node: str) -> str:
         return f"{_NODE}={self.mark}-{node}"
 
+    def _pid(self, running: _NodeProcess) -> int:
+        return running.process.pid
+
     def _has_ended(self, running: _NodeProcess) -> bool:
         return running.process.poll() is not None
 
@@ -182,12 +218,26 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         """Reap an ended node and put its end on record; what is left of it is killed."""
         running = self._running.pop(node)
         code = running.process.wait(REAP_TIMEOUT_S)
-        guardian.kill_marked(self._mark_of(node))
-        by = ended_by(done, code, obeyed=code in self._stop_codes, outside=ended_from_outside(code))
-        return self._record(node, running, code, by, expected=by in ("kill", "stop", "outside"))
+        guardian.kill_marked(self._mark_of(node), {running.process.pid})
+        self._tell_guardian(f"-{running.process.pid}\n")
+        excused = running.incarnation >= self._excused.get(node, running.incarnation + 1)
+        outside = ended_from_outside(code) and not excused
+        by = ended_by(done, code, obeyed=code in self._stop_codes, outside=outside)
+        expected = excused or by in ("kill", "stop", "outside")
+        return self._record(node, running, code, by, expected=expected)
 
 
 _NODE: Final = "FLOODMARK_NODE"
+
+
+def starter(*options: str) -> list[str]:
+    """The words before the command line of a process that shall not outlive this one."""
+    return [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *options]
+
+
+def on_disk(pid: int) -> list[str]:
+    """The same for one that works on the disk in user space that the process `pid` serves."""
+    return starter(launcher.DISK, namespaces.__file__, str(pid))
 
 
 def _await_free(node: str, launch: Launch) -> None:

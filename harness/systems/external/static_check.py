@@ -30,6 +30,8 @@ def mistakes(adapter: type[Adapter]) -> Iterator[str]:
         yield "listens has no 'client', which is where clients dial"
     if both := sorted(set(adapter.listens) & set(adapter.probed)):
         yield f"'{both[0]}' is in listens and in probed"
+    if adapter.unsynced_files is not Adapter.unsynced_files and not adapter.unsynced:
+        yield "unsynced is empty, so unsynced_files is never asked: name there what it may return"
     for kind in adapter.faults or ():
         if kind not in KINDS:
             yield f"faults names '{kind}', which is no kind of fault (see floodmark faults)"

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from harness.systems.adapter import Adapter
+from harness.systems.disks import DECLARED, KINDS_ON, PLAIN, USER_SPACE
 from harness.systems.external import calls
 from harness.systems.external.links import ABILITIES
-from harness.systems.external.load import AdapterChoice, complete_settings, in_words
+from harness.systems.external.load import AdapterChoice, complete_settings, in_words, settings_of
 from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import KINDS, kinds_on
 from nemesis.formats.schedule import Cluster, Schedule, Send, Timings, Workload
 from nemesis.links.abilities import LinkAbilities
+from nemesis.strace import SYSCALL
+from nemesis.wall_clocks import KINDS_OF_CLOCKS
 from node.formats.errors import FloodmarkError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class ExternalSystem(System):
 
     unused = _OURS
     link_forms = (*ABILITIES, NO_LINKS)
+    disk_forms: tuple[str, ...] = (PLAIN, USER_SPACE)
 
     def __init__(self, place: str, adapter: type[Adapter], given: Mapping[str, str]) -> None:
         """`place` is where other processes find the class; `given` are settings."""
@@ -46,12 +50,14 @@ class ExternalSystem(System):
         self.name = place
         self.summary = adapter.summary
         self.needs = adapter.needs
+        if adapter.unsynced:
+            self.disk_forms = (PLAIN, USER_SPACE, DECLARED)
 
     def with_settings(self, given: Mapping[str, str]) -> Self:
         """The same with other settings. Raises UsageError for those that it does not have."""
         made = type(self)(self._place, self.adapter, given)
         made.name = self.name
-        complete_settings(self.name, self.adapter.settings, given)
+        complete_settings(self.name, settings_of(self.adapter), given)
         return made
 
     @property
@@ -63,7 +69,13 @@ class ExternalSystem(System):
     @property
     def settings(self) -> dict[str, str]:
         """A value for every setting."""
-        return complete_settings(self.name, self.adapter.settings, self._given)
+        return complete_settings(self.name, settings_of(self.adapter), self._given)
+
+    @property
+    def safe_settings(self) -> dict[str, str] | None:
+        """Those of the adapter's settings that have a safe value; the others as they are."""
+        safe = {one.name: one.safe for one in self.adapter.settings if one.safe}
+        return {**self._given, **safe} if safe else None
 
     def setting_help(self) -> tuple[str, ...]:
         """A line for each setting."""
@@ -71,7 +83,8 @@ class ExternalSystem(System):
             f"{one.name}={one.default}"
             + f" ({', '.join(one.values)})" * bool(one.values)
             + f": {one.help}"
-            for one in self.adapter.settings
+            + f"; {one.safe} is safe" * bool(one.safe)
+            for one in settings_of(self.adapter)
         )
 
     @property
@@ -81,8 +94,10 @@ class ExternalSystem(System):
 
     @property
     def faults(self) -> Collection[str]:  # type: ignore[override]
-        """What can be done to any process, to files that are declared, and to links."""
-        possible = {*_BY_SIGNALS, *(("power-cut",) if self.adapter.unsynced else ())}
+        """What can be done to any process, its disk, its clock, and to links."""
+        possible = {*_BY_SIGNALS, *KINDS_ON[USER_SPACE], SYSCALL}
+        if self.adapter.clock_by_libc:
+            possible |= KINDS_OF_CLOCKS
         for abilities in ABILITIES.values():
             possible |= set(kinds_on(abilities)) - set(kinds_on(None))
         declared = self.adapter.faults
@@ -92,11 +107,13 @@ class ExternalSystem(System):
         """Those of the proxy, where it is there."""
         return ABILITIES.get(form)
 
-    def launch(self, schedule: Schedule, folder: RunDir, *, links: str) -> ExternalCluster:
+    def launch(
+        self, schedule: Schedule, folder: RunDir, *, links: str, disk: str = PLAIN
+    ) -> ExternalCluster:
         """See `System.launch`."""
         from harness.systems.external.cluster import ExternalCluster
 
-        return ExternalCluster(self.choice, self.name, schedule, folder, links)
+        return ExternalCluster(self.choice, self.name, schedule, folder, links, disk)
 
     def version(self) -> str:
         """What the adapter says. Raises FloodmarkError when it fails, or takes too long."""
@@ -124,8 +141,8 @@ class ExternalSystem(System):
         return self.choice.load()
 
     def complete(self, cluster: Cluster) -> Cluster:
-        """No voters, and times around the failover of this system."""
-        cluster = msgspec.structs.replace(super().complete(cluster), voters=0)
+        """The voters that the adapter asks for, and times around the failover of this system."""
+        cluster = msgspec.structs.replace(super().complete(cluster), voters=self.adapter.voters)
         if cluster.timings == Timings():
             session_ms = max(self.adapter.failover_ms // 2, 2 * Timings().heartbeat_ms)
             timings = msgspec.structs.replace(
@@ -148,8 +165,8 @@ class ExternalSystem(System):
         return msgspec.structs.replace(workload, batch=1)
 
     def voters(self, cluster: Cluster) -> tuple[str, ...]:
-        """None."""
-        return ()
+        """Those that the adapter asks for."""
+        return cluster.voter_names()
 
     def limits(self, cluster: Cluster) -> Limits:
         """Recovery may take several failovers: a machine may be busy."""

@@ -33,6 +33,7 @@ def node_config(
         bugs=cluster.bugs,
         protocol=(upgraded or {}).get(node, cluster.protocol),
         flush_interval_ms=0 if cluster.flush == "sync" else cluster.flush_interval_ms,
+        retention_records=cluster.retention_records,
         unclean_election=cluster.unclean_election,
         timings=cluster.timings,
     )
@@ -71,6 +72,8 @@ def promise_of(schedule: Schedule) -> Promise:
         disks_kept=disks_kept,
         contiguous_offsets=not voted,
         silence_deposes=rules.detection is Detection.HEARTBEATS,
+        retention=cluster.retention_records > 0,
+        retention_records=cluster.retention_records,
     )
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq
 
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
@@ -35,7 +34,8 @@ from node.core import wire
 from node.core.batch import MAX_PAYLOAD
 from node.formats.errors import FloodmarkError, StorageError, WireError
 from node.runtime.children import settle_in
-from node.runtime.curve import CurveKeys, poll_with
+from node.runtime.curve import CurveKeys
+from node.runtime.readiness import Readiness
 
 STATUS_EVERY_US: Final = 100_000
 LONGEST_WAIT_MS: Final = 100
@@ -85,7 +85,7 @@ class _Driver:
         self._quit = False
         self._reported_us = 0
         self._history = HistoryFile(Path(config.history))
-        self._poller = zmq.Poller()
+        self._ready = Readiness()
         try:
             self._mail = Mail(
                 config.bind,
@@ -97,22 +97,27 @@ class _Driver:
             self._group.statistics.status.problem = str(error)
             self._report(now_us())
             raise SystemExit(str(error)) from None
-        self._poller.register(self._mail.inbox, zmq.POLLIN)
-        self._poller.register(pipe.fileno(), zmq.POLLIN)
-        poll_with(self._poller, self._mail.gate.sockets)
+        self._ready.watch(pipe.fileno())
+        for socket in (self._mail.inbox, *self._mail.gate.sockets):
+            self._ready.watch(socket)
         gc.freeze()
 
     def run(self) -> None:
         """Turn until a quit command."""
         while not self._quit:
-            ready = dict(self._poller.poll(self._wait_ms()))
-            self._mail.gate.serve()
             effects: list[tuple[str, SessionEffects]] = []
-            if self._mail.inbox in ready:
-                effects += self._deliver(self._mail.drain())
-            if self._pipe.fileno() in ready:
-                while self._pipe.poll():
-                    self._obey(self._pipe.recv())
+            for ready in self._ready.wait(self._wait_ms()):
+                if ready is self._mail.inbox:
+                    arrived, all_of_it = self._mail.receive()
+                    effects += self._deliver(arrived)
+                elif ready == self._pipe.fileno():
+                    all_of_it = True
+                    while self._pipe.poll():
+                        self._obey(self._pipe.recv())
+                else:
+                    all_of_it = self._mail.gate.serve()
+                if not all_of_it:
+                    self._ready.again(ready)
             effects += self._tick()
             self._carry_out(effects)
             moment_us = now_us()
@@ -195,4 +200,6 @@ class _Driver:
 
     def _report(self, moment_us: int) -> None:
         self._reported_us = moment_us
-        self._pipe.send(self._group.status(moment_us))
+        status = self._group.status(moment_us)
+        status.turned_away = self._mail.gate.turned_away
+        self._pipe.send(status)

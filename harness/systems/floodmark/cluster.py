@@ -10,7 +10,8 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ from harness.clients.factory import ClientFactory
 from harness.formats.problem import Problem, how_ended
 from harness.formats.run_info import Promise
 from harness.runs.run_folder import RunDir
-from harness.systems.floodmark import client_process
+from harness.runs.suspension import SuspensionWatch
+from harness.systems.disks import JOURNAL, USER_SPACE, UserDisks
+from harness.systems.floodmark import client_process, processes
 from harness.systems.floodmark.admin import MAX_ANSWER_BYTES, Admin
 from harness.systems.floodmark.brokers import (
     CAPABILITIES,
@@ -38,17 +41,21 @@ from harness.systems.remote_clients import RemoteClients
 from nemesis.formats import message_log
 from nemesis.formats.schedule import Schedule
 from nemesis.links import hub
-from nemesis.links.hub_control import HubControl
+from nemesis.links.hub_control import HubControl, HubGone
+from nemesis.strace import Tracers
 from nemesis.view import ClusterView
+from nemesis.wall_clocks import clocks_for
 from nemesis.world import Command
 from node.formats.errors import FloodmarkError
-from node.formats.trace import TraceEvent
+from node.formats.trace import UNAUTHENTICATED, TraceEvent
 from node.formats.wire import ADMIN
 from node.runtime import children
 from node.runtime.curve import CurveKeys
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
 
 READY_TIMEOUT_S: Final = 30.0
+HUB_EVERY_S: Final = 5.0
+HUB_SILENT_MS: Final = 10_000
 _LOOK_S: Final = 0.005
 _FULL: Final = re.compile("no space|disk is full|quota", re.IGNORECASE)
 
@@ -59,10 +66,17 @@ class FloodmarkCluster:
     tells_in_sync = True
 
     def __init__(
-        self, schedule: Schedule, folder: RunDir, *, with_hub: bool = True, with_curve: bool = True
+        self,
+        schedule: Schedule,
+        folder: RunDir,
+        *,
+        with_hub: bool = True,
+        with_curve: bool = True,
+        disk: str = JOURNAL,
     ) -> None:
         """Lease ports, make keys and prepare files; no process starts yet. `folder` is the run
-        folder. Without `with_curve` anybody on this host can speak to the nodes."""
+        folder. Without `with_curve` anybody on this host can speak to the nodes. `disk` is the form
+        of their disks."""
         self._schedule = schedule
         self._folder = folder
         self.brokers = schedule.cluster.broker_names()
@@ -77,7 +91,10 @@ class FloodmarkCluster:
         self.keyring = Keyring(nodes, self.factory.roles, with_hub=with_hub) if with_curve else None
         self._exits = folder.append_only("exits.jsonl")
         self._problems: list[Problem] = []
-        self.nodes = Nodes(self._config, self._exits, self._excuse)
+        output = folder.folder("output")
+        self._tracers = Tracers(output)
+        self._clocks = clocks_for(schedule, output, nodes)
+        self.nodes = Nodes(self._config, self._exits, self._excuse, self._environment)
         self._tail = TraceTail(folder.path / "trace", (*self.voters, *self.brokers))
         self._hub: children.Child | None = None
         self._mail: Mail | None = None
@@ -85,7 +102,15 @@ class FloodmarkCluster:
         self.admin: Admin | None = None
         self.hub: HubControl | None = None
         self._upgraded: dict[str, str] = {}
+        self._suspensions = SuspensionWatch()
+        self._heard_hub_s = time.monotonic()
+        self._turned_away: Counter[str] = Counter()
+        self._disks: UserDisks | None = None
+        if disk == USER_SPACE:
+            folders = {node: self._data(node) for node in (*self.voters, *self.brokers)}
+            self._disks = UserDisks(folders, output, schedule)
         self._closed = False
+        processes.prepare()
 
     # -- what it is
 
@@ -96,14 +121,22 @@ class FloodmarkCluster:
 
     @property
     def problems(self) -> list[Problem]:
-        """What the brokers did not do themselves: the hub ended, a process was ended by others."""
-        return [*self._problems, *self.nodes.problems]
+        """What the brokers did not do themselves: the hub ended, a process was ended or suspended
+        by others."""
+        disks = () if self._disks is None else self._disks.problems
+        return [*self._problems, *disks, *self._suspensions.problems, *self.nodes.problems]
+
+    @property
+    def turned_away(self) -> dict[str, int]:
+        """As the traces say, the hub, the clients, and our own gate; complete once it is closed."""
+        return {name: count for name, count in sorted(self._turned_away.items()) if count}
 
     @property
     def world(self) -> RealWorld:
         """Signals and link rules."""
         return RealWorld(
-            self.nodes, self.hub, self._data, self._operate, self._command, self._upgraded
+            *(self.nodes, self.hub, self._data, self._operate, self._command, self._upgraded),
+            *(self._disks, self._tracers, self._clocks),
         )
 
     @property
@@ -161,7 +194,8 @@ class FloodmarkCluster:
 
     def poll(self) -> list[TraceEvent]:
         """What the traces say since the last call; also notices processes that ended."""
-        events = self._tail.read()
+        events = self._read_traces()
+        disks = {} if self._disks is None else self._disks.watch(self._blame_disk)
         for ended in self.nodes.reap():
             self.view.lost(ended.node)
         if self._mail is not None:
@@ -169,6 +203,8 @@ class FloodmarkCluster:
             if self.admin is None or self.admin.idle:
                 self._mail.drain()  # late answers, and whatever else nobody waits for
         self._watch_hub()
+        parts = {"The link hub": self._hub, "The process of the clients": self._clients}
+        self._suspensions.look(disks | {name: part.pid for name, part in parts.items() if part})
         return events
 
     def ended(self) -> tuple[str, ...]:
@@ -199,9 +235,13 @@ class FloodmarkCluster:
         if self._closed:
             return
         self._closed = True
+        self._tracers.close()
         with contextlib.suppress(FloodmarkError):
             self.nodes.kill_all()
+        if self._disks is not None:
+            self._disks.close()
         self._watch_hub()
+        self._count_turned_away()
         if self._hub is not None:
             self._hub.kill()
             self._hub.join()
@@ -215,12 +255,42 @@ class FloodmarkCluster:
 
     # -- inside
 
+    def _read_traces(self) -> list[TraceEvent]:
+        """What is new in them; counts the turns in which a node turned somebody away."""
+        events = self._tail.read()
+        self._turned_away.update(
+            each["node"] for each in events if each.get("reason") == UNAUTHENTICATED
+        )
+        return events
+
+    def _count_turned_away(self) -> None:
+        """Ask everybody who keeps count of it, as far as they still answer."""
+        self._read_traces()
+        if self._mail is not None:
+            self._mail.gate.serve()
+            self._turned_away[ADMIN] = self._mail.gate.turned_away
+        if self._clients is not None:
+            self._turned_away[CLIENTS] = self._clients.turned_away
+        if self.hub is not None and self._hub is not None and self._hub.exitcode is None:
+            with contextlib.suppress(FloodmarkError):
+                self._turned_away[HUB] = self.hub.stats().unauthenticated
+
     def _watch_hub(self) -> None:
-        """Put the end of the hub on record: without it no message passes."""
-        code = None if self._hub is None else self._hub.exitcode
-        if code is not None and not any(each.kind == "hub-ended" for each in self._problems):
-            output = self._folder.path / "output" / "hub.txt"
+        """Put the end of the hub on record, and that it does not answer: without it no message
+        passes."""
+        if self._hub is None or any(each.kind == "hub-ended" for each in self._problems):
+            return
+        code, sentence = self._hub.exitcode, ""
+        output = self._folder.path / "output" / "hub.txt"
+        if code is not None:
             sentence = f"the link hub ended during the run ({how_ended(code)}; see {output})"
+        elif self.hub is not None and time.monotonic() - self._heard_hub_s > HUB_EVERY_S:
+            try:
+                self.hub.ping(HUB_SILENT_MS)
+            except HubGone as error:
+                sentence = f"{error} (see {output})"
+            self._heard_hub_s = time.monotonic()
+        if sentence:
             self._problems.append(Problem(kind="hub-ended", sentence=sentence))
 
     def _operate(self, operation: int) -> None:
@@ -268,7 +338,14 @@ class FloodmarkCluster:
             curve=self._curve(node),
             parent_pid=os.getpid(),
             seed=self._schedule.workload.seed,
+            disk_pid=0 if self._disks is None else self._disks.start(node),
         )
+
+    def _blame_disk(self, node: str) -> None:
+        self.nodes.blame_disk(node, now=True)
+
+    def _environment(self, node: str) -> Mapping[str, str]:
+        return {} if self._clocks is None else self._clocks.environment(node)
 
     def _data(self, node: str) -> Path:
         return self._folder.path / "data" / node

@@ -61,10 +61,14 @@ class Mail:
         self.dropped = 0
 
     def drain(self) -> list[list[bytes]]:
-        """What has arrived, as frames, up to a bound."""
+        """What has arrived, as frames, up to a bound; lets others in, too."""
+        self.gate.serve()
+        return self.receive()[0]
+
+    def receive(self) -> tuple[list[list[bytes]], bool]:
+        """What has arrived, as frames, up to a bound, and whether that is all of it."""
         found: list[list[bytes]] = []
         size = 0
-        self.gate.serve()
         try:
             while len(found) < _DRAIN_MESSAGES and size < _DRAIN_BYTES:
                 frames = self.inbox.recv_multipart(_NOW, copy=False)
@@ -73,8 +77,8 @@ class Mail:
                 if self.gate.admits(frames[0], sender(message[0])):
                     found.append(message)
         except zmq.Again:
-            pass
-        return found
+            return found, True
+        return found, False
 
     def send(self, sender: str, to: str, message: AnyMessage, body: bytes | None) -> None:
         """Send now, or drop."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +24,7 @@ from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
 from node.runtime.breakpoints import Breakpoint, Order, Report
 from node.runtime.children import Child
+from node.runtime.environment import inherited
 from node.runtime.failing_disk import DiskFault
 from node.runtime.process import EXIT_STORAGE, ProcessConfig, spawn
 
@@ -127,17 +128,21 @@ class Nodes(NodeProcesses[_Running]):
         make_config: MakeConfig,
         exits: AppendOnlyFile,
         excuse: Callable[[str, int], bool] = lambda node, code: False,
+        environment: Callable[[str], Mapping[str, str]] = lambda node: {},
     ) -> None:
         """`make_config(node, incarnation)` says how to start a node's next process;
         `excuse(node, code)` whether the host is to blame for an end nobody asked for."""
         super().__init__(exits)
         self._make_config = make_config
         self._excuse = excuse
+        self._environment = environment
+        self._may_be_killed: set[str] = set()
         self._armed: dict[str, list[Breakpoint]] = {}
         self._disk_faults: dict[str, list[DiskFault]] = {}
         self._deadly: set[int] = set()
         self._writes: dict[int, int] = {}
         self._blamed: dict[str, int] = {}
+        self._boots: dict[str, int] = {}
         self._last_number = 0
 
     def start(self, node: str) -> None:
@@ -150,9 +155,11 @@ class Nodes(NodeProcesses[_Running]):
             self._make_config(node, incarnation),
             breakpoints=tuple(self._armed.get(node, ())),
             disk_faults=tuple(self._disk_faults.get(node, ())),
+            boots=self._boots.get(node, 0),
         )
         near, far = multiprocess.Pipe()
-        process = spawn(config, pipe=far)
+        with inherited(self._environment(node)):
+            process = spawn(config, pipe=far)
         far.close()
         self._running[node] = _Running(process, incarnation, ProcessOrders(near))
 
@@ -208,9 +215,29 @@ class Nodes(NodeProcesses[_Running]):
         armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
         return running.orders.order(armed, disk, copy_to=str(to))
 
-    def blame_disk(self, node: str) -> None:
-        """From the next process on, the node may end because of what was done to its disk."""
-        self._blamed.setdefault(node, self.incarnation(node) + 1)
+    def blame_disk(self, node: str, *, now: bool = False) -> None:
+        """From the next process on, or the present one, the node may end because of its disk."""
+        first = self.incarnation(node) + (not now)
+        self._blamed[node] = min(first, self._blamed.get(node, first))
+
+    def notice_end(self, node: str) -> None:
+        """Notice a process that has ended by itself: most likely because of a fault."""
+        running = self._running.get(node)
+        if running is not None and running.process.exitcode is not None:
+            self._bury(node, "itself")
+
+    def pid(self, node: str) -> int | None:
+        """The node's process; None when it is down."""
+        running = self._running.get(node)
+        return None if running is None else running.process.pid
+
+    def may_be_killed(self, node: str) -> None:
+        """A fault may end the node's processes by a signal."""
+        self._may_be_killed.add(node)
+
+    def boot_again(self, node: str) -> None:
+        """The node's next processes find another boot of the host."""
+        self._boots[node] = self._boots.get(node, 0) + 1
 
     def _is_ending(self, running: _Running) -> bool:
         """Whether its disk failed in a way that ends the process."""
@@ -229,6 +256,8 @@ class Nodes(NodeProcesses[_Running]):
         if running is None:
             return
         running.process.join(timeout_s)
+        if running.process.exitcode is None and self._was_suspended(node):
+            running.process.join(timeout_s)
         if running.process.exitcode is None:
             self._signal(node, signal.SIGUSR1)
             running.process.join(0.2)
@@ -243,6 +272,9 @@ class Nodes(NodeProcesses[_Running]):
             return False
         os.kill(self._running[node].process.pid, number)
         return True
+
+    def _pid(self, running: _Running) -> int:
+        return running.process.pid
 
     def _has_ended(self, running: _Running) -> bool:
         return running.process.exitcode is not None
@@ -259,6 +291,8 @@ class Nodes(NodeProcesses[_Running]):
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
         by = who_ended_a_broker(done, code)
+        if by == "outside" and node in self._may_be_killed:
+            return self._record(node, running, code, "itself", expected=True)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
         if code == EXIT_STORAGE:
             blamed = running.incarnation >= self._blamed.get(node, running.incarnation + 1)

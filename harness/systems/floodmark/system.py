@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harness.systems.disks import JOURNAL, USER_SPACE
 from harness.systems.floodmark.brokers import check_upgrades
 from harness.systems.interface import NO_LINKS, Limits, System
 from nemesis.faults import ElectUnclean, kinds_on
@@ -40,6 +41,7 @@ class Floodmark(System):
     faults = kinds_on(HUB)
     simulated = True
     link_forms = (HUB_LINKS, NO_LINKS)
+    disk_forms = (JOURNAL, USER_SPACE)
 
     def __init__(self, *, curve: bool = True) -> None:
         """`curve`: each process of a run has keys, and no other sender is heard."""
@@ -67,13 +69,13 @@ class Floodmark(System):
         )
 
     def launch(
-        self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS
+        self, schedule: Schedule, folder: RunDir, *, links: str = HUB_LINKS, disk: str = JOURNAL
     ) -> FloodmarkCluster:
         """See `System.launch`; with HUB_LINKS the link hub stands between the nodes."""
         from harness.systems.floodmark.cluster import FloodmarkCluster
 
         return FloodmarkCluster(
-            schedule, folder, with_hub=links == HUB_LINKS, with_curve=self._curve
+            schedule, folder, with_hub=links == HUB_LINKS, with_curve=self._curve, disk=disk
         )
 
     def link_abilities(self, form: str) -> LinkAbilities | None:

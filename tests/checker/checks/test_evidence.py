@@ -422,3 +422,23 @@ def test_the_oldest_records_may_be_deleted_where_that_is_promised(tmp_path: Path
         head, _, *lines = s.logs[node]
         s.logs[node] = [replace(head, offset=1, epochs=()), *lines]
     assert against(s.check(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_harness_that_ended_amid_the_final_reads_blames_nobody(
+    tmp_path: Path, state: str, answered: bool
+) -> None:
+    """What the readers had not reached yet is not lost; once the cluster was stopped, it is."""
+    s = Story(state=state)
+    s.send(10, at=0)
+    s.send(20, at=1)
+    s.poll((1, 20), start=1)
+    s.send(30, at=2)
+    s.final((0, 10), hw=1, outcome="ok" if answered else "info")
+    result = s.check(tmp_path / "amid")
+    assert against(result) == {}
+    assert unknown(result) == {LOST_WRITES}
+    s.phase("end")
+    assert "unseen" in against(s.check(tmp_path / "after"))
+    assert ("vanished" in against(s.check(tmp_path / "stated"))) == answered

@@ -366,3 +366,19 @@ def test_when_convergence_is_due(tmp_path: Path, stop: int, end: int, due: bool)
         s.phase("stop_writing", stop)
     s.phase("end", end)
     assert against(s.check(tmp_path)) == ({"not-converged": 2} if due else {})
+
+
+@pytest.mark.parametrize(("traces", "behind"), [(True, 2), (False, 0)])
+def test_who_is_in_sync_is_proven_by_traces_only(tmp_path: Path, traces: bool, behind: int) -> None:
+    """Another system may call a replica in sync that still copies what is missing."""
+    s = healed()
+    s.run["capabilities"] = ["logs", *(["trace"] if traces else [])]
+    s.send(10, at=0, begin=200, end=300)
+    s.send(11, outcome="info", begin=300, end=400)
+    for node, log in zip(NODES, (((10, 1), (11, 1)), ((10, 1),), ((10, 1),)), strict=True):
+        s.log(node, *log, hw=1)
+    s.phase("in_sync", 350)
+    s.phase("stop_writing", 400)
+    s.phase("end", 1_450)
+    found = {name: n for name, n in against(s.check(tmp_path)).items() if name == "not-converged"}
+    assert found == ({"not-converged": behind} if behind else {})

@@ -15,6 +15,7 @@ from checker.engine.result_cache import own_name
 from checker.formats.verdict import RunResult
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
+from harness.runs.judge import IN_PROCESS_VARIABLE
 from tests.support.checker.story import Story
 from tests.support.spark_cluster import ROOT, spark_cluster
 
@@ -34,7 +35,7 @@ def test_a_standalone_cluster_judges_as_one_process_does(tmp_path: Path) -> None
         words = [sys.executable, "-m", "harness.cli", "check", *map(str, runs), "--json", "--again"]
         ours = subprocess.run(
             [*words, "--master", cluster.url, "--out", str(tmp_path / "ours")],
-            env=cluster.environment,
+            env={**cluster.environment, IN_PROCESS_VARIABLE: "0"},
             cwd=ROOT,
             capture_output=True,
             timeout=TIMEOUT_S,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from checker.engine import spark_job
+from checker.engine import spark_job, stages
 from checker.engine.judge import judge_group
 from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
-from checker.engine.spark_job import check
-from checker.evidence.arrow_blob import ArrowBlob, packed
+from checker.engine.spark_job import SparkWorkers, check
 from checker.evidence.group import groups_of
 from checker.formats.errors import CheckerError
 from checker.formats.verdict import Verdict
@@ -28,6 +28,11 @@ from tests.support.checker.story import NODES, Story, against
 
 # One worker runs all tests that need Spark, so that they share one JVM.
 pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture(autouse=True)
+def no_run_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "SMALL_BYTES", 0)
 
 
 def well() -> Story:
@@ -107,9 +112,9 @@ def test_spark_and_in_process_leave_the_same_behind(spark: SparkSession, tmp_pat
         assert pq.read_table(by_spark / "tables" / table.name) == pq.read_table(table), table.name
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "shuffle"), [(0, False), (1, True), (2, False), (3, True)])
 def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, shuffle: bool
 ) -> None:
     """Sources go to any number of tasks in any order, as if some were read late; what was read
     arrives in any order at any number of partitions; rows of tables are in any order."""
@@ -126,14 +131,18 @@ def test_the_result_does_not_depend_on_place_order_or_time_of_the_work(
             random.choice(bins).append(source)
         return bins
 
-    def arriving(found: Iterable[ArrowBlob], part: int = -1) -> Iterator[pa.RecordBatch]:
-        rows = list(packed(found, part))
-        return iter(Random(len(rows) + seed).sample(rows, len(rows)))
+    class Arriving(SparkWorkers):
+        def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+            made = list(super().map(work, items))
+            return iter(random.sample(made, len(made)))
 
     monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 400)
-    monkeypatch.setattr(spark_job, "_bins", scattered)
-    monkeypatch.setattr(spark_job, "packed", arriving)
+    monkeypatch.setattr(stages, "bins", scattered)
+    monkeypatch.setattr(spark_job, "bins", scattered)
+    monkeypatch.setattr(spark_job, "SparkWorkers", Arriving)
     monkeypatch.setattr(spark_job, "_partitions", lambda *_: 2 * seed + 1)
+    if shuffle:
+        monkeypatch.setattr(spark_job, "_in_files", spark_job.SparkExecutor)
     told, made = check(folders, session=spark)
     assert told == check_run(folders[0])
     assert made.anomalies == check_run(tmp_path / "made").anomalies
@@ -173,6 +182,6 @@ def test_a_spark_that_died_is_one_sentence(
     def gone(*_: object) -> None:
         raise ConnectionRefusedError("the JVM is gone.\nat java.lang.Thread")
 
-    monkeypatch.setattr(spark_job.SparkExecutor, "judged", gone)
+    monkeypatch.setattr(spark_job.StagedExecutor, "judged", gone)
     with pytest.raises(CheckerError, match=r"^Spark failed: the JVM is gone\.$"):
         check([well().write(tmp_path)], session=spark)

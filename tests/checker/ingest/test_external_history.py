@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from checker.engine.local import check_run
 from checker.formats.verdict import RunResult, Verdict
-from checker.ingest.edn import EdnError, parse, read_forms
+from checker.ingest.edn import EdnError, _plain_form, parse, read_forms
 from checker.ingest.external_history import external_history_in, form_of, run_folder_of, validate
 from checker.ingest.lines import Line
 from harness.formats.history import Op, Send, encode
@@ -31,7 +33,7 @@ def edn(value: Any) -> str:
 
 
 class Jepsen:
-    """A Jepsen history, told operation by operation, a millisecond each."""
+    """A Jepsen history, written operation by operation, a millisecond each."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -207,6 +209,23 @@ def test_values_are_unique_in_their_key_only(tmp_path: Path) -> None:
 def test_edn(text: str, forms: list[Any] | None) -> None:
     found = parse(text)
     assert forms is None or found == forms
+
+
+PIECES = st.sampled_from(
+    [*'{}[]:,#" 01-', "{:a ", ":b", "nil", "true", '"x-1"', "12", " [", "] ", "{0 [[1 2]]}", ":nil"]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_a_plain_line_is_what_the_whole_reader_makes_of_it(inside: str) -> None:
+    for text in ("{" + inside + "}", "{:value [[:poll {" + inside + "}]], :time 5}"):
+        form = _plain_form(text)
+        assert form is None or [form] == parse(text), text
+
+
+def test_the_lines_of_jepsen_are_plain() -> None:
+    lines = [edn(line) for line in sound().lines]
+    assert [_plain_form(line) for line in lines] == [parse(line)[0] for line in lines]
 
 
 @pytest.mark.parametrize("text", ["{:a}", "]", "[1", '"open', "{{} 1}", "9" * 50, "[1)"])

@@ -14,6 +14,7 @@ from checker.engine.local import check_run
 from checker.engine.result_cache import own_name
 from checker.engine.spark_job import check
 from checker.ingest import read_parts
+from checker.ingest.history_columns import read_columns
 from checker.ingest.lines import Problems
 from checker.ingest.read_head import read_meta
 from checker.ingest.read_parts import join, parts_of, read_part
@@ -23,6 +24,7 @@ from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Size, make_history
 from harness.bench.synthetic_files import write_lines
 from harness.formats.seal import seal_run
+from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import P, Story
 
 
@@ -148,10 +150,108 @@ def test_spark_reads_a_large_history_in_parts(
     assert [result.verdict for result in expected][::2] == ["invalid", "unknown"]
     out = tmp_path / "out"
     for _ in range(2):
-        assert check([good, bad, changed], session=spark, out=out) == expected
+        assert check([good, bad, changed], session=spark, out=out, small_bytes=0) == expected
         made = {run: out / own_name(run) / "tables/reads.parquet" for run in (good, bad)}
         assert len(list(made[good].iterdir())) > 3
         assert made[bad].is_file()
-    assert check([good], session=spark) == expected[:1]
+    assert check([good], session=spark, small_bytes=0) == expected[:1]
     assert check_run(good, write=True) == expected[0]
     assert (good / "tables/reads.parquet").is_file()
+
+
+def told() -> dict[str, Story]:
+    """Histories with everything that a line may say."""
+    whole = {f"{name} {bad}": g.story(bad=bad) for name, g in GOLDENS.items() for bad in (0, 1)}
+    whole["busy"] = busy()
+    return whole
+
+
+@pytest.mark.parametrize("nth", range(4))
+def test_lines_read_by_column_are_what_they_are_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    by_column = 0
+    for name in sorted(told())[nth::4]:
+        folder = told()[name].write(tmp_path / name)
+        source = Source(0, folder, "history", folder / "history.jsonl")
+        known, size = read_meta(folder, Problems()), source.path.stat().st_size
+        found = []
+        for columns in (read_columns, lambda *_: None):
+            monkeypatch.setattr(read_parts, "read_columns", columns)
+            target = folder / f"tables-{len(found)}"
+            part = read_part(source, known, target, 0, 0, size)
+            rows = {
+                table: sorted(pq.read_table(path).to_pylist(), key=str)
+                for table in HISTORY_TABLES
+                if (path := target / f"{table}.parquet").exists()
+            }
+            awaited = sorted(part.awaited, key=lambda op: op.op)
+            moves = sorted(part.moves, key=lambda move: move[0].op)
+            opened = sorted(part.open, key=lambda op: op.op)
+            others = (part.plain, part.first_us, part.last_us, part.numbers)
+            used = {process: used for process, used in part.used.items() if used}
+            found.append((rows, awaited, moves, opened, others, used, part.invoked.tolist()))
+        assert found[0] == found[1], name
+        by_column += read_columns(source.path.read_bytes(), "run", 0) is not None
+    assert by_column > 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","what":1}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","step":null}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"pull"}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"okay","f":"poll"}',
+        b'{"op":1,"t_us":-5,"process":0,"client":"c","type":"ok","f":"poll"}',
+        b'{"op":1,"t_us":5.0,"process":0,"client":"c","type":"ok","f":"poll"}',
+        b'{"op":1,"t_us":true,"process":0,"client":"c","type":"ok","f":"poll"}',
+        b'{"op":1,"t_us":5,"process":0,"client":"\xff","type":"ok","f":"poll"}',
+        b'{"op":1,"t_us":5,"process":0,"type":"ok","f":"poll"}',
+        b'{"op":0,"t_us":5,"process":0,"client":"c","type":"invoke","f":"poll"}',
+        b'{"op":0,"t_us":5,"process":1,"client":"c","type":"ok","f":"poll"}',
+        b'{"op":0,"t_us":5,"process":0,"client":"c","type":"ok","f":"txn"}',
+        b'{"op":1,"t_us":3,"process":0,"client":"c","type":"invoke","f":"poll"}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll","seq":7}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
+        b'"reads":[{"partition":"p","records":[[1]]}]}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
+        b'"reads":[{"partition":"p","records":[[1,2,3,4,5]]}]}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
+        b'"reads":[{"partition":"p","records":[[1,2,131073]]}]}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"ok","f":"poll",'
+        b'"reads":[{"partition":"","records":[]}]}',
+        b'{"op":1,"t_us":5,"process":0,"client":"c","type":"invoke","f":"send",'
+        b'"sends":[{"partition":"p"}]}',
+        b"{",
+        b"",
+        b"[1]",
+    ],
+)
+def test_a_line_with_anything_odd_in_it_is_not_read_by_column(line: bytes) -> None:
+    first = b'{"op":0,"t_us":4,"process":0,"client":"c","type":"invoke","f":"poll"}\n'
+    last = b'{"op":9,"t_us":9,"process":9,"client":"c","type":"invoke","f":"poll"}\n'
+    assert read_columns(first + last, "run", 0) is not None
+    assert read_columns(first + line + b"\n" + last, "run", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("once", "odd"),
+    [
+        (b"}\n{", b"}{"),
+        (b',"t_us"', b',\n"t_us"'),
+        (b'"op":0', b'\n"op":0'),
+        (b'{"op":0', b'\xef\xbb\xbf{"op":0'),
+    ],
+)
+def test_lines_that_hold_more_or_less_than_one_operation_are_not_read_by_column(
+    once: bytes, odd: bytes
+) -> None:
+    """Arrow takes them, and their number is right once another line makes up for it."""
+    first = b'{"op":0,"t_us":4,"process":0,"client":"c","type":"invoke","f":"poll"}\n'
+    last = b'{"op":9,"t_us":9,"process":9,"client":"c","type":"invoke","f":"poll"}\n'
+    text = (first + last).replace(once, odd, 1)
+    fewer, more = text.count(b"\n") < 2, text.count(b"\n") > 2
+    text = text + b"\n" if fewer else text.replace(b"}\n{", b"}{") if more else text
+    assert text.count(b"\n") == 2
+    assert read_columns(text, "run", 0) is None

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from checker.engine import spark_job
+from checker.engine import stages
 from checker.engine.local import check_run
 from checker.engine.spark_job import check
 from checker.formats.verdict import RunResult
@@ -175,8 +175,8 @@ def test_spark_tasks_measure_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = struck().write(tmp_path / "run")
-    monkeypatch.setattr(spark_job, "_FEW_BYTES", 0)
-    (result,) = check([folder], session=spark)
+    monkeypatch.setattr(stages, "_FEW_BYTES", 0)
+    (result,) = check([folder], session=spark, small_bytes=0)
     assert_struck(result, pq.read_table(folder / "tables/around_faults.parquet").to_pylist())
     assert result == check_run(folder)
 

@@ -35,6 +35,21 @@ def test_a_loss_that_the_promise_allows_is_counted_all_the_same(tmp_path: Path) 
     )
 
 
+def test_replicas_that_may_differ_are_not_said_to_agree(tmp_path: Path) -> None:
+    s = Story()
+    s.run["promise"] |= {"disks_kept": False, "committed_kept": False, "durable_acks": False}
+    for value in range(12):
+        s.send(100 + value, at=value)
+    s.send(200, outcome="info")
+    s.log("n1", *((100 + value, 1) for value in range(12)))
+    s.log("n2", *((100 + value, 1) for value in range(11)), (200, 1))
+    s.log("n3", *((100 + value, 1) for value in range(12)))
+    result = s.check(tmp_path)
+    assert result.verdict is Verdict.VALID, result.sentence
+    assert "replicas differ in what is committed, which the promise allows" in result.sentence
+    assert "agree" not in result.sentence
+
+
 def test_what_was_read_before_it_was_lost_counts_too(tmp_path: Path) -> None:
     s = Story()
     for value in range(12):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from checker.formats.verdict import Anomaly, Witness
+from checker.formats.verdict import Anomaly, RunResult, Verdict, Witness
 from checker.output.timeline import AFTERWARDS, MAX_SENTENCES, read_of, tell
+from checker.output.timeline_file import write_timeline
 from nemesis.formats.fault_log import Action, FaultLine
 from node.formats.event_text import parse
 from node.formats.trace import event
@@ -233,3 +237,25 @@ def test_only_a_record_that_vanished_is_owed_for_being_read() -> None:
     )
     assert read_of(gone) == 7
     assert read_of(replace(gone, name="lost")) is None
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_trace_for_which_the_system_does_not_vouch_tells_nothing(
+    tmp_path: Path, declared: bool
+) -> None:
+    info = {"capabilities": ["trace"] if declared else ["logs"], "partitions": {"log-0": ["n1"]}}
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    (tmp_path / "trace").mkdir()
+    moved = event("truncated", "log-0", from_leo=5, leo=1, hw=1, reason="own-hw", hash="")
+    line = {"t_us": 5, "node": "n1", "incarnation": 1} | moved
+    (tmp_path / "trace" / "n1.jsonl").write_text(json.dumps(line) + "\n")
+    lost = Anomaly(
+        property="no-lost-acknowledged-write",
+        name="lost",
+        verdict=Verdict.INVALID,
+        partition="log-0",
+        offset=3,
+    )
+    result = RunResult(run="r", verdict=Verdict.INVALID, sentence="", anomalies=(lost,))
+    written = write_timeline(tmp_path, result)
+    assert (written is not None) == declared

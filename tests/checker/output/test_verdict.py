@@ -19,6 +19,7 @@ from checker.output import assemble, policy
 from checker.output.policy import excuse
 from harness.formats.problem import KINDS, Problem
 from harness.formats.run_info import Promise
+from tests.support.checker.goldens import GOLDENS
 from tests.support.checker.story import Story, against
 from tests.support.paths import ROOT
 
@@ -88,12 +89,30 @@ def test_what_a_broken_harness_explains_as_well_is_not_held_against_the_system(
         problems = [Problem(kind=problem, sentence="s")]
         for capabilities in ((), ("logs",)):
             meta = RunMeta(promise=strict, problems=problems, capabilities=capabilities)
-            excused = problems[0].impairs and (
-                kind.from_silence == "always"
-                or (kind.from_silence == "without-logs" and not capabilities)
+            without_logs = kind.from_silence == "without-logs" and not capabilities
+            excused = (problems[0].impairs and kind.from_silence == "always") or (
+                problems[0].breaks and without_logs
             )
             expected = Verdict.UNKNOWN if excused and alone is Verdict.INVALID else alone
             assert policy.apply(found, meta).verdict is expected
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("too-busy", True), ("clients-ended", False)])
+def test_a_busy_machine_excuses_what_came_late_and_no_loss(
+    kind: str, lost: bool, tmp_path: Path
+) -> None:
+    """Where there are no logs, clients or nodes that were gone would explain a loss as well."""
+
+    def told(name: str) -> Story:
+        s = GOLDENS[name].story(bad=True)
+        s.run["problems"] = [{"kind": kind, "sentence": "something was wrong"}]
+        return s
+
+    late = told("no-progress").check(tmp_path / "late")
+    assert late.verdict is Verdict.UNKNOWN
+    assert late.sentence == "unknown: The harness had trouble: something was wrong."
+    for name in ("lost", "vanished"):
+        assert (name in against(told(name).check(tmp_path / name))) is lost
 
 
 def test_what_never_came_proves_nothing_once_the_hub_was_gone(tmp_path: Path) -> None:

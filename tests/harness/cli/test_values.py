@@ -131,7 +131,7 @@ def test_a_value_that_cannot_be_used_is_one_sentence_and_exit_code_64(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main, "assemble", lambda: assembled)
+    monkeypatch.setattr(main, "assemble", lambda _: assembled)
     for text in wrong(given.kind, tmp_path):
         needed = [] if given.option == "" else arguments_of(given.command)
         words = [f"{given.option}={text}"] if given.option else ["--", text]

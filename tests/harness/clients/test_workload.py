@@ -83,6 +83,26 @@ def test_every_partition_is_sent_to_equally_often_and_equal_seeds_send_alike() -
     assert 95_000 < sum(pauses) / 1000 < 105_000
 
 
+def test_uneven_load_has_batches_of_all_sizes_and_a_partition_that_gets_most() -> None:
+    plan = workload.SendPlan(
+        ["log-0", "log-1", "log-2"], 0, random.Random("x"), zipf=True, batch_most=50
+    )
+    sizes = [plan.records(1) for _ in range(2000)]
+    assert set(sizes) >= {1, 2, 3, 50}
+    assert max(sizes) == 50
+    assert sum(size <= 10 for size in sizes) > sum(size > 10 for size in sizes)
+    sent = Counter(plan.partition() for _ in range(6000))
+    assert 1.7 < sent["log-0"] / sent["log-1"] < 2.3
+    assert 2.6 < sent["log-0"] / sent["log-2"] < 3.4
+
+
+def test_even_load_draws_what_it_always_drew() -> None:
+    """The pace of old schedules must not change: sizes draw nothing where they are all the same."""
+    one, other = (workload.SendPlan(["log-0"], 100, random.Random("x")) for _ in range(2))
+    assert {one.records(5) for _ in range(9)} == {5}
+    assert [one.pause_us() for _ in range(9)] == [other.pause_us() for _ in range(9)]
+
+
 @given(partitions=st.integers(1, 40), consumers=st.integers(1, 12))
 def test_consumers_together_read_every_partition(partitions: int, consumers: int) -> None:
     names = [f"log-{n}" for n in range(partitions)]

@@ -43,4 +43,8 @@ def test_the_gravest_problem_comes_first_and_says_it_by_itself() -> None:
     hub = Problem(kind="hub-ended", sentence="the hub ended")
     assert hub.in_a_verdict == "The harness had trouble: the hub ended"
     assert hub.impairs
+    assert hub.breaks
+    late = Problem(kind="too-busy", sentence="s")
+    assert late.impairs
+    assert not late.breaks
     assert not Problem(kind="log-not-read", sentence="s").impairs

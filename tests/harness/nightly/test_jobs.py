@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from harness.formats.finding import REAL
-from harness.formats.nightly_journal import Replayed, Searched
-from harness.formats.nightly_run import nightly_runs
+from harness.formats.nightly_journal import Began, Replayed, Searched
+from harness.formats.nightly_run import Unseen, nightly_runs
 from harness.nightly import corpus
 from harness.nightly.environment import side_by_side
 from harness.nightly.jobs import (
@@ -23,6 +23,7 @@ from harness.nightly.jobs import (
     compared,
     do,
 )
+from harness.nightly.summary import summarise
 from harness.search.campaign import INTERNAL, Budget, Finding
 from harness.search.fault_coverage import fault_coverage
 from harness.search.real_schedule import slow_motion
@@ -184,7 +185,7 @@ def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from harness.cli import main; main()",
+            "from harness.cli.main import main; main()",
             "nightly",
             "--store",
             str(store),
@@ -206,3 +207,18 @@ def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
     assert nightly.differing == []
     assert done.stdout.startswith(("✓ GREEN", "✗ RED"))
     assert (store / "index.html").read_text().count("<section") == 5
+
+
+def test_what_the_searches_of_a_protocol_have_not_seen_is_their_mean() -> None:
+    def search(protocol: str, schedules: int, states: int, unseen: float) -> Searched:
+        made = Searched(protocol=protocol, engine="random", seed=1, schedules=schedules)
+        return msgspec.structs.replace(made, states=states, unseen=unseen)
+
+    began = Began(number=1, seed=0, budget_s=60, cores=1, started="2026-01-01", machine="")
+    searches = (
+        search("kafka", 100, 70, 0.8),
+        search("kafka", 300, 90, 0.4),
+        search("quorum", 0, 0, 1),
+    )
+    made = summarise([began, *searches], [])
+    assert made.unseen == {"kafka": Unseen(schedules=400, states=90, unseen=0.5)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections import Counter
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from checker.formats.verdict import Verdict
 from harness.formats import nightly_journal
 from harness.formats.nightly_journal import Ran, Searched
-from harness.formats.nightly_run import NightlyRun, nightly_runs
+from harness.formats.nightly_run import Bucket, NightlyRun, nightly_runs
 from harness.nightly import corpus, plan
 from harness.search import findings
 from node.core.protocol import REGISTRY
@@ -139,7 +138,7 @@ def test_sigterm_ends_a_nightly_run_well_and_the_next_call_goes_on(
     def stopped(environment: FakeEnvironment) -> None:
         def at(number: int) -> None:
             if number == 9:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
 
         environment.at = at
 
@@ -359,14 +358,17 @@ class TestBuckets:
                 name: "lost" for name, p in REGISTRY.items() if (LOST, "violable") in p.expected
             }
 
-        for _ in range(3):
+        # Protocols that should hold have their turn with each kind of fault first.
+        nights, found = 0, list[Bucket]()
+        while len(found) < 2 and nights < 30:
+            nights += 1
             assert store.nightly(known, budget_s=900.0) == 0
-        found = [b for nightly in nightly_runs(store.store)[0] for b in nightly.buckets]
+            found = [b for nightly in nightly_runs(store.store)[0] for b in nightly.buckets]
         assert found
         assert all(bucket.expected and bucket.world == "real" for bucket in found)
         # Two such runs and the canary's stay of each nightly run.
         runs = list(store.store.glob("nightly-*/*/run.json"))
-        assert len([r for r in runs if not r.parent.is_symlink()]) <= 3 * 2
+        assert len([r for r in runs if not r.parent.is_symlink()]) <= nights * 2
 
     def test_the_same_storm_of_a_protocol_that_should_hold_is(self, store: NightlyRuns) -> None:
         assert store.nightly(lambda environment: environment.storms.update(quorum="lost")) == 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import pytest
+import zmq
 
 from harness.systems.floodmark.nodes import who_ended_a_broker
 from nemesis.faults import Kill
@@ -92,6 +96,51 @@ def test_a_part_of_the_harness_that_is_killed_makes_a_run_unknown(
     assert info["problems"][0]["kind"] == kind
     assert result["sentence"].startswith(words), result["sentence"]
     assert "SIGKILL" in result["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [("hub", "The link hub"), ("clients", "The process of the clients"), ("n1", "n1")],
+)
+def test_a_process_that_somebody_suspends_makes_a_run_unknown_and_goes_on(
+    tmp_path: Path, name: str, who: str
+) -> None:
+    code, info, result = broken(tmp_path, ONE, kill(name, signal.SIGSTOP))
+    assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
+    assert [problem["kind"] for problem in info["problems"]] == ["suspended"], info["problems"]
+    assert result["sentence"].startswith(f"unknown: {who} was suspended from outside (SIGSTOP)")
+    assert all(info["phases"].values()), "it went through all that follows the storm"
+
+
+def test_who_was_turned_away_stands_in_run_json_and_changes_no_verdict(tmp_path: Path) -> None:
+    def breakage(harness: subprocess.Popen[str]) -> None:
+        """Messages with no key of the run to every port of it, until a broker has traced one."""
+        trace = run_folder(tmp_path) / "trace" / "n1.jsonl"
+        pids = {part(harness.pid, name) for name in ("n1", "v1", "hub", "clients")}
+        ports = {c.laddr.port for pid in pids for c in listening(pid)}
+        with zmq.Context() as context, ExitStack() as stack:
+            for port in ports:
+                outsider = stack.enter_context(context.socket(zmq.PUSH))
+                outsider.set(zmq.LINGER, 0)
+                public, secret = zmq.curve_keypair()
+                outsider.set(zmq.CURVE_PUBLICKEY, public)
+                outsider.set(zmq.CURVE_SECRETKEY, secret)
+                outsider.set(zmq.CURVE_SERVERKEY, public)
+                outsider.connect(f"tcp://127.0.0.1:{port}")
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+                    plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48))
+            until(lambda: b'"unauthenticated"' in trace.read_bytes())
+        harness.send_signal(signal.SIGINT)
+
+    _, info, _ = broken(tmp_path, ONE, breakage)
+    assert info["turned_away"].keys() <= {"n1", "v1", "hub", "clients", "admin"}
+    assert info["turned_away"]["n1"] >= 1
+    assert [problem["kind"] for problem in info["problems"]] == ["interrupted"]
+
+
+def listening(pid: int) -> list[Any]:
+    connections = psutil.Process(pid).net_connections(kind="tcp")
+    return [one for one in connections if one.status == psutil.CONN_LISTEN]
 
 
 def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None:

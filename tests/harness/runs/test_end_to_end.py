@@ -190,6 +190,22 @@ def test_bench_reports_every_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_start_reports_every_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "bench", "start", "--repeat", "1", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    found = json.loads(done.stdout)
+    assert len(found) == 4
+    assert all(min(each["wall_ms"]) > 0 for each in found)
+    assert [each["what"] for each in found if not each["cpu_ms"]] == ["floodmark run to its storm"]
+
+
+@pytest.mark.slow
 def test_bench_compares_failover_and_idle_traffic(tmp_path: Path) -> None:
     """Only what must hold on any machine: how the protocols stand to each other in one run."""
     words = ["bench", "failover", "--kills", "2", "--protocols", "kafka,liftbridge,quorum"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from harness.formats import seal
 from harness.formats.problem import Problem, node_ended
-from harness.runs import run_folder, storm
+from harness.runs import run, run_folder, storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from harness.runs.run import Run, RunSettings
@@ -92,6 +91,7 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
         "simulated": True,
         "settings": {"curve": "on"},
         "links": "hub",
+        "disk": "journal",
     }
     assert info["replay"] == f"floodmark run --schedule {tmp_path}/{info['run']}"
     assert info["recovery_limit_ms"] == 2061
@@ -186,7 +186,7 @@ def test_the_first_ctrl_c_ends_the_storm_and_skips_the_recovery(tmp_path: Path) 
 
         def prepare(cluster: FakeCluster) -> None:
             cluster.made.recovers = False
-            cluster.made.go = lambda: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[method-assign]
+            cluster.made.go = lambda: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
 
         schedule = Schedule(cluster=PLAIN.cluster, workload=workload)
         cluster, info, lines = execute(tmp_path, schedule, prepare, interrupts)
@@ -222,7 +222,7 @@ def test_an_interrupted_run_proves_something_only_if_its_plan_was_complete(
                 wanted = 2 if due_ms == 5 else 1
                 polled += len(done) == wanted
                 if polled == 2:
-                    os.kill(os.getpid(), number)
+                    signal.raise_signal(number)
                 return []
 
             cluster.poll = poll  # type: ignore[method-assign]
@@ -230,6 +230,42 @@ def test_an_interrupted_run_proves_something_only_if_its_plan_was_complete(
         _, info, _ = execute(tmp_path, schedule, prepare, interrupts)
     assert info["state"] == "interrupted"
     assert [problem["kind"] for problem in info["problems"]] == kinds
+
+
+@pytest.mark.parametrize(
+    ("recovers", "waits_s", "kinds"),
+    [(False, 5.0, ["too-busy"]), (False, 0.1, []), (True, 5.0, [])],
+)
+def test_a_recovery_that_fails_on_a_busy_machine_proves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recovers: bool,
+    waits_s: float,
+    kinds: list[str],
+) -> None:
+    looks = iter(range(100))
+    monkeypatch.setattr(run, "waited", lambda output: {7: waits_s * next(looks)})
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.recovers = recovers
+
+    _, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert [problem["kind"] for problem in info["problems"]] == kinds
+
+
+@pytest.mark.parametrize(("waits_s", "kinds"), [(5.0, ["too-busy"]), (0.1, [])])
+def test_final_reads_without_an_answer_on_a_busy_machine_prove_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_s: float, kinds: list[str]
+) -> None:
+    looks = iter(range(100))
+    monkeypatch.setattr(run, "waited", lambda output: {7: waits_s * next(looks)})
+
+    def prepare(cluster: FakeCluster) -> None:
+        cluster.made.answers = False
+
+    _, info, _ = execute(tmp_path, PLAIN, prepare)
+    assert [problem["kind"] for problem in info["problems"]] == kinds
+    assert not kinds or "to judge the final reads" in info["problems"][0]["sentence"]
 
 
 def test_a_process_ended_from_outside_ends_the_storm_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -276,8 +312,8 @@ def test_the_second_ctrl_c_ends_everything(tmp_path: Path) -> None:
 
         def prepare(cluster: FakeCluster) -> None:
             def twice() -> None:
-                os.kill(os.getpid(), signal.SIGINT)
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGTERM)
 
             cluster.made.go = twice  # type: ignore[method-assign]
 

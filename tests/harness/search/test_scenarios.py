@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from harness.search import generator
 from harness.search.choice_source import RandomChoices
+from harness.search.dimensions import DIMENSIONS, Dimension, draw_dimensions
 from harness.search.scenarios import (
     Scenario,
     alternate_leaders,
@@ -17,8 +20,18 @@ from harness.search.scenarios import (
     isr_flap,
     repeated_failover,
 )
+from harness.search.wide_scenarios import (
+    cancel_move,
+    change_min_isr,
+    fail_voter,
+    late_votes,
+    outlive_sender,
+    power_below_min_isr,
+)
 from harness.sim.run import simulate
 from nemesis.faults import Link
+from nemesis.formats.schedule import Schedule, check
+from node.core.protocol import LeaderBy
 
 
 @pytest.mark.parametrize(
@@ -29,12 +42,19 @@ from nemesis.faults import Link
         (alternate_leaders, "kafka"),
         (isr_flap, "kafka"),
         (failover_while_lagging, "kip-279"),
+        (fail_voter, "kafka"),
+        (change_min_isr, "kafka"),
+        (cancel_move, "kafka"),
+        (outlive_sender, "kafka"),
+        (power_below_min_isr, "kafka"),
+        (late_votes, "quorum"),
     ],
 )
 def test_one_fault_of_a_scenario_triggers_the_next(
     scenario: Scenario, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generator, "_enabled", lambda choose, votes: [scenario])
+    monkeypatch.setattr(generator, "draw_dimensions", lambda choose, led_by: _dimension(scenario))
     monkeypatch.setattr(generator, "CHAIN", generator.CHAIN[:1])
     injected: Counter[int] = Counter()
     for number in range(6):
@@ -44,6 +64,62 @@ def test_one_fault_of_a_scenario_triggers_the_next(
         injected[number] = sum(line.action == "inject" for line in result.faults)
     # Not every chain runs to its end, but most go further than their first fault.
     assert sum(count > 1 for count in injected.values()) >= 4, injected
+
+
+def _dimension(scenario: Scenario) -> list[Dimension]:
+    """The dimension that a scenario needs: its cluster, without its scenarios a second time."""
+    return [replace(each, scenarios=()) for each in DIMENSIONS if scenario in each.scenarios]
+
+
+@pytest.mark.parametrize("led_by", list(LeaderBy))
+def test_most_dimensions_are_off_in_most_schedules(led_by: LeaderBy) -> None:
+    drawn = [
+        draw_dimensions(RandomChoices(random.Random(number)), led_by) for number in range(2000)
+    ]
+    used = Counter(dimension.name for dimensions in drawn for dimension in dimensions)
+    possible = [each for each in DIMENSIONS if each.led_by in (None, led_by)]
+    assert used.keys() == {each.name for each in possible}
+    for each in possible:
+        assert abs(used[each.name] / 2000 - each.percent / 100) < 0.03, each.name
+    assert sum(not dimensions for dimensions in drawn) > 800
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=lambda each: each.name)
+def test_schedules_of_each_dimension_can_be_carried_out(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "draw_dimensions", lambda choose, led_by: [dimension])
+    protocol = "quorum" if dimension.led_by is LeaderBy.VOTES else "kip-279"
+    plain = 0
+    for number in range(40):
+        choose = RandomChoices(random.Random(number))
+        schedule = generator.draw_schedule(choose, protocol)
+        check(schedule)
+        plain += schedule == _plain(number, protocol, monkeypatch)
+    # A move of all copies, or the loss of what is not synced, may have nothing to change.
+    assert plain < 40
+
+
+def test_heads_are_deleted_in_some_schedules_and_nothing_else_is_drawn_differently(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [generator.draw_schedule(RandomChoices(random.Random(n)), "kafka") for n in range(400)]
+    keeps = Counter(schedule.cluster.retention_records for schedule in found)
+    assert 300 < keeps[0] < 395
+    assert set(keeps) == {0, 1, 2, 5}
+    monkeypatch.setattr(generator, "draw_late", lambda choose, cluster: cluster)
+    for number, schedule in enumerate(found):
+        plain = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
+        keep = schedule.cluster.retention_records
+        kept = structs.replace(plain.cluster, retention_records=keep)
+        assert structs.replace(plain, cluster=kept) == schedule
+
+
+def _plain(number: int, protocol: str, monkeypatch: pytest.MonkeyPatch) -> Schedule:
+    """The schedule of that number without the dimension."""
+    with monkeypatch.context() as context:
+        context.setattr(generator, "draw_dimensions", lambda choose, led_by: [])
+        return generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
 
 
 def test_rules_for_diverging_responses_affect_messages(monkeypatch: pytest.MonkeyPatch) -> None:

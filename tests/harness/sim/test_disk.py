@@ -125,3 +125,19 @@ def test_a_disk_that_cannot_sync_refuses_the_turn_until_it_is_well_again() -> No
     disk.power_cut(0)
     disk.open()
     assert offsets(disk) == [0]
+
+
+def test_a_disk_made_of_a_state_is_the_same_disk() -> None:
+    disk = SimDisk()
+    disk.append("log-0", 0, b"chain---", b"first", durable=True)
+    disk.put("hw/log-0", b"1", durable=False)
+    disk.commit()
+    again = SimDisk.of(disk.state())
+    assert again.state() == disk.state()
+    assert again.contents() == disk.contents()
+    for each in (disk, again):
+        each.power_cut(0.0)
+        each.open()
+    assert again.get("hw/log-0") is None
+    assert again.read("log-0", 0) == b"first"
+    assert again.contents() == disk.contents()

@@ -124,7 +124,7 @@ class TestBeyondThePromise:
         )
         assert result.verdict is Verdict.NOT_EXERCISED, "nothing is acknowledged any more"
         assert {"no-progress", "corrupt-batch", "vanished"} <= allowed(result)
-        assert "more disks lost what they had synced than the protocol survives" in result.sentence
+        assert "more disks lost what they had synced than the promise covers" in result.sentence
         assert traced(result, "damaged")
         served = [e for e in traced(result, "role") if (e["node"], e["role"]) == ("n1", "leader")]
         assert len(served) == 1, "it never leads again"

@@ -69,7 +69,7 @@ def test_its_page_says_what_was_tested_and_nothing_of_our_brokers(failed: Path) 
     assert f"{FORGETFUL} 7.1" in about
     for word in ("voter", "flush", "min ISR", "bugs"):
         assert word not in about
-    assert f"  run         {FORGETFUL} 7.1, seed 1, schedule " in summary(failed)
+    assert f"  run         {FORGETFUL} 7.1, disk plain, seed 1, schedule " in summary(failed)
 
 
 def test_logs_that_it_does_not_declare_are_not_on_its_page(failed: Path, tmp_path: Path) -> None:

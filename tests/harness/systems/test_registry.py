@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,7 @@ def test_a_system_of_its_own_is_stormed_to_a_verdict(
         "simulated": False,
         "settings": {},
         "links": "none",
+        "disk": "plain",
     }
     assert (info["protocol"], info["voters"]) == (system.__name__, [])
     assert info["replay"] == f"floodmark run --system {name} --schedule {folder}"
@@ -72,7 +75,8 @@ def test_what_a_system_cannot_take_is_refused() -> None:
 
 
 def test_our_brokers_are_the_default_and_take_every_fault() -> None:
-    assert registry.names() == ["etcd", "floodmark", "nats", "redis"]
+    known = ["etcd", "floodmark", "kafka", "kafka_kraft", "nats", "pysyncobj", "redis"]
+    assert registry.names() == known
     system = registry.find(registry.DEFAULT)
     assert system.name == "floodmark"
     assert {"kill", "cut", "upgrade", "elect-unclean"} <= set(system.faults)
@@ -81,7 +85,7 @@ def test_our_brokers_are_the_default_and_take_every_fault() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("kafka", r"unknown system 'kafka' \(known: etcd, floodmark, nats, redis\)"),
+        ("pulsar", r"unknown system 'pulsar' \(known: etcd, floodmark, kafka, .*, redis\)"),
         ("registry", "unknown system 'registry'"),
         ("no.such.module:System", "cannot be loaded: ModuleNotFoundError: No module named"),
         ("json:Missing", "cannot be loaded: json has no Missing"),
@@ -91,3 +95,22 @@ def test_our_brokers_are_the_default_and_take_every_fault() -> None:
 def test_an_unknown_system_is_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         registry.find(name)
+
+
+def test_loading_every_system_changes_nothing_of_the_standard_library() -> None:
+    """A library that is imported in the process of the command may replace functions of others."""
+    script = (
+        "import inspect, os, select, signal, socket, subprocess, threading, time\n"
+        "modules = (os, select, signal, socket, subprocess, threading, time)\n"
+        "before = [dict(vars(module)) for module in modules]\n"
+        "from harness.systems import registry\n"
+        "for name in registry.names():\n"
+        "    registry.find(name)\n"
+        "for module, was in zip(modules, before):\n"
+        "    for name, value in was.items():\n"
+        "        if inspect.isroutine(value) and getattr(module, name) is not value:\n"
+        "            print(module.__name__, name)\n"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == ""

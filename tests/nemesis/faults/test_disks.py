@@ -18,6 +18,7 @@ from nemesis.faults import (
     OldCopy,
     PowerCut,
     SlowFsync,
+    Syscall,
     TornWrite,
 )
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
@@ -129,7 +130,7 @@ class TestDrawing:
     def test_they_are_drawn_only_when_named(self) -> None:
         new = {*DISK, "lying-fsync", "old-copy"}
         assert not new & set(expand(["all"], Cluster()))
-        assert set(expand(["disk"], Cluster())) == set(DISK)
+        assert set(expand(["disk"], Cluster())) == {*DISK, "read-error"}
 
     def test_the_disks_of_one_broker_lose_something(self) -> None:
         victims = set()
@@ -181,6 +182,12 @@ class TestPromise:
 
     def test_a_value_of_a_voter_is_nobody_elses(self) -> None:
         assert promise(BitFlip(on="n1", at_ms=1, part="value"), protocol="quorum") == LOST
+
+    def test_syncs_that_are_lies_cost_something_when_the_power_goes(self) -> None:
+        lie, late = Syscall(on="n1", action="lie", at_ms=1), PowerCut(on="any", at_ms=2)
+        assert promise(lie) == promise(late) == KEPT
+        assert promise(lie, late) == LOST
+        assert promise(Syscall(on="n1", action="error", at_ms=1), late) == KEPT
 
     def test_power_cuts_and_damage_add_up(self) -> None:
         cut = PowerCut(on="n2", at_ms=1)

@@ -138,6 +138,7 @@ class TestEveryFault:
             "protocol": "kip-279",
             "percent": 50,
             "delay_ms": 5,
+            "offset_ms": 5,
             "action": "delay",
             "event": "ack",
             "of": "other",
@@ -182,7 +183,7 @@ class TestEveryFault:
             assert sorted(places) == list(range(len(places)))
 
     def test_names_of_groups_are_no_kinds(self) -> None:
-        assert set(aliases()) == {"disk", "partition", "all"}
+        assert set(aliases()) == {"clock", "disk", "partition", "all"}
         assert not set(aliases()) & set(KINDS)
 
     def test_the_package_exports_every_kind(self) -> None:

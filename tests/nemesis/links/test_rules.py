@@ -11,7 +11,7 @@ import pytest
 from harness.runs.options import RunRequest, to_schedule
 from nemesis import ready_made
 from nemesis.draw import draw
-from nemesis.faults import Kill, Link, PowerCut
+from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.faults.losses import outnumber_copies
 from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check, parse
 from node.formats.errors import UsageError
@@ -140,6 +140,10 @@ def test_storms_cut_power_only_when_asked_to() -> None:
         draw(cluster, workload, ["link"], 1)
 
 
+def move(replicas: str) -> Reassign:
+    return Reassign(partition="log-0", replicas=replicas, at_ms=1)
+
+
 @pytest.mark.parametrize(
     ("flush", "faults", "lossy"),
     [
@@ -149,6 +153,9 @@ def test_storms_cut_power_only_when_asked_to() -> None:
         ("async", [PowerCut(on="n1", at_ms=1), PowerCut(on="n2", at_ms=9)], True),
         ("async", [PowerCut(on="leader", at_ms=1), PowerCut(on="leader", at_ms=9)], True),
         ("async", [PowerCut(on="v1", at_ms=1)], False),
+        ("async", [move("n2"), PowerCut(on="n2", at_ms=9)], True),
+        ("async", [move("n2,n3"), PowerCut(on="n2", at_ms=9)], False),
+        ("async", [move("rotate"), PowerCut(on="n2", at_ms=9), move("")], False),
     ],
 )
 def test_only_as_many_power_cuts_as_copies_excuse_a_loss(

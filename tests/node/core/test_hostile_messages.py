@@ -37,8 +37,8 @@ def sample(kind: Any) -> Any:
             return 1
         case i.BoolType():
             return True
-        case i.StrType():
-            return "n1"
+        case i.StrType(pattern=pattern):
+            return "0" * 16 if pattern else "n1"
         case i.EnumType():
             return ""
         case i.UnionType(types=types):
@@ -104,6 +104,8 @@ def test_every_field_has_bounds_and_they_are_enforced(kind: type[AnyMessage]) ->
                     for inside in (low, high):
                         wire.decode(framed(with_value(sound, path, inside)))
                     bad = [one for one in (low - 1, high + 1, *EXTREMES) if not low <= one <= high]
+                case i.StrType(max_length=None, pattern=str()):
+                    bad = ["0" * 15, "0" * 17, "g" * 16]
                 case i.StrType(max_length=longest):
                     assert longest is not None, f"{path} has no bounds"
                     bad = ["n" * (longest + 1)]

@@ -35,8 +35,11 @@ VOTERS = ("v1", "v2", "v3")
 class Voter:
     """One voter with a log in our notation (a record stands for a leader's first), by hand."""
 
-    def __init__(self, name: str = "v1", log: str = "", *, hw: int = 0) -> None:
+    def __init__(
+        self, name: str = "v1", log: str = "", *, hw: int = 0, voters: tuple[str, ...] = VOTERS
+    ) -> None:
         self.name = name
+        self.voters = voters
         self.disk = MemoryStorage()
         self.now_us = 0
         self._processes = 0
@@ -50,7 +53,9 @@ class Voter:
     def start(self) -> None:
         """A new process on the same disk."""
         self._processes += 1
-        config = NodeConfig(node=self.name, voters=VOTERS, brokers=(), incarnation=self._processes)
+        config = NodeConfig(
+            node=self.name, voters=self.voters, brokers=(), incarnation=self._processes
+        )
         jitter = random.Random(self._processes)
         self.node = Broker(config, self.disk, jitter, self.now_us)
         self.tick()
@@ -221,6 +226,37 @@ def test_a_vote_counts_once_and_only_in_its_term() -> None:
     v.vote("v3", 1, pre=True)
     assert v.r.role == "candidate", "a pre-vote that comes late is no vote"
     v.vote("v3", 1)
+    assert v.r.role == "leader"
+
+
+def test_a_vote_that_comes_twice_counts_once() -> None:
+    """Links may double a message. Of five voters three elect."""
+    v = Voter("v1", voters=("v1", "v2", "v3", "v4", "v5"))
+    v.tick(700)
+    v.vote("v2", 1, pre=True)
+    v.vote("v2", 1, pre=True)
+    assert v.r.role == "follower"
+    v.vote("v3", 1, pre=True)
+    assert v.r.role == "candidate"
+    v.vote("v2", 1)
+    v.vote("v2", 1)
+    assert v.r.role == "candidate", "v1 and v2 are two of five"
+    v.vote("v3", 1)
+    assert v.r.role == "leader"
+
+
+def test_a_vote_of_an_older_term_does_not_count() -> None:
+    """v2 voted for v1 in term 1. In term 2 it may have voted for v3."""
+    v = Voter("v1")
+    v.tick(700)
+    v.vote("v2", 1, pre=True)
+    assert (v.r.role, v.term) == ("candidate", 1)
+    v.tick(700)
+    v.vote("v3", 2, pre=True)
+    assert (v.r.role, v.term) == ("candidate", 2)
+    v.vote("v2", 1)
+    assert v.r.role == "candidate"
+    v.vote("v2", 2)
     assert v.r.role == "leader"
 
 

@@ -263,7 +263,7 @@ def test_the_index_at_half_of_the_ascending_ends(
     assert majority_high_watermark(voters, of, epoch_start=-1, half_is_enough=True) == literal
 
 
-@pytest.mark.parametrize("switched", [(), ("R6",)])
+@pytest.mark.parametrize("switched", [(), ("R6",), ("R7",)])
 def test_an_acknowledgement_before_the_commit_can_promise_what_is_lost(
     switched: tuple[str, ...],
 ) -> None:
@@ -276,7 +276,7 @@ def test_an_acknowledgement_before_the_commit_can_promise_what_is_lost(
     leader.on_produce(node.ctx, node.r, "c1", request, batches.build(1, b"x"))
     (ack,) = node.ctx.effects.messages
     assert (ack.to, node.records()) == ("c1", ["*1", "x1"])
-    if ack.mark is Mark.AT_ONCE:  # it has left; the turn's commit never happens
+    if ack.mark is Mark.BEFORE_COMMIT:  # it has left; the turn's commit never happens
         node.disk.logs[PARTITION] = committed
     node.start(0)
     assert node.records() == (["*1", "*2"] if switched else ["*1", "x1", "*2"])

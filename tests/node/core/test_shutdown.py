@@ -1,4 +1,4 @@
-"""A broker that is asked to stop hands over first: leadership, ISR, then it is told to go."""
+"""A broker that is asked to stop first transfers leadership, leaves the ISR, and then may end."""
 
 from __future__ import annotations
 

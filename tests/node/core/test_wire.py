@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import msgspec
@@ -124,6 +125,7 @@ def test_the_prefix_hash_covers_order_epoch_count_and_payload() -> None:
 # -- messages -------------------------------------------------------------------------------------
 
 names = st.text(max_size=12)
+_NAMES = ("n1", "log-0", "a_b.c", "0123456789abcdef")
 
 
 def some(kind: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
@@ -142,7 +144,8 @@ def _of(kind: Any) -> st.SearchStrategy[Any]:
         case i.BoolType():
             return st.booleans()
         case i.StrType(pattern=pattern):
-            return names if pattern is None else st.sampled_from(["n1", "log-0", "a_b.c"])
+            fit = [name for name in _NAMES if pattern and re.search(pattern, name)]
+            return names if pattern is None else st.sampled_from(fit)
         case i.EnumType(cls=cls):
             return st.sampled_from(list(cls))
         case i.NoneType():

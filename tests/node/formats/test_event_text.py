@@ -46,6 +46,14 @@ ACTIONS = [
     ),
     (Event("truncated", from_leo=9, leo=5, reason="new"), "truncates its log from 9 to 5 (new)"),
     (
+        Event("deleted", from_start=2, start=5, leo=9, reason="retention"),
+        "deletes the head of its log: it begins at 5, no longer at 2; all of it is committed",
+    ),
+    (
+        Event("deleted", from_start=2, start=5, leo=5, reason="new"),
+        "deletes the head of its log: it begins at 5, no longer at 2",
+    ),
+    (
         Event("diverging", follower="n2", epoch=1, end_offset=5),
         "tells n2 that its log diverges: epoch 1 ends at 5",
     ),

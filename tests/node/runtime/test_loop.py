@@ -14,6 +14,7 @@ from node.formats.trace import STOPPED, event
 from node.runtime import loop as loop_module
 from node.runtime.loop import TURNS_BEHIND, Loop, StopRequest
 
+MOST_WAITS = 10_000
 FRAMES = wire.encode("n1", "c1", MetadataRequest())
 
 
@@ -22,6 +23,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[Any] = []
+        self.more: list[bool] = []
         self.waits: list[int] = []
         self.mail: list[tuple[list[list[bytes]], bool]] = []
         self.unauthenticated: list[int] = []
@@ -36,6 +38,8 @@ class World:
     def step(self, now_us: int, happened: Event) -> Effects:
         """The core: answers with the next prepared effects, then stops or breaks."""
         self.done.append((type(happened), now_us))
+        if isinstance(happened, Deliver):
+            self.more.append(happened.more)
         if self.breaks and not self.effects:
             raise InvariantBroken("no more")
         return self.effects.pop(0) if self.effects else Effects(stopped=True)
@@ -43,6 +47,7 @@ class World:
     def wait(self, timeout_ms: int) -> None:
         """The inbox: mail if there is some, else the time passes."""
         self.waits.append(timeout_ms)
+        assert len(self.waits) < MOST_WAITS, "the loop waits for what never comes"
         if not self.mail:
             self.now_us += timeout_ms * 1000
 
@@ -81,11 +86,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def says(*to: str, at_once: str = "", deadline_us: int = 0, flush: bool = False) -> Effects:
-    """Effects of a step: one trace event, messages to `to`, and one to `at_once` before commit."""
+def says(*to: str, early: str = "", deadline_us: int = 0, flush: bool = False) -> Effects:
+    """Effects of a step: one trace event, messages to `to`, and one to `early` before commit."""
     messages = [Outgoing(name, MetadataRequest()) for name in to]
-    if at_once:
-        messages.append(Outgoing(at_once, MetadataRequest(), mark=Mark.AT_ONCE))
+    if early:
+        messages.append(Outgoing(early, MetadataRequest(), mark=Mark.BEFORE_COMMIT))
     return Effects(messages=messages, trace=[event(STOPPED)], deadline_us=deadline_us, flush=flush)
 
 
@@ -114,9 +119,15 @@ def test_many_messages_share_one_commit(world: World) -> None:
     assert steps(world) == [Tick, Deliver, Deliver, Deliver, Deliver]
 
 
-def test_at_once_is_after_the_trace_and_before_the_commit(world: World) -> None:
+def test_each_message_says_whether_others_of_its_turn_follow(world: World) -> None:
+    world.mail = [([FRAMES] * 3, True), ([FRAMES], True)]
+    run(world, *[Effects()] * 4)
+    assert world.more == [True, True, False, False]
+
+
+def test_what_leaves_early_is_after_the_trace_and_before_the_commit(world: World) -> None:
     world.mail = [([FRAMES] * 2, True), ([FRAMES], True)]
-    done = run(world, Effects(), says("late"), says("late-too", at_once="early"))
+    done = run(world, Effects(), says("late"), says("late-too", early="early"))
     assert done[1:5] == [
         ("trace", 2),
         ("send", ["early"]),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,12 +17,28 @@ import pytest
 from node.core import wire
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from node.formats.wire import envelope
+from node.runtime import template
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
 from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk
 from tests.support.runtime_rig import BODY, Node, until_gone
 from tests.support.waiting import until
+
+MODULES = ("node.runtime.process", "tests.support.runtime_fakes")
+
+
+@pytest.fixture(autouse=True, params=[(), MODULES], ids=["interpreter", "template"])
+def modules(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Sequence[str]]:
+    """Whether children are fresh interpreters, or forked by a template that has these modules."""
+    monkeypatch.setattr(template, "_template", None)
+    if request.param:
+        template.prepare(request.param)
+    yield request.param
+    if (made := template.fitting()) is not None:
+        made.close()
 
 
 @pytest.fixture
@@ -250,7 +266,7 @@ def test_a_node_imports_little_and_not_its_parents_script(node: Node) -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool) -> None:
+def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool, modules: Sequence[str]) -> None:
     """The parent is a script, as the installed command is one; the child must not import it."""
     with Node(tmp_path, FakeCore) as node:
         parent = subprocess.Popen(
@@ -258,6 +274,7 @@ def test_a_node_dies_with_its_parent(tmp_path: Path, stopped: bool) -> None:
                 sys.executable,
                 str(ROOT / "tests" / "support" / "runtime_parent.py"),
                 json.dumps(msgspec.to_builtins(node.config)),
+                *modules,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

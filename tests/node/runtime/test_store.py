@@ -291,3 +291,47 @@ def test_a_closed_store_refuses(store: LmdbStorage) -> None:
     with pytest.raises(StorageError, match="closed"):
         store.commit()
     store.close()
+
+
+@BOTH
+def test_a_deleted_head_is_gone_at_once_after_the_commit_and_after_a_kill(
+    store: LmdbStorage, durable: bool
+) -> None:
+    fill(store, range(0, 30, 3), durable=durable)
+    store.commit()
+    store.delete_head(LOG, 12, durable=durable)
+    fill(store, range(30, 36, 3), durable=durable)
+    for step in ("turn", "committed", "killed", "flushed", "killed"):
+        if step == "committed":
+            store.commit()
+        elif step == "killed":
+            store = reopened(store)
+        elif step == "flushed":
+            store.flush()
+        assert bases(store) == list(range(12, 36, 3)), step
+        with pytest.raises(StorageError, match="no batch starts at 9"):
+            store.read(LOG, 9)
+
+
+@BOTH
+def test_a_log_can_start_over_below_a_deleted_head(store: LmdbStorage, durable: bool) -> None:
+    fill(store, range(0, 30, 3), durable=durable)
+    store.delete_head(LOG, 27, durable=durable)
+    store.commit()
+    store.truncate(LOG, 0, durable=durable)
+    fill(store, range(0, 6, 3), durable=durable)
+    store.commit()
+    assert bases(store) == [0, 3]
+    store.flush()
+    assert bases(reopened(store)) == [0, 3]
+
+
+def test_the_space_of_a_deleted_head_is_used_again(store: LmdbStorage) -> None:
+    big, sizes = b"x" * 20_000, []
+    for base in range(0, 900, 3):
+        store.append(LOG, base, chain(base), make(base, payload=big), durable=True)
+        store.delete_head(LOG, base - 30, durable=True)
+        store.commit()
+        sizes.append((Path(store.path) / "data.mdb").stat().st_size)
+    assert bases(store)[0] == 897 - 30
+    assert sizes[-1] <= 1.2 * sizes[60]

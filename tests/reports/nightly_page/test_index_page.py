@@ -17,6 +17,7 @@ from harness.formats.nightly_run import (
     TimeToBug,
     Totals,
     Unmet,
+    Unseen,
     VerdictCounts,
 )
 from reports.nightly_page import index_model
@@ -103,6 +104,14 @@ def test_an_empty_store_is_said_to_be_empty(tmp_path: Path) -> None:
     assert "This store has no nightly run yet." in said
     for claim in ("green", "held", "canary", "✓"):
         assert claim not in said.lower()
+
+
+def test_what_was_not_tried_is_named(tmp_path: Path) -> None:
+    unseen = {"kafka": Unseen(schedules=5000, states=900, unseen=0.421)}
+    said = text(written(tmp_path, nightly_run(1, unseen=unseen)))
+    assert "not seen yet kafka 42 % at most so probable" in said
+    assert "Never met (kind of fault, state of the partitions): delay, kill (an ISR short)." in said
+    assert "not seen yet" not in text(written(tmp_path, nightly_run(1)))
 
 
 def test_a_quiet_nightly_run_is_green_and_says_what_it_rests_on(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ import pytest
 
 import reports
 from node.formats.errors import FloodmarkError, StorageError
+from node.formats.event_text import EXIT
 from reports.run_page import sections
+from reports.run_page.citations import trace_events
+from reports.run_page.model import read
 from reports.run_page.sections import SECTIONS, Section
 from tests.support import report_fixtures as made
 
@@ -441,3 +444,18 @@ class TestSummary:
     @pytest.mark.parametrize("kind", ["valid", "empty", "killed"])
     def test_is_short(self, runs: dict[str, Path], kind: str) -> None:
         assert len(reports.summary(runs[kind]).splitlines()) <= 12
+
+
+def test_a_trace_for_which_the_system_does_not_vouch_draws_nothing(tmp_path: Path) -> None:
+    run = made.storm(tmp_path / "other" / "20260101T120000", broken=True)
+    with_traces = read(run)
+    assert with_traces.cluster.partitions
+    assert trace_events(with_traces, "log-0")
+    info = json.loads((run / "run.json").read_text())
+    info["capabilities"] = ["logs"]
+    made.write_json(run / "run.json", info)
+    without = read(run)
+    assert not without.cluster.partitions
+    assert without.evidence("trace") == []
+    assert len(without.evidence("logs")) == len(with_traces.evidence("logs")) > 0
+    assert [e.event for e, _ in trace_events(without, "log-0")] == [EXIT] * len(without.exits)

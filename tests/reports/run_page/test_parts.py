@@ -128,6 +128,10 @@ class TestWords:
             kinds.BitFlip(on="n1", at_ms=1, for_ms=5, part="chain"),
             kinds.BitFlip(on="v1", at_ms=1, for_ms=5, part="value", key="vote/log-0"),
             kinds.DiskEmptied(on="n1", at_ms=1, for_ms=5),
+            kinds.ReadError(on="n1", at_ms=1, for_ms=5),
+            kinds.ClockSkew(on="n1", at_ms=1, for_ms=5, offset_ms=900),
+            kinds.ClockJump(on="n1", at_ms=1, offset_ms=-900),
+            kinds.Syscall(on="n1", at_ms=1, for_ms=5, action="lie"),
         ]
         texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
         assert texts[0] == (
@@ -171,6 +175,10 @@ class TestWords:
             "Kill n1 and flip a bit in the chain of a stored batch at 0.001 s, for 5.0 ms",
             "Kill v1 and flip a bit in the stored value 'vote/log-0' at 0.001 s, for 5.0 ms",
             "Kill n1 and empty its disk at 0.001 s, for 5.0 ms",
+            "Let reads from the disk of n1 fail at 0.001 s, for 5.0 ms",
+            "Set the wall clock of n1 ahead by 0.9 s at 0.001 s, for 5.0 ms",
+            "Let the wall clock of n1 jump back by 0.9 s at 0.001 s",
+            "Let fsync and the like of n1 be confirmed and not done at 0.001 s, for 5.0 ms",
         ]
         assert {fault.what for fault in every} == set(kinds.KINDS)
 
@@ -234,7 +242,7 @@ class TestCluster:
     def events(self, tmp_path: Path, lines: list[dict[str, Any]]) -> cluster.ClusterTimeline:
         made.write_lines(tmp_path / "trace" / "n1.jsonl", lines)
         exits = [Exit(node="n1", t_us=50, code=-9, by="kill", expected=True, incarnation=1)]
-        return cluster.read(tmp_path, exits, 100, Notes())
+        return cluster.read([tmp_path / "trace" / "n1.jsonl"], exits, 100, Notes())
 
     def test_a_dead_process_leads_nothing(self, tmp_path: Path) -> None:
         head = {"node": "n1", "incarnation": 1}

@@ -28,7 +28,8 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
         joined(s.history),
         logs={partition: logs_of(s, partition) for partition in s.partitions},
         staleness_us=s.run["promise"].get("staleness_ms", -1) * 1000,
-        final_reads_due="final_us" in s.run["phases"] or s.run.get("complete_reads", False),
+        final_reads_due=final_reads_due(s),
+        finished=s.run["state"] == "finished",
         whole=whole(s),
         established=established(s),
         promise=msgspec.convert(s.run["promise"], Promise),
@@ -52,6 +53,13 @@ def everything(s: Story) -> tuple[Counter[str], Counter[str]]:
     return +found, clients.excused()
 
 
+def final_reads_due(s: Story) -> bool:
+    """Whether final reads went on until they had everything or got no further."""
+    phases = s.run["phases"]
+    over = 0 < phases.get("final_us", 0) < phases.get("end_us", 0)
+    return over or bool(s.run.get("complete_reads", False))
+
+
 def whole(s: Story) -> bool:
     """Whether what is not in the history did not happen; of an empty one nobody believes that."""
     return bool(s.history) and s.run.get("history_whole", True) and not cut(s)
@@ -60,18 +68,20 @@ def whole(s: Story) -> bool:
 def cut(s: Story) -> bool:
     """Whether a finished history ends before its final reads, or lacks the end of an operation
     after which its process went on."""
-    if s.run["state"] != "finished" or s.run.get("source"):
-        return False
     phases = s.run["phases"]
+    ended = s.run["state"] == "finished" or "end_us" in phases
+    if not ended or s.run.get("source"):
+        return False
     last_us = max(line.t_us for line in s.history)
-    ended = {line.op for line in s.history if line.type != "invoke"}
-    open_ = [line for line in s.history if line.op not in ended]
+    done = {line.op for line in s.history if line.type != "invoke"}
+    open_ = [line for line in s.history if line.op not in done]
     went_on = any(
         other.process == line.process and other.t_us > line.t_us
         for line in open_
         for other in s.history
     )
-    return went_on or last_us < phases.get("final_us", 0) < phases.get("end_us", 0)
+    final_us, end_us = phases.get("final_us", 0), phases.get("end_us", 0)
+    return went_on or (last_us < final_us and (not end_us or final_us < end_us))
 
 
 def logs_of(s: Story, partition: str) -> Logs:
@@ -94,7 +104,28 @@ def logs_of(s: Story, partition: str) -> Logs:
         of_replicas=tuple(frozenset(v for n, (_, v) in places if n == node) for node in members),
         finished=finished(s, partition) >= set(members),
         listed="records" not in missing(s, partition),
+        deleted_below=deleted_below(s, partition),
     )
+
+
+def deleted_below(s: Story, partition: str) -> int:
+    """The highest offset that a log of a replica began at, at the end or by a trace; 0 where the
+    promise has no retention."""
+    if not s.run["promise"].get("retention"):
+        return 0
+    began = [
+        line.offset
+        for node in s.run["partitions"][partition]
+        for line in s.logs.get(node, ())
+        if line.partition == partition and line.count == 0
+    ]
+    began += [
+        event["start"]
+        for events in s.traces.values()
+        for event in events
+        if event["event"] == "deleted" and event.get("partition") == partition
+    ]
+    return max(began, default=0)
 
 
 def established(s: Story) -> dict[str, list[tuple[int, int]]]:

@@ -29,6 +29,8 @@ class Logs:
     of_replicas: tuple[frozenset[int], ...] = ()
     finished: bool = False
     listed: bool = True
+    deleted_below: int = 0
+    """Where the promise has retention: the highest offset that any of them ever began at."""
 
     @property
     def complete(self) -> bool:
@@ -63,6 +65,8 @@ class Definitions:
     logs: dict[str, Logs] = field(default_factory=dict)
     staleness_us: int = -1
     final_reads_due: bool = False
+    finished: bool = True
+    """Whether the run went through all its phases, so that no final read is cut off."""
     whole: bool = True
     """Whether every line of the history could be read."""
     established: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -237,7 +241,14 @@ class OnePartition:
                         yield op, send, value, send.offset + k if send.offset >= 0 else -1
 
     def absent(self, value: int) -> bool:
+        if self.logs.deleted_below > min(self.at.get(value, ()), default=-1):
+            return False
         return self.logs.complete and all(value != v for _, v in self.logs.records)
+
+    def deleted(self, value: int) -> bool:
+        """Whether retention may have deleted the record, wherever it is known to be."""
+        known = self.at.get(value, [])
+        return bool(known) and known[-1] < self.logs.deleted_below
 
     def missing(self, *, weak_only: bool = False) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -260,8 +271,14 @@ class OnePartition:
         committed = self.logs.committed
         if offset in {o for o, _ in committed} and value not in {v for _, v in committed}:
             return "lost"
-        finals = self.all.final_reads_due or any(self.finals())
-        return "unseen" if finals and op.outcome == "ok" and self.all.whole else ""
+        if self.deleted(value):
+            return ""
+        unseen = self.reads_over() and op.outcome == "ok" and self.all.whole
+        return "unseen" if unseen else ""
+
+    def reads_over(self) -> bool:
+        """Whether what no final read returned would not have been returned later either."""
+        return self.all.final_reads_due or (self.all.finished and any(self.finals()))
 
     def passed(self, offset: int) -> bool:
         """Whether a process that began at or below an offset read on beyond it."""
@@ -287,7 +304,7 @@ class OnePartition:
                 continue
             promise = self.all.promise
             owed = promise.committed_stays if was_read else promise.durable_acks
-            if send.acks != -1 or not owed or value in gone:
+            if send.acks != -1 or not owed or value in gone or self.deleted(value):
                 continue
             if value in again or (self.all.external and not finals and was_read):
                 continue
@@ -307,6 +324,7 @@ class OnePartition:
         again = {v for r in finals for _, v in places(r)}
         end = max((o + 1 for r in finals for o, _ in places(r)), default=0)
         start = min((max(r.start, 0) for r in finals), default=0)
+        start = max(start, self.logs.deleted_below)
         # An answer without records that states no HW ends where it was asked to begin.
         ends = [max(r.start, 0) if r.hw < 0 and not r.records else r.hw for r in finals]
         stated = max(ends, default=-1)
@@ -315,6 +333,7 @@ class OnePartition:
         for value in self.read & self.sent:
             first = min(o for op in self.ok for o, v in op.polled(self.partition) if v == value)
             beyond = stated >= 0 and first >= stated >= end and value not in logged
+            beyond = beyond and self.reads_over()
             denied = value not in again and (start <= first < end or beyond)
             if self.absent(value) or (self.all.whole and denied):
                 gone.add(value)

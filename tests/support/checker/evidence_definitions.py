@@ -22,6 +22,7 @@ NEEDED_BY = {
     "contents": (AGREEMENT,),
     "traces": (LOG,),
     "watermarks": (AGREEMENT, READS),
+    "deletions": (LOG,),
 }
 
 
@@ -51,6 +52,8 @@ def missing(s: Story, partition: str) -> set[str]:
         found.add("traces")
     if watermarks_missing(s, partition):
         found.add("watermarks")
+        if s.run["promise"].get("retention_records"):
+            found.add("deletions")
     return found
 
 

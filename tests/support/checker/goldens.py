@@ -54,6 +54,21 @@ def two(s: Story) -> None:
     s.send(20, at=1)
 
 
+def deleted(s: Story, node: str, start: int, ms: int) -> None:
+    """A replica's log begins there from now on."""
+    s.event(
+        node,
+        "deleted",
+        from_start=0,
+        start=start,
+        leo=3,
+        leader_epoch=0,
+        reason="retention",
+        hash="",
+        ms=ms,
+    )
+
+
 def gaps(s: Story) -> None:
     """This system may leave gaps between its offsets."""
     s.run["promise"]["contiguous_offsets"] = False
@@ -367,6 +382,16 @@ def epoch_regression(s: Story, bad: bool) -> None:
 def hw_beyond_log(s: Story, bad: bool) -> None:
     s.send(10, 2, at=0)
     s.log("n1", (10, 2), hw=3 if bad else 2)
+
+
+@golden(early_deletion=1)
+def early_deletion(s: Story, bad: bool) -> None:
+    s.run["capabilities"].append("hw")
+    s.run["promise"] |= {"retention": True, "retention_records": 2}
+    s.send(10, 3, at=0)
+    s.hw("n1", (10, 3), ms=1)
+    deleted(s, "n1", 2 if bad else 1, ms=1)
+    s.poll((1, 11, 2), start=1)
 
 
 @golden(epoch_cache_mismatch=1)

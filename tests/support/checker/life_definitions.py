@@ -114,7 +114,7 @@ class LifeDefinitions:
             if node not in self.story.unfinished and node in members
         ]
         due_us = heal_us + self.limit_us
-        if in_sync_us:
+        if in_sync_us and "trace" in self.story.run["capabilities"]:
             due_us = min(due_us, in_sync_us)
         due_us = max(due_us, self.phase("stop_writing") + CATCH_UP_US)
         settled = self.story.run["state"] == "finished" and heal_us > 0

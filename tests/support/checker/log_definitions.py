@@ -6,11 +6,15 @@ Every offset of every log is looked at on its own. The facts are those of a `Sto
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
 from harness.formats.history import LogRun
+from tests.support.checker.evidence_definitions import missing
 from tests.support.checker.story import NODES, P, Story
+
+NEEDED = {"logs", "deletions"}
 
 
 class Replica:
@@ -60,6 +64,8 @@ class LogDefinitions:
             for event in story.traces[node]:
                 if event.get("partition") == partition:
                     self.events[event["event"]].append(event)
+        judged = "hw" in story.run["capabilities"] and not missing(story, partition) & NEEDED
+        self.keep = story.run["promise"].get("retention_records", 0) if judged else 0
         self.leaders = [e for e in self.events["role"] if e["role"] == "leader"]
 
     @staticmethod
@@ -69,6 +75,21 @@ class LogDefinitions:
         limit_us = heal_us + story.run["recovery_limit_ms"] * 1000
         due_us = min(limit_us, in_sync_us or limit_us)
         return bool(heal_us > 0 and phases.get("end_us", 0) >= due_us)
+
+    def early_deletions(self) -> int:
+        """Deletions after which fewer committed records were left than retention keeps; and logs
+        that begin so in the end."""
+        keep = self.keep
+        if not keep:
+            return 0
+        moves = [(e["start"], e["t_us"]) for e in self.events["deleted"]]
+        moves += [(r.head.offset, math.inf) for r in self.replica_heads.values()]
+        return sum(
+            start > 0
+            and start + keep
+            > max((e["hw"] for e in self.events["hw"] if e["t_us"] <= t), default=0)
+            for start, t in moves
+        )
 
     def counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -92,6 +113,7 @@ class LogDefinitions:
                     self.committed_ends(self.replica_heads), self.replica_heads, committed=True
                 )
             )
+        found["early-deletion"] = self.early_deletions()
         hws = [e["hw"] for e in self.events["hw"]]
         if self.complete and hws:
             longest = max(r.head.leo for r in self.replica_heads.values())
@@ -129,6 +151,11 @@ class LogDefinitions:
             if b is not None and (a is None or a.epoch != b.epoch)
         ]
         kept = [entry for entry in head.epochs if entry[1] < due]
+        # The epoch of the record before the start may be kept; no batch shows where it began.
+        before = next((e for e, at in kept[:1] if at == head.offset - 1), None)
+        if before is not None:
+            kept = kept[1:]
+            starts = starts[1:] if starts and starts[0][0] == before else starts
         found["epoch-cache-mismatch"] = int(bool(stamped and head.epochs) and kept != starts)
         return found
 

@@ -22,6 +22,7 @@ LOGS_SHOW = frozenset(
         "epoch-cache-mismatch",
         "two-leaders",
         "replicas-differ",
+        "early-deletion",
     }
 )
 
@@ -38,7 +39,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Event:
-    """A line of a trace: a HW, a leadership, or an append as leader."""
+    """A line of a trace: a HW, a leadership, an append as leader, or a deletion."""
 
     what: str
     node: str
@@ -71,7 +72,7 @@ logs = st.builds(
 )
 events = st.builds(
     Event,
-    st.sampled_from(["hw", "hw", "role", "append"]),
+    st.sampled_from(["hw", "hw", "role", "append", "deleted"]),
     st.sampled_from(NODES),
     st.sampled_from([0, 0, 1]),
     st.integers(0, 4),
@@ -98,10 +99,15 @@ def tell(
     seen: list[Event],
     due: bool | None,
     moved: bool,
+    keep: int | None = None,
 ) -> Story:
     """The run as a story; `due` if its replicas must have converged, None if it never healed;
-    `moved` if the last node is no replica any more."""
+    `moved` if the last node is no replica any more; `keep`: so many records are kept when a head
+    is deleted."""
     s = Story()
+    if keep is not None:
+        s.run["promise"] |= {"retention": True, "retention_records": keep}
+        s.run["capabilities"].append("hw")
     s.run["partitions"][P] = list(NODES[: 2 if moved else 3])
     for node, log in zip(NODES, held, strict=True):
         if log is None:
@@ -133,6 +139,8 @@ def tell(
         end = sum(batch[1] for batch in mine)
         if event.what == "hw":
             s.hw(event.node, *mine, epoch=event.epoch, ms=event.ms)
+        elif event.what == "deleted":
+            s.event(event.node, "deleted", start=end, leo=end, hash="", ms=event.ms)
         else:
             s.event(
                 event.node,
@@ -157,5 +165,6 @@ runs = st.tuples(
     st.lists(events, max_size=4),
     st.sampled_from([True, True, False, None]),
     st.sampled_from([False, False, True]),
+    st.sampled_from([None, None, 0, 1, 2]),
 )
-Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None, bool]
+Run = tuple[list[tuple[int, int]], list[Log | None], list[Event], bool | None, bool, int | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,12 +20,15 @@ from checker.formats.anomalies import KINDS as ANOMALIES
 from harness.runs.system_check import HINTS
 from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
-from harness.systems.external import guardian, processes
+from harness.systems.external import guardian, processes, several
 from harness.systems.external.logs import log_lines
 from harness.systems.external.probe import Probe
 from harness.systems.external.processes import ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.unsynced import UnsyncedFiles
+from harness.systems.external.world import ExternalWorld
+from nemesis.strace import Tracers
+from nemesis.world import DiskDamage
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support import trial_adapters
@@ -88,6 +92,88 @@ def test_who_ended_a_node(tmp_path: Path, script: str, by: str, expected: bool) 
     assert nodes.last_lines("n1") == "last words"
 
 
+@pytest.mark.parametrize(("files", "excused"), [("*.log", True), ("*.absent", False)])
+def test_only_damage_that_was_done_excuses_a_node(
+    tmp_path: Path, files: str, excused: bool
+) -> None:
+    nodes = started(tmp_path, ["sh", "-c", "exit 3"])
+    until(nodes.reap, "the end of n1")
+    (tmp_path / "n1").mkdir()
+    (tmp_path / "n1" / "a.log").write_text("x")
+    world = ExternalWorld(
+        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
+        processes=nodes,
+        disks=UnsyncedFiles(()),
+        links=None,
+        operate=lambda operation: None,
+        tracers=Tracers(tmp_path),
+        clocks=None,
+    )
+    with contextlib.suppress(FloodmarkError):
+        world.damage_disk("n1", DiskDamage("flip", files=files))
+    world.start("n1")
+    until(nodes.reap, "the end of n1")
+    assert ends(tmp_path) == [("itself", 3, False), ("itself", 3, excused)]
+    nodes.close()
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+ENDLESS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize(
+    ("script", "by", "code"),
+    [
+        ("exit 3", "itself", 3),
+        ("exit 0", "itself", 0),
+        ("kill -SEGV $$", "itself", -signal.SIGSEGV),
+        ("kill -KILL $$", "outside", -signal.SIGKILL),
+    ],
+)
+def test_a_node_ends_when_any_of_its_processes_does(
+    tmp_path: Path, turn: int, script: str, by: str, code: int
+) -> None:
+    commands = [shell(f"echo last words; {script}"), ["sleep", "1000"]][::turn]
+    nodes = started(tmp_path, several.command_line(commands))
+    mark = f"{guardian.MARK}={nodes.mark}"
+    until(nodes.reap)
+    assert not guardian.marked(mark)
+    nodes.close()
+    assert [(who, how) for who, how, _ in ends(tmp_path)] == [(by, code)]
+
+
+def test_all_processes_of_a_node_are_paused_and_stopped(tmp_path: Path) -> None:
+    slow = "trap 'sleep 0.3; echo done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    nodes = started(tmp_path, several.command_line([shell(ENDLESS), shell(slow)]))
+    until(lambda: (tmp_path / "n1.txt").read_text().count("up") == 2)
+    nodes.pause("n1")
+    until(lambda: len(_stopped(nodes)) >= 3)
+    nodes.ask_to_stop("n1")
+    nodes.await_stop("n1")
+    assert nodes.last_lines("n1").endswith("done")
+    nodes.close()
+    assert ends(tmp_path) == [("stop", 0, True)]
+
+
+def _stopped(nodes: ExternalProcesses) -> list[int]:
+    """The processes of the run that are suspended."""
+    marked = guardian.marked(f"{guardian.MARK}={nodes.mark}")
+    states = {pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2] for pid in marked}
+    return [pid for pid, state in states.items() if state.split()[0] == "T"]
+
+
+def test_a_program_that_is_missing_ends_a_node_of_several(tmp_path: Path) -> None:
+    nodes = started(tmp_path, several.command_line([["no-such-program"], ["sleep", "1000"]]))
+    until(nodes.reap)
+    nodes.close()
+    assert ends(tmp_path) == [("itself", several.EXIT_NO_COMMAND, False)]
+    assert "no-such-program: cannot be executed" in nodes.last_lines("n1")
+
+
 def test_a_node_that_does_not_stop_is_killed_and_a_finding(tmp_path: Path) -> None:
     nodes = started(tmp_path, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"])
     until(said(tmp_path, "up"))
@@ -129,6 +215,36 @@ def test_nothing_outlives_a_harness_that_is_killed(tmp_path: Path) -> None:
     harness.kill()
     harness.wait()
     until(lambda: not guardian.marked(mark))
+
+
+NAMELESS = "env -i sleep 1000 & echo up $$; "
+"""A child whose environment says nothing, as of a server that writes its title over it."""
+
+
+def test_what_a_node_leaves_behind_when_it_ends_is_killed(tmp_path: Path) -> None:
+    nodes = started(tmp_path, ["sh", "-c", f"{NAMELESS} exit 3"])
+    until(said(tmp_path, "up"))
+    session = int((tmp_path / "n1.txt").read_text().split()[1])
+    until(nodes.reap)
+    assert guardian.in_sessions({session}) == []
+    nodes.close()
+    assert ends(tmp_path) == [("itself", 3, False)]
+
+
+def test_children_without_a_mark_do_not_outlive_a_killed_harness(tmp_path: Path) -> None:
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS.replace("TREE]", f"'{NAMELESS} wait']"), str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: (tmp_path / "n1.txt").exists() and said(tmp_path, "up")())
+    session = int((tmp_path / "n1.txt").read_text().split()[1])
+    assert len(guardian.in_sessions({session})) == 2
+    harness.kill()
+    harness.communicate()
+    until(lambda: not guardian.in_sessions({session}))
 
 
 # -- files
@@ -189,7 +305,7 @@ def broken_file() -> Iterator[tuple[int, bytes]]:
 )
 def test_a_dump_that_makes_no_sense_is_a_problem(found: Any, sentence: str) -> None:
     problems: list[str] = []
-    lines = list(log_lines(Dumps(found), NODE, ["log-0"], 64, problems))
+    lines = list(log_lines(Dumps(found), NODE, ["log-0"], 64, [], problems))
     assert len(problems) == 1
     assert problems[0].startswith("the log of log-0 on n1 could not be read: ")
     assert sentence in problems[0]
@@ -245,6 +361,10 @@ class Wrong(Adapter):
     async def probe(self, me: Node) -> Any:  # type: ignore[override]
         return {}
 
+    @property
+    def unsynced_files(self) -> tuple[str, ...]:
+        return ("*.log",)
+
 
 def test_all_mistakes_of_a_class_are_named() -> None:
     assert list(mistakes(Wrong)) == [
@@ -259,6 +379,7 @@ def test_all_mistakes_of_a_class_are_named() -> None:
         "two settings are called 'a'",
         "listens has no 'client', which is where clients dial",
         "'peer' is in listens and in probed",
+        "unsynced is empty, so unsynced_files is never asked: name there what it may return",
         "faults names 'earthquake', which is no kind of fault (see floodmark faults)",
         "summary is empty: floodmark systems has nothing to say",
     ]

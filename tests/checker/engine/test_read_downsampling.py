@@ -1,4 +1,4 @@
-"""The reads of a hot partition, split by offset and downsampled, come to the same findings."""
+"""Reads that were downsampled where they were read come to the same findings."""
 
 from __future__ import annotations
 
@@ -15,23 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from checker.engine import offset_ranges
+from checker.engine import stages
 from checker.engine.judge import judge_group
 from checker.engine.local import check_run
-from checker.engine.offset_ranges import (
-    Ranges,
-    downsampled,
-    may_split,
-    ranges_of,
-    split,
-    splittable,
-)
-from checker.engine.spark_job import SparkExecutor, check
+from checker.engine.read_downsampling import downsampled, splittable
+from checker.engine.spark_job import check
+from checker.engine.stages import StagedExecutor
 from checker.evidence.facts import Kind
 from checker.evidence.group import groups_of
 from checker.ingest.ingest import ingest, sources
-from checker.ingest.lines import Problems
-from checker.ingest.read_head import read_meta
 from harness.bench.anomaly_injection import INJECTIONS
 from harness.bench.synthetic import Made, Size, make_history
 from tests.support.checker.goldens import GOLDENS
@@ -43,30 +35,28 @@ def facts_of(folder: Path) -> list[pa.RecordBatch]:
     return [block for source in sources(0, folder) for block in ingest(source, None).facts]
 
 
-def downsample(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> list[pa.RecordBatch]:
-    """The same facts after the reads of each partition went through ranges, in any order."""
+def downsample(facts: list[pa.RecordBatch], rows: int, seed: int) -> list[pa.RecordBatch]:
+    """The same facts, reads cut into blocks of so many rows, in any order in a block, and each
+    block downsampled. With an odd seed an operation may be in any block."""
     random = np.random.default_rng(seed)
-    kept, parts = [], defaultdict(list)
+    kept = []
     for block in facts:
-        every = dict.fromkeys(block.column("partition").unique().to_pylist(), ranges)
-        for number, rows in split(block, every):
-            if number == offset_ranges.WHOLE:
-                kept.append(rows)
-                continue
-            shuffled = rows.take(pa.array(random.permutation(rows.num_rows)))
-            for partition in shuffled.column("partition").unique().to_pylist():
-                own = np.array(shuffled.column("partition").to_pylist()) == partition
-                parts[partition, number].append(shuffled.filter(pa.array(own)))
-    for (partition, number), blocks in parts.items():
-        kept += [b for b in downsampled(0, partition, number, blocks) if b.num_rows]
+        if block.column("kind")[0].as_py() != Kind.READ:
+            kept.append(block)
+            continue
+        op = block.column("op").to_numpy()
+        place = np.arange(len(op)) if seed % 2 == 0 else random.permutation(int(op.max()) + 1)[op]
+        for number in np.unique(place // rows):
+            own = random.permutation(np.flatnonzero(place // rows == number))
+            kept += [b for b in downsampled(block.take(pa.array(own))) if b.num_rows]
     return kept
 
 
-def assert_same(facts: list[pa.RecordBatch], ranges: Ranges, seed: int) -> Counter[bool]:
+def assert_same(facts: list[pa.RecordBatch], rows: int, seed: int) -> Counter[bool]:
     """Compare group by group; how many could be judged when downsampled, and how many not."""
     whole = {group.partition: group for group in groups_of(facts)}
     seen: Counter[bool] = Counter()
-    for group in groups_of(downsample(facts, ranges, seed)):
+    for group in groups_of(downsample(facts, rows, seed)):
         seen[splittable(group)] += 1
         if splittable(group):
             expected = whole[group.partition]
@@ -86,23 +76,22 @@ def injected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
     )
 
 
-@pytest.mark.parametrize(("width", "seed"), [(1_000_000, 1), (300, 2), (41, 3)])
-def test_what_was_planted_is_found_in_any_ranges(
-    injected: tuple[Path, Made], width: int, seed: int
+@pytest.mark.parametrize(("rows", "seed"), [(1_000_000, 0), (9_000, 2), (3_001, 4)])
+def test_what_was_planted_is_found_in_any_blocks(
+    injected: tuple[Path, Made], rows: int, seed: int
 ) -> None:
     facts = facts_of(injected[0])
-    seen = assert_same(facts, Ranges(0, width, 100), seed)
+    seen = assert_same(facts, rows, seed)
     assert seen[True] >= 13
-    assert reads_in(downsample(facts, Ranges(0, width, 100), seed)) < reads_in(facts) * 2 / 3
+    assert reads_in(downsample(facts, rows, seed)) < reads_in(facts) * 2 / 3
 
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
-def test_goldens_in_ranges(tmp_path: Path, name: str) -> None:
+def test_goldens_in_blocks(tmp_path: Path, name: str) -> None:
     for bad in (True, False):
         folder = GOLDENS[name].story(bad=bad).write(tmp_path / str(bad))
-        if may_split(read_meta(folder, Problems())):
-            for width in (1, 3, 1_000):
-                assert_same(facts_of(folder), Ranges(0, width, 8), width)
+        for rows, seed in ((2, 2), (3, 1), (1_000, 4)):
+            assert_same(facts_of(folder), rows, seed)
 
 
 POLLS = st.lists(
@@ -120,11 +109,27 @@ POLLS = st.lists(
 )
 
 
-@given(POLLS, st.integers(1, 30), st.booleans())
-def test_polls_of_any_sort_in_ranges(
-    polls: list[tuple[int, int, int, str, int, bool, bool]], width: int, one_by_one: bool
+@given(
+    POLLS,
+    st.integers(1, 50),
+    st.integers(0, 9),
+    st.booleans(),
+    st.sampled_from([None, 24, 6]),
+    st.sampled_from([-1, -1, 0, 2]),
+)
+def test_polls_of_any_sort_in_blocks(
+    polls: list[tuple[int, int, int, str, int, bool, bool]],
+    rows: int,
+    seed: int,
+    one_by_one: bool,
+    established: int | None,
+    staleness_ms: int,
 ) -> None:
     s = Story()
+    s.run["promise"]["staleness_ms"] = staleness_ms
+    if established is not None:
+        s.run["capabilities"].append("hw")
+        s.hw("n1", (100, established), ms=0)
     for at in range(0, 24, 2):
         s.send(100 + at, 2, at=at)
     places: dict[int, int] = defaultdict(int)
@@ -142,7 +147,7 @@ def test_polls_of_any_sort_in_ranges(
             final=final,
         )
         places[process] = begin + count
-    assert_same(told(s), Ranges(0, width, 12), width)
+    assert_same(told(s), rows, seed)
 
 
 def steady(s: Story, *hws: int, process: int = 21, begin: int = 0, **how: Any) -> None:
@@ -188,7 +193,7 @@ def test_what_may_not_be_left_out(tell: Callable[[Story], None]) -> None:
     for at in range(8):
         s.send(100 + at, at=at)
     tell(s)
-    assert assert_same(told(s), Ranges(0, 100, 2), 1)[False] == 0
+    assert assert_same(told(s), 100, 2)[False] == 0
 
 
 def told(story: Story) -> list[pa.RecordBatch]:
@@ -205,7 +210,7 @@ def test_final_reads_that_are_left_out_have_got_their_records() -> None:
         s.send(100 + at, at=at)
     steady(s, *[20] * 8, process=20)
     steady(s, *[20] * 8, process=30, final=True)
-    assert assert_same(told(s), Ranges(0, 100, 2), 1) == {True: 3}
+    assert assert_same(told(s), 100, 2) == {True: 3}
 
 
 def test_offsets_far_apart_are_not_expanded() -> None:
@@ -216,21 +221,49 @@ def test_offsets_far_apart_are_not_expanded() -> None:
     for process in range(20, 25):
         s.poll((0, 10), start=0, process=process)
         s.poll((far, 11), start=1, process=process)
-    assert assert_same(told(s), Ranges(0, far // 7, 8), 1)[True]
+    assert assert_same(told(s), 100, 2)[True]
 
 
-def test_who_leaves_a_range_and_comes_back_is_judged_whole() -> None:
+def test_a_poll_of_another_block_between_those_left_out_has_all_judged() -> None:
     s = Story()
     for at in range(12):
         s.send(100 + at, at=at)
-    for at in (0, 1, 2, 9, 3, 4, 5):
+    for at in (0, 1, 2, 9, 3, 4, 5, 6):
         s.poll((at, 100 + at))
-    assert assert_same(told(s), Ranges(0, 6, 2), 1)[False] == 1
+    facts = told(s)
+    (reads,) = (b for b in facts if b.column("kind")[0].as_py() == Kind.READ)
+    strayed = np.array(reads.column("offset").to_pylist()) == 9
+    blocks = [reads.filter(pa.array(~strayed)), reads.filter(pa.array(strayed))]
+    others = [b for b in facts if b is not reads]
+    parts = [b for block in blocks for b in downsampled(block) if b.num_rows]
+    (group,) = (g for g in groups_of([*others, *parts]) if g.partition == "log-0")
+    assert not splittable(group)
+
+
+@pytest.mark.parametrize(("mark", "whole"), [(8, True), (3, False)])
+def test_a_record_beyond_what_was_established_has_all_judged(mark: int, whole: bool) -> None:
+    s = Story()
+    s.run["capabilities"].append("hw")
+    for at in range(8):
+        s.send(100 + at, at=at)
+    s.hw("n1", (100, mark), ms=0)
+    steady(s, *[8] * 8, process=20)
+    assert assert_same(told(s), 100, 2)[False] == (not whole)
+
+
+@pytest.mark.parametrize(("staleness_ms", "whole"), [(10_000, True), (0, False)])
+def test_an_old_answer_that_is_left_out_has_all_judged(staleness_ms: int, whole: bool) -> None:
+    s = Story()
+    s.run["promise"]["staleness_ms"] = staleness_ms
+    for at in range(8):
+        s.send(100 + at, at=at)
+    steady(s, *range(1, 9), process=20)
+    assert assert_same(told(s), 100, 2)[False] == (not whole)
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("back", [False, True])
-def test_spark_splits_what_is_hot(
+def test_spark_gets_what_is_left(
     spark: SparkSession,
     injected: tuple[Path, Made],
     tmp_path: Path,
@@ -238,31 +271,34 @@ def test_spark_splits_what_is_hot(
     back: bool,
 ) -> None:
     folder, _ = injected
-    monkeypatch.setattr(offset_ranges, "RANGE_ROWS", 3_000)
-    monkeypatch.setattr(offset_ranges, "_SAMPLED_FROM_ROWS", 0)
-    about = read_meta(folder, Problems())
-    (hot,) = ranges_of(folder / "tables", about).values()
-    assert hot.number > 2
+    monkeypatch.setattr(stages, "SMALL_BYTES", 0)
     if back:
-        comes_back(folder, tmp_path / "hot", hot)
+        polls_of_another_file(folder, tmp_path / "hot")
         folder = tmp_path / "hot"
     asked = []
-    really = SparkExecutor._rows
-    monkeypatch.setattr(SparkExecutor, "_rows", lambda *a: asked.append(a[2:]) or really(*a))
+    really = StagedExecutor._groups
+    monkeypatch.setattr(StagedExecutor, "_groups", lambda *a: asked.append(a[2]) or really(*a))
     (result,) = check([folder], session=spark, out=tmp_path / "out")
     assert result == check_run(folder)
-    assert len(asked) == (2 if back else 1)
+    assert asked == ([None, {(0, "key-00")}] if back else [None])
 
 
-def comes_back(folder: Path, target: Path, ranges: Ranges) -> None:
-    """The same run, in which a consumer of the hot partition looks elsewhere in between."""
-    (target / "tables").mkdir(parents=True)
-    for path in [folder / "run.json", *folder.glob("tables/[ors]*s.parquet")]:
+def polls_of_another_file(folder: Path, target: Path) -> None:
+    """The same run, in which a consumer of the hot partition made one poll more, elsewhere."""
+    (target / "tables/reads.parquet").mkdir(parents=True)
+    for path in [folder / "run.json", *folder.glob("tables/[os]*s.parquet")]:
         (target / path.relative_to(folder)).write_bytes(path.read_bytes())
-    table = pq.read_table(target / "tables/reads.parquet")
-    rows = table.to_pylist()
-    own = [i for i, row in enumerate(rows) if row["partition"] == "key-00"]
-    at = next(i for i in own if rows[i]["offset"] == ranges.width // 2)
-    far = next(i for i in own if rows[i]["offset"] > ranges.width * 2)
-    rows[at] = {**rows[at], "offset": rows[far]["offset"], "value": rows[far]["value"]}
-    pq.write_table(pa.Table.from_pylist(rows, table.schema), target / "tables/reads.parquet")
+    table = pq.read_table(folder / "tables/reads.parquet")
+    partition, op = (np.array(table.column(n).to_pylist()) for n in ("partition", "op"))
+    process = np.array(table.column("process").to_pylist())
+    first, second = np.unique(process[partition == "key-00"])[:2]
+    polls = np.unique(op[(partition == "key-00") & (process == second)])
+    own = op == polls[len(polls) // 2]
+    moved = np.where(own, first, process)
+    table = table.set_column(
+        table.schema.names.index("process"), "process", pa.array(moved, pa.int64())
+    )
+    for name, rows in (("a", ~own), ("b", own)):
+        pq.write_table(
+            table.filter(pa.array(rows)), target / "tables/reads.parquet" / f"{name}.parquet"
+        )

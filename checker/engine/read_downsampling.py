@@ -1,0 +1,376 @@
+"""Reads of a partition, reduced where they are read to those that judging it takes.
+
+Most reads of a large history say what another says too. So of the rows that a task has read only
+these go on to be judged:
+
+* of all reads that returned the same run of records the earliest, with what all of them say of it:
+  nothing that is known of the contents of the partition is lost;
+* of the polls of a process those that do not simply go on where the one before ended, their
+  neighbours, and the first and the last: the order of its polls is judged on these.
+
+The findings are the same, witnesses and all. What a task cannot know (whether another task has a
+poll between two that it left others out between; a transaction; a record beyond what any replica
+had established) shows when the facts of the partition are together. Then it is judged again, by all
+of its reads: `splittable` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checker.checks.reads import depends_on_every_read
+from checker.evidence.arrow_blob import taken
+from checker.evidence.contents import READ_FINAL, READ_OK, READ_OTHER, first_of
+from checker.evidence.facts import (
+    CONTENT,
+    FINAL,
+    FOLLOWS,
+    I64,
+    UNKNOWN,
+    Kind,
+    Outcome,
+    columns_block,
+)
+from checker.evidence.group import Facts, Group, Mask
+from checker.evidence.sorting import is_sorted, order_of, repeated
+
+LEAST_ROWS: Final = 4096
+"""Fewer rows of a source are not worth the work."""
+_MOST_PLACES: Final = 4
+_NOT_OK: Final = 1 << 61
+_NEVER: Final = np.iinfo(np.int64).max
+_BY: Final = ("op", "seq", "idx")
+
+
+def downsampled(block: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Some reads of one run, downsampled: facts to be judged in place of all of them."""
+    if not block.num_rows:
+        return [block]
+    block = _in_order(block)
+    reads = _Reads(block)
+    polls = _PollRows.of(reads)
+    if not polls.idle.any():
+        return [block]
+    ordered = polls.rows(~polls.idle)
+    said = reads.contents()
+    kept = np.flatnonzero(ordered | (said > 0))
+    kept = kept[order_of((reads.part[kept].astype(np.int64), reads.process[kept]))]
+    only_content = np.where(ordered[kept], 0, CONTENT)
+    follows = np.where(polls.rows(polls.follows)[kept], FOLLOWS, 0)
+    rows = {name: taken(block.column(name), kept) for name in block.schema.names}
+    part = reads.part[kept]
+    made = {
+        "flags": reads.flags[kept] | only_content | follows,
+        "hash": said[kept].astype(np.int64),
+        "hash2": _left_out(reads.part, part),
+    }
+    names = [name for name in block.schema.names if name not in {*_KEYS, *made}]
+    run = block.column("run")[0].as_py()
+    return [
+        columns_block(run, Kind.READ, rows["partition"], {n: rows[n] for n in names} | made),
+        reads.answers(run, ordered),
+        polls.spans(run),
+    ]
+
+
+_KEYS: Final = ("run", "partition", "kind")
+
+
+def _in_order(block: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in the order of operation, and inside one as they were returned."""
+    keys = [_numbers(block, name).astype(np.int64, copy=False) for name in _BY]
+    if is_sorted(keys):
+        return block
+    order = order_of(keys)
+    columns = [taken(column, order) for column in block.columns]
+    return pa.RecordBatch.from_arrays(columns, names=block.schema.names)
+
+
+def _numbers(block: pa.RecordBatch, name: str) -> npt.NDArray[np.signedinteger]:
+    if name not in block.schema.names:
+        return repeated(UNKNOWN[name], block.num_rows)
+    column: npt.NDArray[np.signedinteger] = block.column(name).to_numpy(zero_copy_only=False)
+    return column
+
+
+def _left_out(every: I64, kept: I64) -> I64:
+    """How many reads of each partition were left out, at the first row kept of each: all that are
+    left out are ok reads of some record."""
+    found = np.zeros(len(kept), np.int64)
+    starts = first_of(kept)
+    most = int(every.max()) + 1
+    left = np.bincount(every, minlength=most) - np.bincount(kept, minlength=most)
+    found[starts] = left[kept[starts]]
+    return found
+
+
+class _Reads:
+    """The columns of some reads, in the order of operation."""
+
+    def __init__(self, block: pa.RecordBatch) -> None:
+        column = block.column("partition")
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        self.part = encoded.indices.to_numpy(zero_copy_only=False)
+        self.partitions = encoded.dictionary
+        self.op, self.seq, self.idx = (_numbers(block, name) for name in _BY)
+        self.process, self.flags = _numbers(block, "process"), _numbers(block, "flags")
+        self.offset, self.value = _numbers(block, "offset"), _numbers(block, "value")
+        self.count, self.epoch = _numbers(block, "count"), _numbers(block, "epoch")
+        self.hw, self.start = _numbers(block, "hw"), _numbers(block, "leo")
+        self.t0, self.t1 = _numbers(block, "t0"), _numbers(block, "t1")
+        self.ok: Mask = _numbers(block, "outcome") == Outcome.OK
+        self.end = self.offset + self.count
+        self.node: I64 | None = None
+        if "node" in block.schema.names:
+            node = block.column("node")
+            node = node if pa.types.is_dictionary(node.type) else node.dictionary_encode()
+            self.node = node.indices.to_numpy(zero_copy_only=False)
+
+    def contents(self) -> npt.NDArray[np.int8]:
+        """For the earliest of all reads of the same run of records how all of them read it; 0 for
+        the others."""
+        said = np.zeros(len(self.op), np.int8)
+        rows = np.flatnonzero(self.count > 0)
+        if len(rows) == len(said):
+            rows = np.arange(len(said))
+        part, offset = self.part[rows], self.offset[rows]
+        low, high = np.full(len(self.partitions), _NEVER), np.full(len(self.partitions), -1)
+        np.minimum.at(low, part, offset)
+        np.maximum.at(high, part, offset)
+        width = np.where(low <= high, high - low + 1, 0)
+        if (width < 0).any() or width.sum(dtype=np.float64) > _MOST_PLACES * len(rows):
+            self._by_order(rows, said)
+            return said
+        place = (np.cumsum(width) - width - low)[part] + offset
+        self._by_place(rows, place, int(width.sum()), said)
+        return said
+
+    def _late(self, rows: I64) -> I64:
+        """What the earliest read has the least of: any ok one is earlier than any other."""
+        late: I64 = self.t1[rows] + np.where(self.ok[rows], 0, _NOT_OK)
+        return late
+
+    def _how(self, rows: I64) -> npt.NDArray[np.int8]:
+        """How each of these reads was read."""
+        how = np.where(self.ok[rows], READ_OK, READ_OTHER).astype(np.int8)
+        how[self.ok[rows] & ((self.flags[rows] & FINAL) != 0)] |= READ_FINAL
+        return how
+
+    def _by_place(self, rows: I64, place: I64, width: int, said: npt.NDArray[np.int8]) -> None:
+        """Where each offset has a place, almost always all reads of a place are the same."""
+        late, how = self._late(rows), self._how(rows)
+        earliest = np.full(width, _NEVER)
+        np.minimum.at(earliest, place, late)
+        first = np.flatnonzero(late == earliest[place])[::-1]
+        row_at = np.full(width, -1, np.int64)
+        row_at[place[first]] = rows[first]  # of several the first, which is written last
+        same = row_at[place]
+        unlike = self.value[rows] != self.value[same]
+        unlike |= self.count[rows] != self.count[same]
+        unlike |= self.epoch[rows] != self.epoch[same]
+        flags_at = np.zeros(width, np.int8)
+        for each in np.flatnonzero(np.bincount(how)).tolist():
+            met = np.zeros(width, bool)
+            met[place[how == each]] = True
+            flags_at[met] |= each
+        found = row_at >= 0
+        if unlike.any():
+            apart = np.zeros(width, bool)
+            apart[place[unlike]] = True
+            self._by_order(rows[apart[place]], said)
+            found &= ~apart
+        said[row_at[found]] = flags_at[found]
+
+    def _by_order(self, rows: I64, said: npt.NDArray[np.int8]) -> None:
+        """The same, by sorting."""
+        if not len(rows):
+            return
+        part = self.part[rows].astype(np.int64)
+        same = (part, *(c[rows] for c in (self.offset, self.value, self.count, self.epoch)))
+        order = order_of((*same, self._late(rows)))
+        new = np.zeros(len(order), bool)
+        new[0] = True
+        for column in same:
+            new[1:] |= np.diff(column[order]) != 0
+        starts = np.flatnonzero(new)
+        said[rows[order[starts]]] = np.bitwise_or.reduceat(self._how(rows)[order], starts)
+
+    def extremes(self) -> I64:
+        """Final reads that say how far those of a partition went, from where, and what end they
+        stated; and of each node one read in which it stated an end."""
+        final = np.flatnonzero(self.ok & ((self.flags & FINAL) != 0))
+        begun = final[self.start[final] >= 0]
+        found = [
+            self._most(final, self.end[final]),
+            self._most(final, self.hw[final]),
+            self._most(begun, -self.start[begun]),
+        ]
+        if self.node is not None:
+            stated = np.flatnonzero(self.ok & (self.hw > 0))
+            nodes = int(self.node.max(initial=0)) + 1
+            cell = self.part[stated].astype(np.int64) * nodes + self.node[stated]
+            row = np.full(len(self.partitions) * nodes, -1, np.int64)
+            row[cell] = stated
+            found.append(row[row >= 0])
+        return np.concatenate(found)
+
+    def _most(self, rows: I64, what: I64) -> I64:
+        """Of each partition a row that has the most of something."""
+        part = self.part[rows]
+        most = np.full(len(self.partitions), np.iinfo(np.int64).min)
+        np.maximum.at(most, part, what)
+        having = rows[what == most[part]]
+        row = np.full(len(self.partitions), -1, np.int64)
+        row[self.part[having]] = having
+        return row[row >= 0]
+
+    def answers(self, run: int, ordered: Mask) -> pa.RecordBatch:
+        """The answers that are left out: when, and the end that each stated, or where an empty one
+        was asked to start (`checker.output.curves`)."""
+        rows = np.flatnonzero((self.idx == 0) & ~ordered & self.ok)
+        stated = np.where(
+            (self.hw[rows] < 0) & (self.count[rows] == 0), self.start[rows], self.hw[rows]
+        )
+        there = (stated >= 0) & (self.t0[rows] >= 0)
+        rows, stated = rows[there], stated[there]
+        order = order_of((self.part[rows].astype(np.int64),)) if len(rows) else rows
+        rows, stated = rows[order], stated[order]
+        return columns_block(
+            run,
+            Kind.ANSWER,
+            self.named(self.part[rows]),
+            {"t0": self.t0[rows], "t1": self.t1[rows], "hw": stated},
+        )
+
+    def named(self, part: I64) -> pa.Array:
+        """These partitions as a column."""
+        return pa.DictionaryArray.from_arrays(pa.array(part), self.partitions)
+
+
+@dataclass(frozen=True)
+class _PollRows:
+    """What each operation got of one partition, one a row, in the order of partition, process and
+    operation. `idle`: it goes on where the one before ended, and the next one goes on from it.
+    `follows`: ones before it are idle. `unit`: its place among all in the order of the rows."""
+
+    reads: _Reads
+    unit: I64
+    starts: I64
+    idle: Mask
+    follows: Mask
+
+    @classmethod
+    def of(cls, reads: _Reads) -> _PollRows:
+        """The polls of some reads."""
+        starts, whole = _units(reads)
+        last = np.append(starts[1:], len(reads.op)) - 1
+        part, process = reads.part[starts].astype(np.int64), reads.process[starts]
+        unit = order_of((part, process))
+        same = np.zeros(len(unit), bool)
+        same[1:] = part[unit][1:] == part[unit][:-1]
+        same[1:] &= process[unit][1:] == process[unit][:-1]
+        # What an operation got of a partition in two places is judged row by row.
+        op = reads.op[starts][unit]
+        again = np.flatnonzero(same[1:] & (op[1:] == op[:-1]))
+        whole = whole[unit]
+        whole[again] = whole[again + 1] = False
+        joined = whole & same
+        joined[1:] &= whole[:-1]
+        joined[1:] &= reads.offset[starts][unit][1:] == reads.end[last][unit][:-1]
+        joined[1:] &= reads.hw[starts][unit][1:] >= reads.hw[last][unit][:-1]
+        extreme = np.zeros(len(unit), bool)
+        extreme[np.searchsorted(starts, reads.extremes(), "right") - 1] = True
+        idle = joined & np.append(joined[1:], False) & ~extreme[unit]
+        follows = np.append(False, idle[:-1]) & ~idle
+        return cls(reads, unit, starts, idle, follows)
+
+    def rows(self, which: Mask) -> Mask:
+        """The rows of these polls."""
+        units = np.zeros(len(which), bool)
+        units[self.unit] = which
+        lengths = np.diff(np.append(self.starts, len(self.reads.op)))
+        made: Mask = np.repeat(units, lengths)
+        return made
+
+    def spans(self, run: int) -> pa.RecordBatch:
+        """Between which two operations of a process others are left out."""
+        after = np.flatnonzero(self.follows)
+        kept = np.maximum.accumulate(np.where(self.idle, -1, np.arange(len(self.idle))))
+        first, last = (self.starts[self.unit[rows]] for rows in (kept[after - 1], after))
+        op, reads = self.reads.op, self.reads
+        return columns_block(
+            run,
+            Kind.SPAN,
+            reads.named(reads.part[last]),
+            {"process": reads.process[last], "op": op[first], "value": op[last]},
+        )
+
+
+def _units(reads: _Reads) -> tuple[I64, Mask]:
+    """Where what an operation got of one partition begins, and whether all of it goes on: then
+    every run of it begins where the one before ended, and their numbers show that none is missing.
+    """
+    op, seq, idx, hw = reads.op, reads.seq, reads.idx, reads.hw
+    opens = np.ones(len(op), bool)
+    np.not_equal(op[1:], op[:-1], out=opens[1:])
+    opens[1:] |= reads.part[1:] != reads.part[:-1]
+    opens[1:] |= reads.process[1:] != reads.process[:-1]
+    sound = reads.ok & (reads.count > 0) & (reads.offset >= 0)
+    sound &= (hw < 0) | (reads.end <= hw)
+    sound &= (idx > 0) | (reads.start < 0) | (reads.offset <= reads.start)
+    goes_on = np.where(seq[1:] == seq[:-1], idx[1:] == idx[:-1] + 1, idx[1:] == 0)
+    goes_on &= (reads.offset[1:] == reads.end[:-1]) & (hw[1:] >= hw[:-1])
+    sound[1:] &= opens[1:] | goes_on
+    sound &= ~opens | (idx == 0)
+    starts = np.flatnonzero(opens)
+    whole = np.ones(len(starts), bool)
+    whole[np.searchsorted(starts, np.flatnonzero(~sound), "right") - 1] = False
+    return starts, whole
+
+
+def splittable(group: Group) -> bool:
+    """Whether what is left of a partition's reads is enough to judge it."""
+    spans = group.of(Kind.SPAN)
+    if not len(spans):
+        return True
+    if group.has_transactions:
+        return False
+    order = order_of((spans.process, spans.op, spans.value))
+    process, first, last = spans.process[order], spans.op[order], spans.value[order]
+    # One operation may end one stretch and begin the next.
+    if ((process[1:] == process[:-1]) & (first[1:] < last[:-1])).any():
+        return False
+    reads = group.of(Kind.READ)
+    reads = reads.take((reads.flags & CONTENT) == 0)
+    if not _none_missing(reads) or not _none_between(reads, process, first, last):
+        return False
+    return not depends_on_every_read(group)
+
+
+def _none_between(reads: Facts, process: I64, first: I64, last: I64) -> bool:
+    """No read that is there is of an operation between those that others were left out between."""
+    if not len(process):
+        return True
+    starts = first_of(process)
+    for begin, end in zip(starts, np.append(starts[1:], len(process)), strict=True):
+        own = slice(*np.searchsorted(reads.process, (process[begin], process[begin] + 1)))
+        op = reads.op[own]
+        inside = np.searchsorted(op, last[begin:end]) - np.searchsorted(
+            op, first[begin:end], "right"
+        )
+        if (inside > 0).any():
+            return False
+    return True
+
+
+def _none_missing(reads: Facts) -> bool:
+    """Every run of a read but its first has the one before it."""
+    later = reads.idx[1:] > 0
+    before = (reads.op[1:] == reads.op[:-1]) & (reads.seq[1:] == reads.seq[:-1])
+    before &= reads.idx[1:] == reads.idx[:-1] + 1
+    return not len(reads) or bool(reads.idx[0] == 0 and before[later].all())

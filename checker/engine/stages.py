@@ -1,0 +1,283 @@
+"""Judges runs in two stages on many workers of one machine.
+
+    sources of all runs -> facts, cut by (run, partition), in files -> judged groups -> verdicts
+
+A worker of the first stage reads some sources and leaves the facts in a file of its own; nothing
+comes back but where they are. This process then knows what there is of each group and how large it
+is. A worker of the second stage maps the facts of one group into memory and judges it, the largest
+group first. Large histories of lines are made into tables by the same workers before
+(`checker.engine.large_history`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checker.checks.findings import Origin
+from checker.checks.unknown_values import joined_origins, origins
+from checker.engine import plan
+from checker.engine.judge import judged_or_none
+from checker.engine.large_history import into_tables
+from checker.engine.local import check_runs
+from checker.engine.owned_folder import OwnedFolder
+from checker.engine.plan import MakeExecutor, RunToJudge
+from checker.engine.read_downsampling import LEAST_ROWS, downsampled
+from checker.engine.workers import ProcessWorkers, Workers
+from checker.evidence.arrow_blob import ArrowBlob, BlobFile, PackedBlob, arrow_blobs, packed
+from checker.evidence.facts import Kind
+from checker.formats.errors import CheckerError
+from checker.formats.verdict import RunResult
+from checker.ingest import tables
+from checker.ingest.fault_windows import InjectedFault
+from checker.ingest.ingest import ingest, sources, work_bytes
+from checker.ingest.read_tables import DAMAGED, sends_in, table_sources
+from checker.ingest.source import Source
+from checker.output.assemble import Judged
+from checker.output.measures import Measured, measure
+
+SMALL_BYTES: Final = 16 << 20
+"""A run of so much evidence is judged whole by one worker."""
+TASK_BYTES: Final = 64 << 20
+TASKS_PER_WORKER: Final = 2
+_RUNS_A_TASK: Final = 16
+_FEW_BYTES: Final = 4 << 20
+_SHARED: Final = "floodmark-facts-"
+
+Key = tuple[int, str]
+
+
+def check(
+    paths: Sequence[Path],
+    workers: Workers,
+    make: MakeExecutor | None = None,
+    *,
+    out: Path | None = None,
+    again: bool = True,
+    small_bytes: int | None = None,
+) -> list[RunResult]:
+    """Judge run folders as `checker.engine.plan.check` says: each small one, of at most
+    `small_bytes`, by a worker alone, the large ones by all, with the executor that `make` makes.
+
+    Raises OSError if results cannot be written, CheckerError if workers fail.
+    """
+    sizes = [work_bytes([path]) for path in paths]
+    bound = SMALL_BYTES if small_bytes is None else small_bytes
+    large = [n for n, size in enumerate(sizes) if size > bound]
+    small = [n for n, size in enumerate(sizes) if size <= bound]
+    found: dict[int, RunResult] = {}
+    batches = [
+        [(n, paths[n]) for n in small[at : at + _RUNS_A_TASK]]
+        for at in range(0, len(small), _RUNS_A_TASK)
+    ]
+    for results in workers.map(CheckSmall(out, again), batches):
+        found.update(results)
+    if large:
+        make = make or partial(StagedExecutor, workers)
+        results = plan.check([paths[n] for n in large], make, out=out, again=again)
+        found.update(zip(large, results, strict=True))
+    return [found[number] for number in range(len(paths))]
+
+
+def check_on_processes(
+    paths: Sequence[Path],
+    *,
+    out: Path | None = None,
+    again: bool = True,
+    small_bytes: int | None = None,
+) -> list[RunResult]:
+    """The same on processes of this machine. Main thread only.
+
+    Raises:
+        CheckerError: a process failed, or results cannot be written.
+    """
+    try:
+        with ProcessWorkers() as workers:
+            return check(paths, workers, out=out, again=again, small_bytes=small_bytes)
+    except OSError as error:
+        raise CheckerError(f"Results cannot be written: {error}") from error
+
+
+@dataclass(frozen=True)
+class CheckSmall:
+    """Judges small runs, known by a number, one after another."""
+
+    out: Path | None
+    again: bool
+
+    def __call__(self, runs: Sequence[tuple[int, Path]]) -> list[tuple[int, RunResult]]:
+        """The results of some runs, which are also in their folders."""
+        results = check_runs([path for _, path in runs], out=self.out, again=self.again)
+        return [(n, result) for (n, _), result in zip(runs, results, strict=True)]
+
+
+class StagedExecutor:
+    """Spreads sources over workers, and then groups."""
+
+    def __init__(self, workers: Workers, runs: Sequence[RunToJudge]) -> None:
+        self._workers = workers
+        self._runs = runs
+        self._shared: Path | None = None
+
+    def judged(self) -> Iterator[tuple[int, Judged]]:
+        """Judge all groups of all runs, in an order that depends on nothing."""
+        shared = OwnedFolder(_SHARED)
+        self._shared = shared.path
+        try:
+            yield from self._judged()
+        finally:
+            self._shared = None
+            shared.close()
+
+    def _judged(self) -> Iterator[tuple[int, Judged]]:
+        in_parts = into_tables(self._workers, self._runs)
+        work = [
+            source
+            for number, run in enumerate(self._runs)
+            for source in _sources(number, run, in_parts.get(number))
+        ]
+        made = self._groups(work, None)
+        if whole := {key for key, body in made.items() if body is None}:
+            again = {run for run, _ in whole}
+            made |= self._groups([source for source in work if source.run in again], whole)
+        for run, partition in sorted(made):
+            body = made[run, partition]
+            assert body is not None, "what is judged by all of its reads is judged"
+            yield run, msgspec.msgpack.decode(body, type=Judged)
+
+    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, bytes | None]:
+        """The judged groups of these sources; None for those that must be judged by all of their
+        reads, as those of `only` are."""
+        read = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
+        found: dict[Key, list[PackedBlob]] = defaultdict(list)
+        for blobs in self._workers.map(read, bins(work, self._workers.number)):
+            for blob in blobs:
+                found[blob.run, blob.partition].append(blob)
+        # In an order that does not depend on which worker was first.
+        groups = [sorted(blobs, key=lambda blob: blob.order) for blobs in found.values()]
+        groups.sort(
+            key=lambda blobs: (-sum(b.rows for b in blobs), blobs[0].run, blobs[0].partition)
+        )
+        return dict(self._workers.map(judge_blobs, groups))
+
+    def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
+        """By run and value, the sends that wrote these values: one task for some row groups."""
+        work = [
+            (source, unknown[number])
+            for number in unknown
+            if (where := self._runs[number].tables) is not None
+            for source in table_sources(number, self._runs[number].folder, where)
+            if source.kind == "sends"
+        ]
+        found: dict[int, list[dict[int, Origin]]] = {}
+        for number, parts in self._workers.map(_origins_in, work):
+            found.setdefault(number, []).extend(parts)
+        return {number: joined_origins(parts) for number, parts in found.items()}
+
+    def counted(self, injected: Sequence[Sequence[InjectedFault]]) -> dict[int, Measured]:
+        """What was counted, one task a run; small counts are not worth a task."""
+        work = [
+            (number, run.written, injected[number])
+            for number, run in enumerate(self._runs)
+            if run.written and (run.written / "tallies.parquet").exists()
+        ]
+        size = sum(
+            file.stat().st_size
+            for _, folder, _ in work
+            for name in ("tallies", "acks")
+            for file in folder.glob(f"{name}.parquet/*")
+        )
+        return dict(map(_count, work) if size <= _FEW_BYTES else self._workers.map(_count, work))
+
+
+@dataclass(frozen=True)
+class ReadSources:
+    """Reads sources and leaves their facts in a file of `shared`: where they are, by group.
+
+    `folders`: where the tables of each run go. `only`: the groups wanted, with all of their reads;
+    None for all groups, whose reads are downsampled.
+    """
+
+    folders: Sequence[Path | None]
+    shared: Path | None
+    only: Set[Key] | None
+
+    def __call__(self, work: Sequence[Source]) -> list[PackedBlob]:
+        """The facts of some sources."""
+        return list(self.packed(work))
+
+    def packed(self, work: Sequence[Source]) -> Iterator[PackedBlob]:
+        """The same, one after another."""
+        with BlobFile(self.shared) if self.shared else nullcontext() as file:
+            for source in work:
+                facts = ingest(source, self.folders[source.run]).facts
+                order = f"{source.kind} {source.path} {source.groups[0]:09}"
+                yield from packed(self._wanted(facts), file, order)
+
+    def _wanted(self, facts: Iterable[pa.RecordBatch]) -> Iterator[ArrowBlob]:
+        for block in facts:
+            if self.only is None and _is_large(block):
+                yield from arrow_blobs(downsampled(block))
+                continue
+            for blob in arrow_blobs([block]):
+                if self.only is None or (blob.run, blob.partition) in self.only:
+                    yield blob
+
+
+def _is_large(block: pa.RecordBatch) -> bool:
+    """Whether these are so many reads that it pays to leave some out."""
+    return block.num_rows >= LEAST_ROWS and bool(block.column("kind")[0].as_py() == Kind.READ)
+
+
+def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
+    """One group, judged; None if its reads were downsampled and all of them are needed."""
+    first = blobs[0]
+    return (first.run, first.partition), judged_or_none(first.partition, blobs)
+
+
+def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:
+    source, wanted = work
+    found = []
+    with suppress(*DAMAGED):  # The first stage has said so.
+        found += [origins(wanted, batch) for batch in sends_in(source)]
+    return source.run, found
+
+
+def _count(work: tuple[int, Path, Sequence[InjectedFault]]) -> tuple[int, Measured]:
+    number, folder, injected = work
+    acks = folder / "acks.parquet"
+    known = pq.read_table(acks) if acks.exists() else tables.SCHEMAS["acks"].empty_table()
+    return number, measure(pq.read_table(folder / "tallies.parquet"), known, injected)
+
+
+def _sources(number: int, run: RunToJudge, made: Path | None) -> list[Source]:
+    """What there is to read of a run; its history from the tables that were `made` of it."""
+    found = sources(number, run.folder)
+    if made is None:
+        return found
+    others = [source for source in found if source.kind != "history"]
+    return [*others, *table_sources(number, run.folder, made)]
+
+
+def bins(work: Sequence[Source], workers: int) -> list[list[Source]]:
+    """Sources spread over tasks by size: the largest first, each to the emptiest task."""
+    sizes = {source: source.size for source in work}
+    tasks = max(workers * TASKS_PER_WORKER, sum(sizes.values()) // TASK_BYTES)
+    made: list[list[Source]] = [[] for _ in range(min(tasks, len(work)))]
+    loads = [(0, number) for number in range(len(made))]
+    for source in sorted(work, key=lambda s: (-sizes[s], s.run, str(s.path), s.groups)):
+        load, emptiest = loads[0]
+        made[emptiest].append(source)
+        # Opening a file costs about as much as reading some kilobytes of it.
+        heapq.heapreplace(loads, (load + sizes[source] + 4096, emptiest))
+    return made

@@ -1,0 +1,72 @@
+"""Which log is a prefix of which: all prefixes of a partition that were ever seen, as a tree.
+
+A prefix is known by its end offset and its hash, which covers everything below the end. A leader
+appends one batch at a time, so each append says which prefix it continues. A log is its longest
+prefix; that one log contains another is a question about ancestors.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Prefix(NamedTuple):
+    """Everything below `end` in some log. The empty prefix is `Prefix(0, "")`."""
+
+    end: int
+    hash: str
+
+
+EMPTY = Prefix(0, "")
+
+
+@dataclass(slots=True)
+class _Unforked:
+    """Prefixes that continue one another without a fork; `ends` ascend. It begins after the prefix
+    `parent` of another branch."""
+
+    parent: Prefix | None
+    ends: list[int] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+
+
+class Prefixes:
+    """The tree. Adding a prefix takes constant time, a question one step for each fork between."""
+
+    def __init__(self) -> None:
+        self._branches = [_Unforked(None, [0], [""])]
+        self._branch_of: dict[Prefix, int] = {EMPTY: 0}
+
+    def __contains__(self, prefix: Prefix) -> bool:
+        return prefix in self._branch_of
+
+    def add(self, prefix: Prefix, after: Prefix) -> None:
+        """`prefix` continues `after`, which must be known. Known prefixes stay where they are."""
+        if prefix in self._branch_of:
+            return
+        number = self._branch_of[after]
+        branch = self._branches[number]
+        if branch.ends[-1] != after.end:
+            number = len(self._branches)
+            branch = _Unforked(after)
+            self._branches.append(branch)
+        branch.ends.append(prefix.end)
+        branch.hashes.append(prefix.hash)
+        self._branch_of[prefix] = number
+
+    def below(self, log: Prefix, offset: int) -> Prefix:
+        """The longest known prefix of `log` that ends at or below `offset`."""
+        branch = self._branches[self._branch_of[log]]
+        upto = min(offset, log.end)
+        while branch.ends[0] > upto:
+            assert branch.parent is not None, (log, offset)
+            upto = min(upto, branch.parent.end)
+            branch = self._branches[self._branch_of[branch.parent]]
+        at = bisect_right(branch.ends, upto) - 1
+        return Prefix(branch.ends[at], branch.hashes[at])
+
+    def contains(self, log: Prefix, prefix: Prefix) -> bool:
+        """Whether `prefix` is a prefix of `log`."""
+        return prefix.end <= log.end and self.below(log, prefix.end) == prefix

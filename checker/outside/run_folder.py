@@ -1,0 +1,55 @@
+"""Reads what this judge needs of a run folder: the trace, and what the run promised."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from checker.outside.judge import Event, OutsideJudge, judge_trace
+from node.formats import json_input
+
+PROTOCOL: Final = "kafka"
+"""The one protocol that the model describes."""
+
+
+class OutsideVerdict(NamedTuple):
+    """What the judge makes of a run; `why_not` says why it does not judge it, "" if it does."""
+
+    why_not: str
+    judge: OutsideJudge
+
+
+def judge_folder(folder: Path) -> OutsideVerdict:
+    """Judge the run in `folder`. Lines that are not whole are left out, as a killed process leaves
+    them. Raises OSError or Unreadable when there is no run."""
+    run = json_input.decode((folder / "run.json").read_bytes(), dict[str, Any])
+    schedule = json_input.decode((folder / "schedule.json").read_bytes(), dict[str, Any])
+    why_not = why_not_judged(schedule["cluster"]["protocol"], run["promise"])
+    files = sorted((folder / "trace").glob("*.jsonl"))
+    events = heapq.merge(*map(_lines, files), key=lambda event: int(event["t_us"]))
+    judge = judge_trace(() if why_not else events)
+    if not why_not and not judge.events:
+        why_not = "its trace has no event that can be read"
+    return OutsideVerdict(why_not, judge)
+
+
+def why_not_judged(protocol: str, promise: Mapping[str, Any]) -> str:
+    """Why the model says nothing of a run, "" if it does."""
+    if protocol != PROTOCOL:
+        return f"the model is of the protocol {PROTOCOL}, not of {protocol}"
+    if promise.get("unclean_election", False):
+        return "the model has no unclean election"
+    if not (promise.get("committed_kept", True) and promise.get("disks_kept", True)):
+        return "more brokers may lose data than MinISR allows, so the model promises nothing"
+    return ""
+
+
+def _lines(file: Path) -> Iterator[Event]:
+    with file.open("rb") as lines:
+        for line in lines:
+            try:
+                yield json_input.decode(line, dict[str, Any])
+            except json_input.Unreadable:
+                continue

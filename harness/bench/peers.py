@@ -1,0 +1,173 @@
+"""`floodmark bench peers`: our brokers beside other people's, in one run.
+
+Every system is loaded by its own client through the same harness: each client has one record of
+100 B under way. The systems take turns, and the limits of the machine are measured between them, so
+that a machine that is busier for a while is so for all.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.bench.broker import BenchSettings, Load, measure_system
+from harness.bench.machine_limits import MachineLimits, measure_limits
+from harness.runs.progress import Progress
+from harness.systems import registry
+from harness.systems.interface import System
+from node.formats.errors import FloodmarkError, UsageError
+
+RECORD_BYTES: Final = 100
+
+
+class MeasuredSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """A system in one configuration."""
+
+    label: str
+    system: str
+    settings: dict[str, str] = {}
+
+
+PEERS: Final = (
+    MeasuredSystem(label="floodmark, sync", system="floodmark"),
+    MeasuredSystem(label="NATS, sync always", system="nats", settings={"sync": "always"}),
+    MeasuredSystem(label="NATS, default", system="nats"),
+    MeasuredSystem(
+        label="Redis, always, WAIT 2", system="redis", settings={"fsync": "always", "wait": "2"}
+    ),
+    MeasuredSystem(label="Redis, everysec", system="redis"),
+    MeasuredSystem(label="etcd", system="etcd"),
+)
+REFERENCE: Final = "NATS, sync always"
+
+
+class PeersBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients of each load, rounds, and seconds that each load is measured."""
+
+    clients: tuple[int, ...] = (1, 64)
+    rounds: int = 3
+    seconds: float = 3.0
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """One system under one load: acknowledged records per second, and p50 and p99 in ms, of each
+    round; the largest share of a core that its clients took."""
+
+    label: str
+    clients: int
+    acked_s: tuple[float, ...]
+    p50_ms: tuple[float, ...]
+    p99_ms: tuple[float, ...]
+    clients_core: float
+
+
+class PeersFound(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures; `absent` says in sentences what was not measured."""
+
+    rates: tuple[Rates, ...]
+    limits: tuple[MachineLimits, ...]
+    absent: tuple[str, ...]
+
+
+def run_peers_bench(
+    settings: PeersBench, progress: Progress, peers: Sequence[MeasuredSystem] = PEERS
+) -> PeersFound:
+    """Measure the systems that are installed, by turns. Raises UsageError where there is none."""
+    present, absent = _present(peers)
+    if not present:
+        raise UsageError(f"there is no system to measure: {'; '.join(absent)}")
+    loads: dict[tuple[str, int], list[Load]] = {}
+    limits = []
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+        store = Path(folder)
+        for number in range(settings.rounds):
+            for peer, system in present:
+                for clients in settings.clients:
+                    turn = f"{peer.label}, {clients} clients, {number + 1}/{settings.rounds}"
+                    progress.phase(turn, settings.seconds)
+                    try:
+                        load = _measured(store, system, settings, clients)
+                    except FloodmarkError as error:
+                        absent.append(f"{turn}: {error}")
+                        continue
+                    loads.setdefault((peer.label, clients), []).append(load)
+                limits.append(measure_limits(store, RECORD_BYTES))
+    return PeersFound(
+        rates=tuple(_rates(label, clients, each) for (label, clients), each in loads.items()),
+        limits=tuple(limits),
+        absent=tuple(absent),
+    )
+
+
+def _present(
+    peers: Sequence[MeasuredSystem],
+) -> tuple[list[tuple[MeasuredSystem, System]], list[str]]:
+    present, absent = [], []
+    for peer in peers:
+        try:
+            present.append((peer, registry.find(peer.system, peer.settings)))
+        except FloodmarkError as error:
+            absent.append(f"{peer.label}: {error}")
+    return present, absent
+
+
+def _measured(store: Path, system: System, settings: PeersBench, clients: int) -> Load:
+    wanted = BenchSettings(
+        seconds=settings.seconds, batch=1, record_bytes=RECORD_BYTES, judged_s=0.0
+    )
+    return measure_system(store, system, wanted, "sync", clients)
+
+
+def _rates(label: str, clients: int, loads: Sequence[Load]) -> Rates:
+    return Rates(
+        label=label,
+        clients=clients,
+        acked_s=tuple(load.batches_s for load in loads),
+        p50_ms=tuple(load.p50_ms for load in loads),
+        p99_ms=tuple(load.p99_ms for load in loads),
+        clients_core=max(load.clients_core for load in loads),
+    )
+
+
+def peers_table(found: PeersFound) -> str:
+    """The figures for a person: medians, ranges, and rates relative to NATS with fsync."""
+    reference = {
+        each.clients: statistics.median(each.acked_s)
+        for each in found.rates
+        if each.label == REFERENCE
+    }
+    lines = [
+        f"3 nodes, records of {RECORD_BYTES} B, one under way per client; median [lowest to "
+        "highest] of the rounds:",
+        f"{'system':<24} {'clients':>7} {'acked/s':>24} {'p50 ms':>8} {'p99 ms':>8} "
+        f"{'client core':>11} {'x NATS':>7}",
+    ]
+    for each in found.rates:
+        rate = statistics.median(each.acked_s)
+        ratio = f"{rate / reference[each.clients]:.2f}" if reference.get(each.clients) else "-"
+        lines.append(
+            f"{each.label:<24} {each.clients:>7} {_with_range(each.acked_s):>24} "
+            f"{statistics.median(each.p50_ms):>8.2f} {statistics.median(each.p99_ms):>8.2f} "
+            f"{each.clients_core:>11.0%} {ratio:>7}"
+        )
+    lines.append("client core: what the process of the clients took of one core, at most")
+    for name, values in (
+        ("synced append (fdatasync)", [each.fdatasync_us for each in found.limits]),
+        ("loopback round trip", [each.loopback_us for each in found.limits]),
+        ("LMDB commit", [each.lmdb_us for each in found.limits]),
+    ):
+        lines.append(f"{name}: {_with_range(values)} us")
+    lines += [f"not measured: {sentence}" for sentence in found.absent]
+    return "\n".join(lines)
+
+
+def _with_range(values: Iterable[float]) -> str:
+    ordered = sorted(values)
+    if not ordered:
+        return "-"
+    return f"{statistics.median(ordered):,.0f} [{ordered[0]:,.0f} to {ordered[-1]:,.0f}]"

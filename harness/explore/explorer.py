@@ -1,0 +1,392 @@
+"""Explores everything within the bounds: breadth first, in rounds of equally many actions.
+
+Round k holds the states that k counted actions lead to. Within a round, steps and long waits are
+followed breadth first too. A violation that takes one action more than its round is put off until
+the round has ended. So the first violation is one with the fewest actions, and of these one with
+the fewest steps. The frontier is expanded in slices, by as many processes as there are cores:
+each is a fork of this one, and what it finds is added in the order of the slices. The result does
+not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import itertools
+import multiprocessing
+import os
+import pickle
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import psutil
+
+from harness.explore.bounds import Bounds
+from harness.explore.local_steps import News
+from harness.explore.moves import Action, Moves, State
+from harness.sim import compiled
+from harness.sim.invariant_checker import Violation
+from node.formats.errors import FloodmarkError, UsageError
+from node.runtime.children import settle_in
+
+Outcome = Literal["violation", "none", "time", "memory", "stopped"]
+SLICE: Final = 200
+"""States that are expanded between two looks at time and memory."""
+PARALLEL_FROM: Final = 2 * SLICE
+"""Smaller frontiers are not worth a fork."""
+WORKER_ENDS_S: Final = 30.0
+"""How long a process may take to end after its last word."""
+MOST_VIOLATIONS: Final = 1000
+"""So many are remembered of one length."""
+FORMAT: Final = 2
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class ExplorationLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """When to stop: processor time of this process and its workers in seconds, resident memory in
+    MiB; 0: no limit. `more` violations are collected in the round of the first one."""
+
+    seconds: float = 0.0
+    memory_mb: int = 6000
+    more: int = 6
+
+
+class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
+    """A path from the beginning to a violation: its actions, forced steps left out where there is
+    no choice."""
+
+    actions: tuple[Any, ...]
+    invariant: str
+    property: str
+    sentence: str
+    counted: int
+
+
+class Exploration(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. `rounds` is the number of counted actions that were tried on one path, `depth`
+    the longest way within a round, `differences` are merged states that stepped differently."""
+
+    bounds: Bounds
+    outcome: Outcome
+    states: int
+    edges: int
+    nodes: int
+    steps: int
+    rounds: int
+    depth: int
+    cpu_s: float
+    wall_s: float
+    memory_mb: int
+    digest: str
+    rechecked: int = 0
+    differences: int = 0
+    counterexamples: tuple[Counterexample, ...] = ()
+
+
+class _Edge(NamedTuple):
+    """An action that violates something, and the state that it happens in."""
+
+    before: State
+    action: Action
+    violation: Violation
+
+
+class _Frontier(NamedTuple):
+    """Where an exploration stands: the round, states of it that are still to be expanded at this
+    depth and at the next, and those of the next round."""
+
+    round: int
+    depth: int
+    now: list[State]
+    deeper: list[State]
+    next_round: list[State]
+
+
+class Explorer:
+    """One exploration, which can be stopped, kept in a file and continued."""
+
+    def __init__(
+        self, bounds: Bounds, *, inner: bool = False, check: bool = False, cores: int = 1
+    ) -> None:
+        self.moves = Moves(bounds, inner=inner, check=check)
+        self.bounds = bounds
+        self._inner = inner
+        self._check = check
+        # The states of a check are compared in this process, which must have made them.
+        self._cores = 1 if check else cores
+        self._parents: dict[State, tuple[State, Action] | None] = {}
+        # By the state after it: violations with as many actions as the round has, and one more.
+        self._bad: dict[State, _Edge] = {}
+        self._bad_next: dict[State, _Edge] = {}
+        self._edges = 0
+        self._deepest = 0
+        self._spent_s = 0.0
+        self._digest = b""
+        self._frontier: _Frontier | None = None
+
+    def run(
+        self,
+        limits: ExplorationLimits,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        told: Callable[[str], None] = lambda line: None,
+        keep: Path | None = None,
+    ) -> Exploration:
+        """Explore until the end, the first violation, or a limit. With `keep`, what is known is
+        written there when a limit or `stop` ends it, and at the end of each round."""
+        began_s, wall_s, before_s = _cpu_s(), time.monotonic(), self._spent_s
+        if self._frontier is None:
+            first = self.moves.boot()
+            self._parents[first] = None
+            self._frontier = _Frontier(0, 0, [first], [], [])
+        outcome: Outcome | None = None
+        with _no_collections():
+            while outcome is None:
+                outcome = self._round(limits, lambda: before_s + _cpu_s() - began_s, stop)
+                self._spent_s = before_s + _cpu_s() - began_s
+                told(self._status())
+                if keep is not None:
+                    self._keep(keep)
+        differences = rechecked = 0
+        if self._check:
+            rechecked = self.moves.local.merged
+            differences = sum(1 for _ in self.moves.local.differences())
+        return Exploration(
+            bounds=self.bounds,
+            outcome=outcome,
+            states=len(self._parents),
+            edges=self._edges,
+            nodes=len(self.moves.local),
+            steps=self.moves.local.made,
+            rounds=self._frontier.round,
+            depth=self._deepest,
+            cpu_s=before_s + _cpu_s() - began_s,
+            wall_s=time.monotonic() - wall_s,
+            memory_mb=_memory_mb(),
+            digest=self._digest.hex(),
+            rechecked=rechecked,
+            differences=differences,
+            counterexamples=tuple(self._counterexamples(limits.more)),
+        )
+
+    # -- rounds
+
+    def _round(
+        self, limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
+    ) -> Outcome | None:
+        """Go on with this round to its end. Returns how the exploration ended, None if it did
+        not."""
+        assert self._frontier is not None
+        number, depth, now, deeper, next_round = self._frontier
+        while now or deeper:
+            if not now:
+                if self._bad:
+                    break
+                now, deeper, depth = deeper, [], depth + 1
+                self._deepest = max(self._deepest, depth)
+            for slice_, edges in self._expanded(now[: SLICE * self._cores]):
+                self._add(slice_, edges, deeper, next_round)
+            now = now[SLICE * self._cores :]
+            self._frontier = _Frontier(number, depth, now, deeper, next_round)
+            if (late := self._limit(limits, spent_s, stop)) is not None:
+                return late
+        self._bad = self._bad or self._bad_next
+        if self._bad:
+            return "violation"
+        self._frontier = _Frontier(number + 1, 0, next_round, [], [])
+        return None if next_round else "none"
+
+    @staticmethod
+    def _limit(
+        limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
+    ) -> Outcome | None:
+        if stop():
+            return "stopped"
+        if limits.seconds and spent_s() >= limits.seconds:
+            return "time"
+        if limits.memory_mb and _memory_mb() >= limits.memory_mb:
+            return "memory"
+        return None
+
+    def _add(
+        self, state: State, edges: list[_Found], deeper: list[State], next_round: list[State]
+    ) -> None:
+        """Take in all that can happen in a state."""
+        for action, after, violation, costs in edges:
+            self._edges += 1
+            if violation is not None:
+                # The state may be known: what is violated is shown by the way to it.
+                found = self._bad_next if costs else self._bad
+                if len(found) < MOST_VIOLATIONS:
+                    found.setdefault(after, _Edge(state, action, violation))
+                continue
+            if after in self._parents:
+                continue
+            self._parents[after] = (state, action)
+            whole = _encoder.encode((self._digest, *after[:-1], action))
+            self._digest = hashlib.blake2b(whole, digest_size=8).digest()
+            if costs:
+                next_round.append(after)
+            else:
+                deeper.append(after)
+
+    # -- expansion
+
+    def _expanded(self, states: list[State]) -> Iterator[tuple[State, list[_Found]]]:
+        """Each state with all that can happen in it."""
+        if self._cores == 1 or len(states) < PARALLEL_FROM:
+            for state in states:
+                yield (
+                    state,
+                    [(e.action, e.state, e.violation, e.costs) for e in self.moves.edges(state)],
+                )
+            return
+        size = self.moves.local.size
+        each = -(-len(states) // self._cores)
+        slices = [states[at : at + each] for at in range(0, len(states), each)]
+        for part, (news, found) in zip(slices, self._in_workers(slices), strict=True):
+            numbers = self.moves.local.add(news)
+            assert news.since == size
+            for state, edges in zip(part, found, strict=True):
+                yield state, [(a, _renumbered(s, numbers), v, c) for a, s, v, c in edges]
+
+    def _in_workers(self, slices: list[list[State]]) -> Iterator[tuple[News, list[list[_Found]]]]:
+        """What each slice leads to, each by a fork of this process."""
+        fork = multiprocessing.get_context("fork")
+        started = []
+        for part in slices:
+            ours, theirs = fork.Pipe(duplex=False)
+            args = (self.moves, part, theirs, os.getpid())
+            worker = fork.Process(target=_work, args=args, daemon=True)
+            worker.start()
+            theirs.close()
+            started.append((worker, ours))
+        for worker, ours in started:
+            try:
+                found: tuple[News, list[list[_Found]]] = pickle.loads(ours.recv_bytes())
+            except EOFError:
+                raise FloodmarkError(
+                    "a worker of the exploration ended by itself; with --cores 1 there are none"
+                ) from None
+            finally:
+                worker.join(WORKER_ENDS_S)
+                ours.close()
+            yield found
+
+    # -- results
+
+    def _counterexamples(self, most: int) -> Iterator[Counterexample]:
+        for after, (at, last, violation) in itertools.islice(self._bad.items(), most):
+            actions, counted = [last], int(at.left != after.left)
+            while (edge := self._parents[at]) is not None:
+                before, action = edge
+                counted += before.left != at.left
+                actions.append(action)
+                at = before
+            yield Counterexample(
+                actions=tuple(reversed(actions)),
+                invariant=violation.invariant,
+                property=violation.property,
+                sentence=violation.sentence,
+                counted=counted,
+            )
+
+    def _status(self) -> str:
+        assert self._frontier is not None
+        return (
+            f"{self._frontier.round} actions: {len(self._parents):,} states, "
+            f"{len(self.moves.local):,} of nodes, {self._spent_s:.0f} s, {_memory_mb():,} MiB"
+        )
+
+    # -- a file to continue from
+
+    def _keep(self, file: Path) -> None:
+        """Write down everything, whole or not at all."""
+        new = file.with_suffix(".new")
+        with new.open("wb") as out:
+            pickle.dump(self._head(), out, 5)
+            pickle.dump(tuple(getattr(self, name) for name in _KEPT), out, 5)
+        new.replace(file)
+
+    def _head(self) -> tuple[Any, ...]:
+        """What must be the same for an exploration to be continued."""
+        return FORMAT, compiled.key(), self.bounds, self._inner, self._check
+
+    @classmethod
+    def continued(
+        cls, file: Path, bounds: Bounds, *, inner: bool, check: bool, cores: int
+    ) -> Explorer:
+        """The exploration that a file has. Raises UsageError when it is one of something else."""
+        made = cls(bounds, inner=inner, check=check, cores=cores)
+        another = "name another file with --checkpoint"
+        try:
+            with file.open("rb") as kept:
+                if pickle.load(kept) != made._head():
+                    raise UsageError(
+                        f"{file}: is of other bounds or of other sources of floodmark; {another}"
+                    )
+                values = pickle.load(kept)
+        except UsageError:
+            raise
+        except Exception as error:  # A damaged pickle can raise anything.
+            raise UsageError(f"{file}: cannot be continued: {error}; {another}") from None
+        for name, value in zip(_KEPT, values, strict=True):
+            setattr(made, name, value)
+        return made
+
+
+_KEPT: Final = (
+    *("moves", "_parents", "_bad", "_bad_next", "_edges", "_deepest"),
+    *("_spent_s", "_digest", "_frontier"),
+)
+"""What a file to continue from has of an exploration."""
+_Found = tuple[Action, State, Violation | None, bool]
+
+
+def _work(moves: Moves, part: list[State], answer: Any, parent: int) -> None:
+    """In a worker: expand the states of a slice."""
+    settle_in(parent, "")
+    size = moves.local.size
+    found = [[tuple(edge) for edge in moves.edges(state)] for state in part]
+    answer.send_bytes(pickle.dumps((moves.local.news(size), found), 5))
+    answer.close()
+
+
+def _renumbered(state: State, numbers: Any) -> State:
+    nodes, messages = numbers
+    return state._replace(
+        nodes=tuple(nodes[n] for n in state.nodes),
+        queue=tuple((a, b, messages[m]) for a, b, m in state.queue),
+        # Held messages are in the order of their numbers, which are others here.
+        held=tuple(sorted((a, b, messages[m]) for a, b, m in state.held)),
+    )
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """What an exploration makes stays, and has no cycles: to look for them takes long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of its workers that ended."""
+    own, children = (
+        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _memory_mb() -> int:
+    """Resident now: what this process once had for something else does not count."""
+    return int(psutil.Process().memory_info().rss) >> 20

@@ -1,0 +1,153 @@
+"""What an exploration remembers of a path beside the nodes: all that invariants compare with.
+
+The invariants are those of the simulated world (`harness.sim.invariant_checker`), asked after every
+step. What the checker remembers is turned into a value between two steps, so that states in which
+it remembers the same can be one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from harness.explore.bounds import Bounds
+from harness.explore.node_view import NodeView
+from harness.formats.history import Op, Read, RecordRun, Send
+from harness.sim.invariant_checker import InvariantChecker, Violation, _WatchedPartition
+from harness.systems.floodmark.brokers import promise_of
+from nemesis.formats.schedule import Schedule
+from node.core import batch as batches
+from node.core.messages import Error, FetchResponse, ProduceResponse
+from node.core.protocol import protocol
+from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import split_fetch_body
+
+
+class Memory:
+    """What the invariant checker remembers, as a value that is hashed once."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Memory) and self.value == other.value
+
+    def __reduce__(self) -> Any:
+        return Memory, (self.value,)
+
+
+_FIELDS: Final = tuple(f.name for f in fields(_WatchedPartition))
+_TIMELESS: Final = ("t_us", "incarnation")
+
+
+class Judge:
+    """Applies the invariants to steps, and carries what they remember from one to the next."""
+
+    def __init__(self, bounds: Bounds, *, inner: bool) -> None:
+        self._protocol = protocol(bounds.protocol)
+        self._promise = promise_of(Schedule(cluster=bounds.cluster()))
+        self._sole_voter = bounds.voters == 1
+        self._inner = inner
+        self._known: dict[Memory, Memory] = {}
+
+    def first(self) -> Memory:
+        """What is remembered in the beginning: nothing."""
+        return self._memory(self._checker(lambda name: None))
+
+    def turn(
+        self,
+        memory: Memory,
+        views: Callable[[str], NodeView | None],
+        node: str,
+        events: Iterable[dict[str, Any]],
+        answers: Sequence[tuple[Any, bytes | None]] = (),
+    ) -> tuple[Memory, Violation | None]:
+        """Look at a step of a node that traced `events` and sent the client `answers`. Returns what
+        is remembered then, and the violation that it showed, if any."""
+        told = [e for e in events if not (self._sole_voter and _of_metadata(e))]
+        if not told and not answers:
+            return memory, None
+        checker = self._checker(views)
+        _restore(checker, memory.value)
+        checker.turn(node, told)
+        for message, body in answers:
+            if (op := _operation(message, body)) is not None:
+                checker.on_history(op)
+        found = [v for v in checker.violations if v.visible or self._inner]
+        return self._memory(checker), found[0] if found else None
+
+    def ended(self, node: str, sentence: str) -> Violation:
+        """A process ended by itself."""
+        checker = self._checker(lambda name: None)
+        checker.ended(node, 70, sentence)
+        return checker.violations[0]
+
+    def _memory(self, checker: InvariantChecker) -> Memory:
+        made = Memory(_value(checker))
+        return self._known.setdefault(made, made)
+
+    def _checker(self, views: Callable[[str], Any]) -> InvariantChecker:
+        return InvariantChecker(views, self._protocol, self._promise, lambda: (0, 0))
+
+
+def _of_metadata(event: dict[str, Any]) -> bool:
+    return event.get("partition") == METADATA_PARTITION
+
+
+def _operation(message: Any, body: bytes | None) -> Op | None:
+    """The line of a history for an answer to a client, None for one that proves nothing."""
+    if isinstance(message, ProduceResponse) and message.error is Error.NONE:
+        sends = (Send(partition=message.partition, value=0, offset=message.base_offset),)
+        return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="send", sends=sends)
+    if isinstance(message, FetchResponse) and message.error is Error.NONE:
+        _, _, data = split_fetch_body(body)
+        runs = tuple(
+            RecordRun(offset=one.base_offset, value=int(one.payload))
+            for one in batches.split(data)
+            if not one.control
+        )
+        reads = (Read(partition=message.partition, records=runs),)
+        return Op(op=0, t_us=0, process=1, client="c1", type="ok", f="poll", reads=reads)
+    return None
+
+
+# -- the memory of a checker as a value -----------------------------------------------------------
+
+
+def _value(checker: InvariantChecker) -> Hashable:
+    partitions = tuple(
+        (name, *(_frozen(getattr(p, field)) for field in _FIELDS))
+        for name, p in sorted(checker._partitions.items())
+    )
+    return partitions, _frozen(checker._registered), _frozen(checker._votes)
+
+
+def _restore(checker: InvariantChecker, memory: Any) -> None:
+    partitions, registered, votes = memory
+    for name, *values in partitions:
+        p = _WatchedPartition()
+        for field, value in zip(_FIELDS, values, strict=True):
+            setattr(p, field, dict(value) if isinstance(value, SortedPairs) else value)
+        checker._partitions[name] = p
+    checker._registered.update(registered)
+    checker._votes.update(votes)
+
+
+class SortedPairs(tuple[Any, ...]):
+    """A dict, as sorted pairs."""
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        pairs = ((key, _frozen(each)) for key, each in value.items() if key not in _TIMELESS)
+        return SortedPairs(sorted(pairs))
+    return tuple(value) if isinstance(value, list) else value

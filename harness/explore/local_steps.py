@@ -1,0 +1,220 @@
+"""Steps of single nodes, each made once: node states, messages and steps by number.
+
+A global state refers to nodes and messages by small numbers. A step of a node is a function of the
+node's number and of the event, so it is made once and remembered. Nodes whose canonical values are
+equal have one number. With `check`, up to `REPRESENTATIVES` other forms of each such node are kept,
+and `differences` steps them again: the answers must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from harness.explore.bounds import Bounds
+from harness.explore.node_model import ModelNode, NodeState, Turn
+from harness.explore.node_view import NodeView, view_of
+from harness.systems.floodmark.brokers import node_config
+from node.core.api import NodeConfig
+from node.formats import trace
+
+REPRESENTATIVES: Final = 3
+TOLD: Final = frozenset(
+    {
+        *(trace.HW, trace.ROLE, trace.APPEND, trace.TRUNCATED, trace.PARTITION),
+        *(trace.ISR, trace.ACK, trace.VOTE, trace.BROKER, trace.DELETED),
+    }
+)
+"""Events that invariants look at."""
+
+Event = tuple[Any, ...]
+"""Of a node: ("deliver", source, message number), ("expire", names), ("start",), ("kill",),
+("power-cut",); or ("crash", event) and ("torn", event), in which the node makes the step and ends
+before it has sent anything, or before it has committed."""
+
+
+class LocalStep(NamedTuple):
+    """What a step of a node comes to: its next state, messages as (receiver, message number), the
+    events that invariants look at, and the sentence of a process that ended by itself."""
+
+    node: int
+    messages: tuple[tuple[str, int], ...]
+    events: tuple[dict[str, Any], ...]
+    early: bool
+    error: str
+
+
+class TableSizes(NamedTuple):
+    """How many nodes, messages and steps there are."""
+
+    nodes: int
+    messages: int
+    steps: int
+
+
+class News(NamedTuple):
+    """What was found since the tables had a size: nodes, their keys, messages and steps."""
+
+    since: TableSizes
+    nodes: tuple[tuple[str, NodeState, NodeView], ...]
+    keys: tuple[bytes, ...]
+    messages: tuple[tuple[Any, bytes | None], ...]
+    steps: tuple[tuple[tuple[int, Event], LocalStep], ...]
+
+
+class Renumbered(NamedTuple):
+    """Numbers of nodes and messages of another process, as they are here."""
+
+    nodes: list[int]
+    messages: list[int]
+
+    def event(self, event: Event) -> Event:
+        """An event with the numbers that are valid here."""
+        if event[0] == "deliver":
+            return ("deliver", event[1], self.messages[event[2]])
+        return (event[0], self.event(event[1])) if event[0] in ("crash", "torn") else event
+
+
+class LocalSteps:
+    """The nodes and messages of one exploration, and the steps that were made so far."""
+
+    def __init__(self, bounds: Bounds, *, check: bool = False) -> None:
+        cluster = bounds.cluster()
+        self.names: tuple[str, ...] = (*cluster.voter_names(), *cluster.broker_names())
+        self.configs: dict[str, NodeConfig] = {n: node_config(cluster, n, 1) for n in self.names}
+        self.views: list[NodeView] = []
+        self.messages: list[tuple[Any, bytes | None]] = []
+        self.made = 0
+        self._check = check
+        self._others: dict[int, list[NodeState]] = {}
+        self._owners: list[str] = []
+        self._states: list[NodeState] = []
+        self._keys: dict[bytes, int] = {}
+        self._message_numbers: dict[tuple[Any, bytes | None], int] = {}
+        self._steps: dict[tuple[int, Event], LocalStep] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def first(self, name: str) -> int:
+        """The number of a node that never ran."""
+        return self._number(ModelNode(self.configs[name]))
+
+    def step(self, node: int, event: Event) -> LocalStep:
+        """The step of a node, made now or before."""
+        key = node, event
+        known = self._steps.get(key)
+        if known is None:
+            self.made += 1
+            known = self._steps[key] = self._make(self._owners[node], self._states[node], event)
+        return known
+
+    def message(self, message: Any, body: bytes | None) -> int:
+        """The number of a message."""
+        key = message, body
+        number = self._message_numbers.get(key)
+        if number is None:
+            number = self._message_numbers[key] = len(self.messages)
+            self.messages.append(key)
+        return number
+
+    def turn(self, node: int, event: Event) -> Turn:
+        """The step with everything that it traced and sent."""
+        return self._turn(self._owners[node], self._states[node], event)
+
+    def differences(self) -> Iterator[tuple[int, Event]]:
+        """Step the other forms of merged nodes; the steps that differ."""
+        for (number, event), expected in list(self._steps.items()):
+            for other in self._others.get(number, ()):
+                if self._make(self._owners[number], other, event) != expected:
+                    yield number, event
+
+    # -- what another process found
+
+    def news(self, since: TableSizes) -> News:
+        """All that was found since the tables had that size."""
+        return News(
+            since,
+            tuple(zip(self._owners, self._states, self.views, strict=True))[since.nodes :],
+            tuple(self._keys)[since.nodes :],
+            tuple(self.messages[since.messages :]),
+            tuple(self._steps.items())[since.steps :],
+        )
+
+    @property
+    def size(self) -> TableSizes:
+        """How much is in the tables."""
+        return TableSizes(len(self._states), len(self.messages), len(self._steps))
+
+    def add(self, news: News) -> Renumbered:
+        """Take in what another process found that began with the same tables. Returns what its
+        numbers of nodes and messages are here."""
+        nodes = list(range(news.since.nodes))
+        for key, (owner, state, view) in zip(news.keys, news.nodes, strict=True):
+            number = self._keys.setdefault(key, len(self._states))
+            if number == len(self._states):
+                self._states.append(state)
+                self._owners.append(owner)
+                self.views.append(view)
+            nodes.append(number)
+        messages = list(range(news.since.messages))
+        messages += [self.message(*each) for each in news.messages]
+        renumbered = Renumbered(nodes, messages)
+        for (node, event), step in news.steps:
+            place = nodes[node], renumbered.event(event)
+            if place not in self._steps:
+                self.made += 1
+                self._steps[place] = step._replace(
+                    node=nodes[step.node],
+                    messages=tuple((to, messages[number]) for to, number in step.messages),
+                )
+        return renumbered
+
+    @property
+    def merged(self) -> int:
+        """How many other forms of nodes are kept."""
+        return sum(map(len, self._others.values()))
+
+    def _turn(self, owner: str, state: NodeState, event: Event) -> Turn:
+        node = ModelNode(self.configs[owner], state)
+        match event:
+            case ("deliver", source, number):
+                return node.deliver(source, *self.messages[number])
+            case ("expire", names):
+                return node.expire(names)
+            case ("start",):
+                return node.start()
+            case ("kill",):
+                return node.kill()
+            case ("power-cut",):
+                return node.power_cut()
+            case ("crash", inner):
+                turn = self._turn(owner, state, inner)
+                return Turn(turn.node.kill().node, (), turn.trace)
+            case ("torn", inner):
+                turn = self._turn(owner, state, inner)
+                before = ModelNode(self.configs[owner], state)
+                return Turn(before.kill().node, turn.early, turn.trace)
+        raise AssertionError(event)
+
+    def _make(self, owner: str, state: NodeState, event: Event) -> LocalStep:
+        turn = self._turn(owner, state, event)
+        messages = tuple((m.to, self.message(m.message, m.body)) for m in turn.messages)
+        events = tuple({"node": owner, **e} for e in turn.trace if e["event"] in TOLD)
+        early = bool(turn.early)
+        return LocalStep(self._number(turn.node), messages, events, early, turn.error)
+
+    def _number(self, node: ModelNode) -> int:
+        state = node.state()
+        key = node.key(state)
+        number = self._keys.get(key)
+        if number is None:
+            number = self._keys[key] = len(self._states)
+            self._states.append(state)
+            self._owners.append(node.config.node)
+            self.views.append(view_of(node))
+        elif self._check and len(others := self._others.setdefault(number, [])) < REPRESENTATIVES:
+            made = state
+            if made != self._states[number] and made not in others:
+                others.append(made)
+        return number

@@ -1,0 +1,612 @@
+"""The states of a whole cluster while the clock stands still, and what can happen in each.
+
+A step that must come is a *forced* step: the oldest message under way arrives, or, when none is
+under way, the next wait ends that is over soon anyway. Everything else is an *action*: it is
+counted in the bounds, or it is a long wait that ends because somebody is silent. `docs/explore.md`
+says why no other order of steps needs to be tried within the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from harness.explore.bounds import BUDGETS, Bounds
+from harness.explore.judgement import Judge, Memory
+from harness.explore.local_steps import Event, LocalSteps
+from harness.explore.node_view import NodeView, ReplicaView
+from harness.sim.invariant_checker import Violation
+from harness.systems.floodmark.brokers import topic_of
+from nemesis.faults.admin import rotated
+from node.core import batch as batches
+from node.core.messages import (
+    CONSUMER,
+    AnyMessage,
+    ElectLeader,
+    FetchRequest,
+    ProduceRequest,
+    ReassignReplicas,
+)
+from node.formats.errors import FloodmarkError
+from node.formats.trace import METADATA_PARTITION
+from node.formats.wire import ADMIN
+
+PARTITION: Final = "log-0"
+CLIENT: Final = "c1"
+LONGEST: Final = 10_000
+"""So many forced steps in a row without an end are an error of the model."""
+_SOON: Final = (
+    *("retry", "alter", "announce", "recovery", "wait", "heartbeat", "timeout"),
+    *("checkpoint", "flush"),
+)
+"""Waits that end by themselves, shortest first. A fetch waits to be sent again (`retry`), or for
+its answer (`timeout`)."""
+_AT: Final = {name: at for at, name in enumerate(BUDGETS)}
+_CRASHES: Final = _AT["crashes"]
+_INTERRUPTING: Final = tuple(
+    _AT[n] for n in ("records", "losses", "doubles", "delays", "late_metadata", "crashes")
+)
+"""While one of these is left, rounds of messages that change nothing matter: one of them may be
+under way when it happens."""
+
+Letter = tuple[int, int, int]
+"""A message under way: sender, receiver and number of the message."""
+Action = tuple[Any, ...]
+"""What happens: its kind, then what it is about. ("step",) is the forced step."""
+STEP: Final[Action] = ("step",)
+LOST: Final[Event] = ("lost",)
+"""Instead of a step: a message came to a node that is down or cut off."""
+
+
+class State(NamedTuple):
+    """A cluster: its nodes by number, the messages under way in the order in which they were sent,
+    those that others overtake, the pairs of nodes that are cut off from each other, how often each
+    of `BUDGETS` may still happen, and what the invariants remember."""
+
+    nodes: tuple[int, ...]
+    queue: tuple[Letter, ...]
+    held: tuple[Letter, ...]
+    cuts: tuple[tuple[int, int], ...]
+    left: tuple[int, ...]
+    memory: Memory
+
+
+class NodeStep(NamedTuple):
+    """A step of the node of that place, from a state of it."""
+
+    at: int
+    node: int
+    event: Event
+
+
+class Edge(NamedTuple):
+    """What an action leads to. `costs`: whether the action is one of those that are counted."""
+
+    action: Action
+    state: State
+    violation: Violation | None
+    costs: bool
+
+
+class Moves:
+    """All that can happen within some bounds."""
+
+    def __init__(self, bounds: Bounds, *, inner: bool = False, check: bool = False) -> None:
+        self.bounds = bounds
+        self.local = LocalSteps(bounds, check=check)
+        self.judge = Judge(bounds, inner=inner)
+        self.names = self.local.names
+        self.number = {name: at for at, name in enumerate(self.names)}
+        self.voters = range(bounds.voters)
+        self.brokers = range(bounds.voters, len(self.names))
+        self._next_wait: dict[Any, Action | None] = {}
+        self._circular: set[Any] = set()
+        self._seen: Callable[[int, int, Event], None] | None = None
+
+    # -- the beginning
+
+    def boot(self) -> State:
+        """All nodes run, the topic is there and led by n1, and nothing more comes by itself."""
+        none = (0,) * len(BUDGETS)
+        state = State(
+            tuple(map(self.local.first, self.names)), (), (), (), none, self.judge.first()
+        )
+        for at in range(len(self.names)):
+            state, _ = self._after(state, at, ("start",), state.queue)
+        state = self._led(self._at_rest(state), METADATA_PARTITION, self.voters)
+        request = topic_of(self.bounds.cluster())
+        controller = self._controllers(state)[0]
+        state, _ = self._after(state, controller, self._sent(ADMIN, request), ())
+        state = self._at_rest(state)
+        if self.bounds.voted:
+            state = self._led(state, PARTITION, self.brokers)
+        # What was seen so far stays, but nothing that happened before counts as an action.
+        return state._replace(left=self.bounds.budget())
+
+    def _led(self, state: State, partition: str, members: range) -> State:
+        """The first member leads the partition."""
+        first = members[0]
+        for _ in range(2):
+            if self._replica(state, first, partition).role == "leader":
+                return state
+            event = ("expire", (f"election/{partition}",))
+            state = self._at_rest(self._after(state, first, event, ())[0])
+        raise FloodmarkError(f"nobody leads {partition} in the model of {self.bounds.protocol}")
+
+    def _at_rest(self, state: State) -> State:
+        """After all forced steps."""
+        for _ in range(LONGEST):
+            forced = self._forced(state)
+            if forced is None:
+                return state
+            state, violation = self._forced_step(state, forced)
+            assert violation is None, violation
+        raise FloodmarkError("the model of the cluster does not come to rest")
+
+    # -- what can happen
+
+    def edges(self, state: State) -> Iterator[Edge]:
+        """Everything that can happen next; forced steps without a choice are made at once."""
+        forced = self._forced(state)
+        for action in self._actions(state, forced):
+            after, violation = self.apply(state, action)
+            if after != state or violation is not None:
+                costs = action[0] not in ("expire", "release", "heal")
+                yield Edge(action, *self._followed(after, violation), costs)
+        if forced is not None:
+            yield Edge(STEP, *self._followed(*self._forced_step(state, forced)), False)
+
+    def apply(self, state: State, action: Action) -> tuple[State, Violation | None]:
+        """The state right after an action, before the forced steps that follow."""
+        if action == STEP:
+            forced = self._forced(state)
+            assert forced is not None
+            return self._forced_step(state, forced)
+        make = getattr(self, f"_{action[0].replace('-', '_')}")
+        made: tuple[State, Violation | None] = make(state, *action[1:])
+        return made
+
+    def told(self, actions: Iterable[Action]) -> Iterator[NodeStep | Action]:
+        """A path again, step by step: each action that is no step of itself, and each step of a
+        node that it and the forced steps after it come to."""
+        state = self.boot()
+        for action in actions:
+            steps: list[NodeStep] = []
+            if action == STEP:
+                forced = self._forced(state)
+                state, violation = self._noting(steps, self._forced_step, state, forced)
+            else:
+                yield action
+                state, violation = self._noting(steps, self.apply, state, action)
+            while violation is None:
+                forced = self._forced(state)
+                if forced is None or next(self._actions(state, forced), None) is not None:
+                    break
+                state, violation = self._noting(steps, self._forced_step, state, forced)
+            yield from steps
+
+    def _noting(
+        self, steps: list[NodeStep], make: Callable[..., Any], *what: Any
+    ) -> tuple[State, Violation | None]:
+        """Make a step, and note what it comes to."""
+        self._seen = lambda at, node, event: steps.append(NodeStep(at, node, event))
+        try:
+            state, violation = make(*what)
+        finally:
+            self._seen = None
+        return state, violation
+
+    def letter(self, actions: Sequence[Action]) -> tuple[str, str, Any, bytes | None]:
+        """Sender, receiver, message and body of what is the oldest message after a path."""
+        state = self.boot()
+        for action in actions:
+            state, violation = self._followed(*self.apply(state, action))
+            assert violation is None
+        source, to, message = state.queue[0]
+        return self.names[source], self.names[to], *self.local.messages[message]
+
+    def _followed(
+        self, state: State, violation: Violation | None
+    ) -> tuple[State, Violation | None]:
+        """After the forced steps up to the next choice or violation."""
+        for _ in range(LONGEST):
+            if violation is not None:
+                return state, violation
+            forced = self._forced(state)
+            if forced is None or next(self._actions(state, forced), None) is not None:
+                return state, None
+            state, violation = self._forced_step(state, forced)
+        raise FloodmarkError("the model of the cluster does not come to rest")
+
+    # -- forced steps
+
+    def _forced(self, state: State) -> Action | None:
+        if state.queue:
+            return ("deliver",)
+        key = state.nodes, state.cuts
+        if key not in self._next_wait:
+            self._next_wait[key] = self._find_next_wait(state)
+        return self._next_wait[key]
+
+    def _is_circular(self, state: State) -> bool:
+        """Whether the state counts as rest because the ends of waits lead back to it."""
+        return (state.nodes, state.cuts) in self._circular
+
+    def _forced_step(self, state: State, forced: Action) -> tuple[State, Violation | None]:
+        if forced[0] == "deliver":
+            source, to, message = state.queue[0]
+            rest = state.queue[1:]
+            if self._is_cut(state, source, to) or not self._view(state, to).up:
+                if self._seen is not None:
+                    self._seen(to, state.nodes[to], LOST)
+                return state._replace(queue=rest), None
+            return self._after(state, to, ("deliver", self.names[source], message), rest)
+        made: tuple[State, Violation | None] = self._expire(state, *forced[1:])
+        return made
+
+    def _find_next_wait(self, state: State) -> Action | None:
+        """The first wait whose end changes anything; None at rest, and where the same states would
+        come again for ever."""
+        state = state._replace(held=())
+        if self._comes_again(state):
+            self._circular.add((state.nodes, state.cuts))
+            return None
+        return self._changing_wait(state)
+
+    def _changing_wait(self, state: State) -> Action | None:
+        for action in self._soon(state):
+            after = self._quiet(self._expire(state, *action[1:])[0])
+            if after[:4] != state[:4]:
+                return action
+        return None
+
+    def _comes_again(self, state: State) -> bool:
+        """Whether the ends of waits lead back to this state after others."""
+        seen, now = {state.nodes}, state
+        for _ in range(LONGEST):
+            action = self._changing_wait(now)
+            if action is None:
+                return False
+            now = self._quiet(self._expire(now, *action[1:])[0])
+            if now.nodes == state.nodes:
+                return True
+            if now.nodes in seen:
+                return False
+            seen.add(now.nodes)
+        raise FloodmarkError("the model of the cluster does not come to rest")
+
+    def _quiet(self, state: State) -> State:
+        """After all messages under way have arrived."""
+        for _ in range(LONGEST):
+            if not state.queue:
+                return state
+            state, _ = self._forced_step(state, ("deliver",))
+        raise FloodmarkError("messages go to and fro for ever in the model of the cluster")
+
+    def _soon(self, state: State) -> list[Action]:
+        """Waits that end by themselves soon, the shortest first. Those of one kind and node end
+        together."""
+        found: dict[tuple[int, int], tuple[str, ...]] = {}
+        for at in range(len(self.names)):
+            for name in self._view(state, at).timers:
+                kind, _, about = name.partition("/")
+                waits: tuple[str, ...] = (name,)
+                if kind == "fetch":
+                    r = self._replica(state, at, about)
+                    kind = "timeout" if r.asking else "retry"
+                    if kind == "timeout":
+                        if self._is_held(state, at, r, about):
+                            continue
+                        patience = f"patience/{about}"
+                        if patience in self._view(state, at).timers:
+                            waits = (patience, name)
+                if kind in _SOON:
+                    place = _SOON.index(kind), at
+                    found[place] = (*found.get(place, ()), *waits)
+        return [("expire", at, waits) for (_, at), waits in sorted(found.items())]
+
+    def _is_held(self, state: State, at: int, r: ReplicaView, partition: str) -> bool:
+        """Whether the leader has the fetch, and will answer it when its own wait is over."""
+        return (
+            self._hears(state, at, r, partition)
+            and self.names[at] in self._replica(state, self.number[r.leader], partition).waiting
+        )
+
+    def _hears(self, state: State, at: int, r: ReplicaView, partition: str) -> bool:
+        """Whether the leader that a follower knows is there, and leads."""
+        other = self.number.get(r.leader)
+        if other is None or not self._view(state, other).up or self._is_cut(state, at, other):
+            return False
+        return self._has(state, other, partition) and (
+            self._replica(state, other, partition).role == "leader"
+        )
+
+    # -- actions
+
+    def _actions(self, state: State, forced: Action | None) -> Iterator[Action]:
+        """All but the forced step: only what concerns the node that makes that step, since all else
+        can as well happen later. At rest, everything."""
+        if forced is not None and forced[0] == "deliver":
+            source, to, _ = state.queue[0]
+            yield from self._on_message(state, source, to)
+            yield from self._on_node(state, to)
+            return
+        if forced is not None:
+            yield from self._on_node(state, forced[1])
+            if state.left[_CRASHES]:
+                yield ("crash", forced)
+            return
+        for at in range(len(self.names)):
+            yield from self._on_node(state, at)
+            if state.left[_AT["restarts"]] and not self._view(state, at).up:
+                yield ("start", at)
+        yield from self._on_links(state)
+        yield from self._on_controller(state)
+        waits = list(self._silences(state))
+        if any(state.left[at] for at in _INTERRUPTING) or self._is_circular(state):
+            waits += self._soon(state)
+        yield from waits
+        if state.left[_CRASHES]:
+            yield from (("crash", wait) for wait in waits)
+
+    def _on_message(self, state: State, source: int, to: int) -> Iterator[Action]:
+        """To the oldest message under way."""
+        left = state.left
+        if self._is_cut(state, source, to) or not self._view(state, to).up:
+            return
+        if left[_AT["losses"]]:
+            yield ("lose",)
+        if left[_AT["doubles"]]:
+            yield ("double",)
+        if left[_AT["delays"]]:
+            yield ("delay", "delays")
+        if left[_AT["late_metadata"]] and (source in self.voters or to in self.voters):
+            yield ("delay", "late_metadata")
+        if left[_CRASHES]:
+            yield ("crash", ("deliver",))
+
+    def _on_node(self, state: State, at: int) -> Iterator[Action]:
+        """To a node, or by a client at that node."""
+        left, view = state.left, self._view(state, at)
+        for number, letter in enumerate(state.held):
+            if letter[1] == at:
+                yield ("release", number)
+        if not view.up:
+            return
+        if at in self.voters:
+            if left[_AT["voter_kills"]]:
+                yield ("kill", at, "voter_kills")
+            return
+        if left[_AT["kills"]]:
+            yield ("kill", at, "kills")
+        if left[_AT["power_cuts"]]:
+            yield ("power-cut", at)
+        if self._leads(view):
+            if left[_AT["records"]]:
+                yield ("send", at)
+                if left[_CRASHES]:
+                    yield ("send-crash", at)
+            if left[_AT["reads"]]:
+                yield ("read", at)
+
+    def _on_links(self, state: State) -> Iterator[Action]:
+        for pair in state.cuts:
+            yield ("heal", pair)
+        for at in self.brokers:
+            if state.left[_AT["fencings"]] and (0, at) not in state.cuts:
+                yield ("fence", at)
+            if state.left[_AT["cuts"]]:
+                for other in range(at + 1, len(self.names)):
+                    if (at, other) not in state.cuts:
+                        yield ("cut", (at, other))
+
+    def _on_controller(self, state: State) -> Iterator[Action]:
+        """Commands of an operator."""
+        if not (state.left[_AT["elections"]] or state.left[_AT["moves"]]):
+            return
+        for at in self._controllers(state)[:1]:
+            if state.left[_AT["elections"]]:
+                for broker in self.brokers:
+                    yield ("elect", at, self.names[broker])
+            if state.left[_AT["moves"]]:
+                yield ("move", at)
+
+    def _silences(self, state: State) -> Iterator[Action]:
+        """Long waits that end because somebody is not heard: nothing shorter changes anything."""
+        for at in range(len(self.names)):
+            view = self._view(state, at)
+            for name in view.timers:
+                kind, _, about = name.partition("/")
+                if self._is_over(state, at, view, kind, about):
+                    yield ("expire", at, (name,))
+
+    def _is_over(self, state: State, at: int, view: NodeView, kind: str, about: str) -> bool:
+        if kind == "session":
+            assert view.registered is not None
+            broker = self._view(state, self.number[about])
+            silent = not broker.up or self._is_cut(state, at, self.number[about])
+            return silent or broker.ctx.broker_epoch != view.registered[about]
+        if kind == "lag":
+            partition, _, follower = about.partition("/")
+            r = self._replica(state, at, partition)
+            return follower not in r.waiting or follower not in r.at_end
+        if kind == "majority":
+            r = self._replica(state, at, about)
+            there = sum(name in r.waiting for name in r.voters)
+            return there + 1 <= len(r.voters) // 2
+        if kind in ("election", "silence"):
+            r = self._replica(state, at, about)
+            return not self._is_held(state, at, r, about) and not (
+                kind == "silence" and self._hears(state, at, r, about)
+            )
+        return kind == "reports"
+
+    # -- what an action does
+
+    def _expire(self, state: State, at: int, waits: tuple[str, ...]) -> Any:
+        return self._after(state, at, ("expire", waits), state.queue)
+
+    def _release(self, state: State, number: int) -> Any:
+        source, to, message = state.held[number]
+        held = (*state.held[:number], *state.held[number + 1 :])
+        state = state._replace(held=held)
+        if not self._view(state, to).up or self._is_cut(state, source, to):
+            return state, None
+        return self._after(state, to, ("deliver", self.names[source], message), state.queue)
+
+    def _lose(self, state: State) -> Any:
+        return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
+
+    def _double(self, state: State) -> Any:
+        state = self._spent(state, "doubles")
+        return state._replace(held=tuple(sorted((*state.held, state.queue[0])))), None
+
+    def _delay(self, state: State, budget: str) -> Any:
+        state = self._spent(state, budget)
+        held = tuple(sorted((*state.held, state.queue[0])))
+        return state._replace(queue=state.queue[1:], held=held), None
+
+    def _crash(self, state: State, forced: Action) -> Any:
+        """The node makes its step, and ends before it has sent anything. Where a message does not
+        wait for the commit, the end comes before the commit instead."""
+        state = self._spent(state, "crashes")
+        if forced[0] == "deliver":
+            source, at, message = state.queue[0]
+            event: Event = ("deliver", self.names[source], message)
+            state = state._replace(queue=state.queue[1:])
+        else:
+            at, event = forced[1], ("expire", forced[2])
+        early = self.local.step(state.nodes[at], event).early
+        return self._after(state, at, ("torn" if early else "crash", event), state.queue)
+
+    def _kill(self, state: State, at: int, budget: str) -> Any:
+        return self._after(self._spent(state, budget), at, ("kill",), state.queue)
+
+    def _power_cut(self, state: State, at: int) -> Any:
+        return self._after(self._spent(state, "power_cuts"), at, ("power-cut",), state.queue)
+
+    def _start(self, state: State, at: int) -> Any:
+        return self._after(self._spent(state, "restarts"), at, ("start",), state.queue)
+
+    def _send_crash(self, state: State, at: int) -> Any:
+        """The node takes the record, and ends before it has sent anything."""
+        event = self._produce(state)
+        early = self.local.step(state.nodes[at], event).early
+        spent = self._spent(self._spent(state, "records"), "crashes")
+        return self._after(spent, at, ("torn" if early else "crash", event), state.queue)
+
+    def _send(self, state: State, at: int) -> Any:
+        return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
+
+    def _produce(self, state: State) -> Event:
+        value = self.bounds.records - state.left[_AT["records"]] + 1
+        request = ProduceRequest(partition=PARTITION, corr=value, timeout_ms=3000)
+        return self._sent(CLIENT, request, batches.build(1, b"%d" % value))
+
+    def _read(self, state: State, at: int) -> Any:
+        event = self._sent(CLIENT, FetchRequest(partition=PARTITION, replica=CONSUMER))
+        return self._after(self._spent(state, "reads"), at, event, state.queue)
+
+    def _fence(self, state: State, at: int) -> Any:
+        pairs = [(voter, at) for voter in self.voters]
+        cuts = tuple(sorted({*state.cuts, *pairs}))
+        return self._spent(state, "fencings")._replace(cuts=cuts), None
+
+    def _cut(self, state: State, pair: tuple[int, int]) -> Any:
+        return self._spent(state, "cuts")._replace(cuts=tuple(sorted((*state.cuts, pair)))), None
+
+    def _heal(self, state: State, pair: tuple[int, int]) -> Any:
+        """Links to voters are cut together, and healed together."""
+        voters = pair[0] in self.voters
+        gone = [
+            c
+            for c in state.cuts
+            if c == pair or (voters and c[1] == pair[1] and c[0] in self.voters)
+        ]
+        return state._replace(cuts=tuple(c for c in state.cuts if c not in gone)), None
+
+    def _elect(self, state: State, at: int, broker: str) -> Any:
+        event = self._sent(ADMIN, ElectLeader(partition=PARTITION, first=broker))
+        return self._commanded(state, "elections", at, event)
+
+    def _move(self, state: State, at: int) -> Any:
+        brokers = tuple(self.names[b] for b in self.brokers)
+        replicas = rotated(brokers[: self.bounds.copies], brokers)
+        request = ReassignReplicas(partition=PARTITION, replicas=replicas)
+        return self._commanded(state, "moves", at, self._sent(ADMIN, request))
+
+    def _commanded(self, state: State, budget: str, at: int, event: Event) -> Any:
+        """A command that changes nothing is no action."""
+        after, violation = self._after(state, at, event, state.queue)
+        if after.nodes == state.nodes and violation is None:
+            return state, None
+        return self._spent(after, budget), violation
+
+    # -- helpers
+
+    def _after(
+        self, state: State, at: int, event: Event, queue: tuple[Letter, ...]
+    ) -> tuple[State, Violation | None]:
+        """The state after a step of one node."""
+        if self._seen is not None:
+            self._seen(at, state.nodes[at], event)
+        made = self.local.step(state.nodes[at], event)
+        nodes = (*state.nodes[:at], made.node, *state.nodes[at + 1 :])
+        answers, new = [], []
+        for to, message in made.messages:
+            other = self.number.get(to)
+            if other is not None:
+                new.append((at, other, message))
+            elif to == CLIENT:
+                answers.append(self.local.messages[message])
+        seen = nodes
+        if event[0] in ("crash", "torn"):
+            # It traced what it did while it was still there.
+            alive = self.local.step(state.nodes[at], event[1]).node
+            seen = (*nodes[:at], alive, *nodes[at + 1 :])
+        name = self.names[at]
+        if made.error:
+            violation: Violation | None = self.judge.ended(name, made.error)
+            memory = state.memory
+        else:
+            memory, violation = self.judge.turn(
+                state.memory, lambda each: self._core(seen, each), name, made.events, answers
+            )
+        after = State(
+            nodes, (*queue, *new) if new else queue, state.held, state.cuts, state.left, memory
+        )
+        return after, violation
+
+    def _core(self, nodes: tuple[int, ...], name: str) -> NodeView | None:
+        at = self.number.get(name)
+        view = None if at is None else self.local.views[nodes[at]]
+        return view if view is not None and view.up else None
+
+    def _sent(self, source: str, message: AnyMessage, body: bytes | None = None) -> Event:
+        return ("deliver", source, self.local.message(message, body))
+
+    def _spent(self, state: State, budget: str) -> State:
+        at = _AT[budget]
+        left = (*state.left[:at], state.left[at] - 1, *state.left[at + 1 :])
+        return state._replace(left=left)
+
+    def _view(self, state: State, at: int) -> NodeView:
+        return self.local.views[state.nodes[at]]
+
+    def _has(self, state: State, at: int, partition: str) -> bool:
+        return partition == METADATA_PARTITION or partition in self._view(state, at).replicas
+
+    def _replica(self, state: State, at: int, partition: str) -> ReplicaView:
+        view = self._view(state, at)
+        assert view.quorum is not None
+        return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
+
+    def _leads(self, view: NodeView) -> bool:
+        r = view.replicas.get(PARTITION)
+        return r is not None and r.role == "leader"
+
+    def _is_cut(self, state: State, one: int, other: int) -> bool:
+        return bool(state.cuts) and ((min(one, other), max(one, other)) in state.cuts)
+
+    def _controllers(self, state: State) -> list[int]:
+        return [at for at in self.voters if self._view(state, at).registered is not None]

@@ -1,0 +1,133 @@
+"""One node while the clock stands still: the unchanged core and a disk, as a value between steps.
+
+Time is `NOW_US` at every step, so every deadline lies in the future until it is told to be over
+(`node.core.timers`). A step is a turn of `harness.sim.node`: the event, a tick if one is due, the
+commit, and then the messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from harness.sim.disk import DiskState, SimDisk
+from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Tick
+from node.core.before_commit import split
+from node.core.broker import Broker
+from node.core.snapshot import Snapshot, canonical, restore, snapshot
+from node.core.timers import expire
+from node.formats.trace import TraceEvent
+
+NOW_US: Final = 1 << 40
+_TICK: Final = Tick()
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class NodeState(NamedTuple):
+    """A node: how many processes it had, its disk, and the state of its process if it has one."""
+
+    incarnation: int
+    disk: DiskState
+    core: Snapshot | None
+
+
+class Turn(NamedTuple):
+    """What a step did: the node after it, what it sent, and what it traced. `error`: the process
+    ended by itself, with this sentence."""
+
+    node: ModelNode
+    messages: tuple[Outgoing, ...] = ()
+    trace: tuple[TraceEvent, ...] = ()
+    error: str = ""
+
+    @property
+    def early(self) -> tuple[Outgoing, ...]:
+        """The messages that leave before the commit."""
+        return tuple(split(self.messages, self.trace)[0])
+
+
+class _LowestDraw:
+    """Jitter that always draws the lowest number: lengths of waits do not matter."""
+
+    def randint(self, low: int, high: int) -> int:
+        """The lowest."""
+        return low
+
+
+class ModelNode:
+    """A node that can be stepped once or more, and turned into a value."""
+
+    def __init__(self, config: NodeConfig, state: NodeState | None = None) -> None:
+        self.config = config
+        self.incarnation = 0 if state is None else state.incarnation
+        self.disk = SimDisk() if state is None else SimDisk.of(state.disk)
+        self.core: Broker | None = None
+        if state is not None and state.core is not None:
+            self.core = restore(state.core, self.disk, _LowestDraw())
+
+    def state(self) -> NodeState:
+        """The node as a value."""
+        core = None if self.core is None else snapshot(self.core)
+        return NodeState(self.incarnation, self.disk.state(), core)
+
+    def key(self, state: NodeState) -> bytes:
+        """16 bytes that equal nodes share: a hash of what decides what the node does."""
+        core = None if state.core is None else canonical(state.core, timed=False)
+        whole = (self.config.node, self.incarnation, self.disk.contents(), core)
+        return hashlib.blake2b(_encoder.encode(whole), digest_size=16).digest()
+
+    # -- steps
+
+    def start(self) -> Turn:
+        """A new process begins."""
+        self.incarnation += 1
+        self.disk.open()
+        config = msgspec.structs.replace(self.config, incarnation=self.incarnation)
+        self.core = Broker(config, self.disk, _LowestDraw(), NOW_US)
+        return self._turn([_TICK])
+
+    def deliver(self, source: str, message: Any, body: bytes | None) -> Turn:
+        """A message arrives; a node that is down does not notice."""
+        return Turn(self) if self.core is None else self._turn([Deliver(source, message, body)])
+
+    def expire(self, names: tuple[str, ...]) -> Turn:
+        """These waits are over."""
+        assert self.core is not None
+        for name in names:
+            expire(self.core, name)
+        return self._turn([_TICK])
+
+    def kill(self) -> Turn:
+        """SIGKILL."""
+        self.core = None
+        return Turn(self)
+
+    def power_cut(self) -> Turn:
+        """SIGKILL, and all that was not synced is gone."""
+        self.core = None
+        self.disk.power_cut(0.0)
+        return Turn(self)
+
+    def _turn(self, events: list[Event]) -> Turn:
+        assert self.core is not None
+        try:
+            whole = self.core.step(NOW_US, events[0])
+            if whole.deadline_us <= NOW_US and events[0] is not _TICK:
+                whole = _joined(whole, self.core.step(NOW_US, _TICK))
+        except Exception as error:  # The process ends: that is for the invariants to judge.
+            self.core = None
+            return Turn(self, error=f"{type(error).__name__}: {error}")
+        if whole.flush:
+            self.disk.flush()
+        else:
+            self.disk.commit()
+        return Turn(self, tuple(whole.messages), tuple(whole.trace))
+
+
+def _joined(turn: Effects, more: Effects) -> Effects:
+    turn.messages += more.messages
+    turn.trace += more.trace
+    turn.flush = turn.flush or more.flush
+    return turn

@@ -1,0 +1,111 @@
+"""What invariants and the choice of the next action need to know of a node, without the node.
+
+A view has the parts of a broker that `harness.sim.invariant_checker` reads, under their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from harness.explore.node_model import ModelNode
+from node.core.log import Log
+from node.core.replica import Replica
+from node.core.timers import timers
+
+
+class _ContextView(NamedTuple):
+    broker_epoch: int
+
+
+class LogView:
+    """What a log is known by from outside: where its batches end, and the prefix hashes there."""
+
+    __slots__ = ("_chains", "_ends", "begins", "damage", "last_epoch", "leo", "start")
+
+    hash_at = Log.hash_at
+    hashes = Log.hashes
+
+    def __init__(self, log: Log) -> None:
+        self.start, self.leo, self.last_epoch = log.start, log.leo, log.last_epoch
+        self.begins, self.damage = log.begins, log.damage
+        self._ends, self._chains = tuple(log._ends), tuple(log._chains)
+
+
+class ReplicaView(NamedTuple):
+    """One replica. `waiting` are the nodes whose fetches it holds, as a leader; `asking` says that
+    a follower has sent what is not answered yet."""
+
+    role: str
+    leader: str
+    leader_epoch: int
+    log: LogView
+    hw: int
+    isr: tuple[str, ...]
+    maximal_isr: tuple[str, ...]
+    min_isr: int
+    pending_alter: bool | None
+    waiting: tuple[str, ...]
+    at_end: tuple[str, ...]
+    voters: tuple[str, ...]
+    asking: bool
+
+    @property
+    def leo(self) -> int:
+        """Log end offset."""
+        return self.log.leo
+
+
+class _QuorumView(NamedTuple):
+    r: ReplicaView
+
+
+_NO_REPLICAS: Final[Mapping[str, ReplicaView]] = {}
+
+
+class NodeView(NamedTuple):
+    """A node: `up` says whether it has a process, `timers` what that waits for; `registered` are
+    the broker epochs that an active controller knows."""
+
+    up: bool
+    timers: tuple[str, ...] = ()
+    ctx: _ContextView = _ContextView(-1)
+    quorum: _QuorumView | None = None
+    replicas: Mapping[str, ReplicaView] = _NO_REPLICAS
+    registered: dict[str, int] | None = None
+    fenced: frozenset[str] = frozenset()
+
+
+def view_of(node: ModelNode) -> NodeView:
+    """The view of a node between two steps."""
+    core = node.core
+    if core is None:
+        return NodeView(up=False)
+    brokers = core.controller.image.brokers.values() if core.controller is not None else None
+    return NodeView(
+        up=True,
+        timers=timers(core),
+        ctx=_ContextView(core.ctx.broker_epoch),
+        quorum=_QuorumView(_replica(core.quorum.r)),
+        replicas={name: _replica(r) for name, r in core.replicas.items()},
+        registered=None if brokers is None else {b.broker: b.broker_epoch for b in brokers},
+        fenced=frozenset(b.broker for b in brokers or () if b.fenced),
+    )
+
+
+def _replica(r: Replica) -> ReplicaView:
+    return ReplicaView(
+        role=r.role,
+        leader=r.leader,
+        leader_epoch=r.leader_epoch,
+        log=LogView(r.log),
+        hw=r.hw,
+        isr=r.isr,
+        maximal_isr=r.maximal_isr,
+        min_isr=r.min_isr,
+        pending_alter=None if r.pending_alter is None else True,
+        waiting=(*r.follower_waits, *r.data_waiters),
+        at_end=tuple(name for name, peer in r.peers.items() if peer.leo >= r.log.leo),
+        voters=r.replicas,
+        asking=r.fetching.outstanding,
+    )

@@ -1,0 +1,109 @@
+"""An exploration in words: what was explored, under which reductions, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from harness.explore.bounds import Bounds
+from harness.explore.explorer import Counterexample, Exploration
+
+REDUCTIONS: Final = (
+    "messages arrive in the order in which they were sent, but those that are delayed",
+    "a wait ends only when no message is under way; a long one (session, lag, election) only for "
+    "somebody silent, when no shorter wait changes anything",
+    "an action on a node comes just before a step of that node, or at rest; processes start, links "
+    "fail and commands are given at rest",
+    "waits that change nothing are interrupted only by records and by faults of messages",
+    "nodes count as one when their canonical values have the same hash of 128 bits",
+)
+"""What holds for every exploration; docs/explore.md has the reasons."""
+
+_ENDED: Final = {
+    "none": "none within the bounds",
+    "time": "open at the time bound",
+    "memory": "open at the memory bound",
+    "stopped": "open: stopped",
+}
+
+
+def lines(result: Exploration) -> Iterator[str]:
+    """The result for a person, without the schedule."""
+    yield result.bounds.words()
+    yield (
+        f"{result.states:,} states, {result.edges:,} transitions, {result.nodes:,} states of nodes "
+        f"({result.steps:,} steps); {result.rounds} actions deep, {result.depth} steps between two"
+    )
+    yield (
+        f"{result.cpu_s:.1f} s of processor time, {result.wall_s:.1f} s, {result.memory_mb:,} MiB; "
+        f"digest {result.digest}"
+    )
+    yield from (f"reduced: {words}" for words in REDUCTIONS)
+    if result.rechecked:
+        yield f"{result.rechecked:,} merged states stepped again, {result.differences} steps differ"
+    if result.counterexamples:
+        first = result.counterexamples[0]
+        yield f"violated: {first.invariant} ({first.property}): {first.sentence}"
+        yield from (
+            f"  {number}. {words}" for number, words in enumerate(told(result.bounds, first), 1)
+        )
+    else:
+        yield f"counterexample: {_ENDED[result.outcome]}"
+
+
+def told(bounds: Bounds, found: Counterexample) -> Iterator[str]:
+    """The actions of a counterexample, one sentence each."""
+    names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
+    steps = 0
+    for action in found.actions:
+        if action[0] == "step":
+            steps += 1
+            continue
+        if steps:
+            yield f"{steps} more {'step' if steps == 1 else 'steps'} without a choice"
+            steps = 0
+        yield _words(names, action)
+
+
+def _words(names: tuple[str, ...], action: Any) -> str:
+    match action:
+        case ("send", at):
+            return f"a client sends a record to {names[at]}"
+        case ("send-crash", at):
+            return f"{names[at]} takes a record of a client, and ends before it has sent anything"
+        case ("read", at):
+            return f"a client reads from {names[at]}"
+        case ("kill", at, _):
+            return f"{names[at]} is killed"
+        case ("power-cut", at):
+            return f"the power of {names[at]} is cut"
+        case ("start", at):
+            return f"{names[at]} is started"
+        case ("crash", ("expire", at, waits)):
+            return (
+                f"{names[at]} waits no longer: {', '.join(waits)}; it ends before it has sent "
+                "anything"
+            )
+        case ("crash", _):
+            return "the node that makes the next step ends before it has sent anything"
+        case ("lose",):
+            return "the oldest message is lost"
+        case ("double",):
+            return "the oldest message is doubled, and one copy is late"
+        case ("delay", _):
+            return "the oldest message is late"
+        case ("release", _):
+            return "a late message arrives"
+        case ("fence", at):
+            return f"{names[at]} is cut off from the voters"
+        case ("cut", (one, other)):
+            return f"{names[one]} and {names[other]} are cut off from each other"
+        case ("heal", (one, other)):
+            return f"{names[one]} and {names[other]} hear each other again"
+        case ("elect", _, first):
+            return f"an operator lets {first} lead"
+        case ("move", _):
+            return "an operator moves the replicas"
+        case ("expire", at, waits):
+            return f"{names[at]} waits no longer: {', '.join(waits)}"
+    raise AssertionError(action)

@@ -1,0 +1,40 @@
+"""What a search or a nightly run has not tried, in words. Pure.
+
+Two kinds: faults that never came while a partition was in some state, and joint states of the
+cluster that no schedule has shown yet (their probability: `harness.search.unseen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from harness.formats.nightly_run import PHASES
+
+MOST_NAMED: Final = 20
+_WORDS: Final = dict(zip(PHASES, ("all in sync", "an ISR short", "no leader"), strict=True))
+
+
+def never_met(coverage: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
+    """`kill (no leader)`: each of `kinds` of faults that took effect, and the states of the
+    partitions in which it never did. `coverage` counts by `kind/role/phase`. A kind that never took
+    effect is named alone."""
+    met: dict[str, set[str]] = {}
+    for name, count in coverage.items():
+        kind, _, where = name.partition("/")
+        if count:
+            met.setdefault(kind, set()).add(where.rpartition("/")[2])
+    found = []
+    for kind in sorted(set(kinds)):
+        missing = [_WORDS[phase] for phase in PHASES if phase not in met.get(kind, ())]
+        if len(missing) == len(PHASES):
+            found.append(kind)
+        elif missing:
+            found.append(f"{kind} ({', '.join(missing)})")
+    return found
+
+
+def in_words(pairs: list[str], most: int = MOST_NAMED) -> str:
+    """The first `most` of them, and how many there are besides; "" where there is none."""
+    more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
+    return ", ".join(pairs[:most]) + more

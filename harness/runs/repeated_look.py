@@ -1,0 +1,33 @@
+"""A thread that looks at something every so often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Self
+
+
+class RepeatedLook:
+    """Calls a function in a thread of its own, at once and then every so often, while it is
+    entered. Left, it has ended."""
+
+    def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
+        """`name` is that of the thread."""
+        self._look = look
+        self._every_s = every_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self._look()
+            if self._done.wait(self._every_s):
+                return

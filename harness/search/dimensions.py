@@ -1,0 +1,147 @@
+"""The dimensions of a schedule: more of what may happen, each off in most schedules.
+
+A dimension changes the cluster or the workload, or adds scenarios, or does several of these. Each
+schedule decides by a coin for each (swarm testing, Groce et al. 2012): with all of them on, runs
+would be long and slow, and most bugs need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from harness.search.choice_source import ChoiceSource
+from harness.search.scenarios import Scenario
+from harness.search.wide_scenarios import (
+    cancel_move,
+    change_min_isr,
+    fail_voter,
+    late_votes,
+    long_pause,
+    outlive_sender,
+    power_below_min_isr,
+)
+from nemesis.formats.schedule import Cluster, Workload
+from node.core.protocol import LeaderBy
+from node.core.protocol import protocol as protocol_of
+
+MOST_BROKERS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """More of what may happen, in `percent` of the schedules.
+
+    `cluster` and `workload` change these, `scenarios` may be used as well. `led_by` is the kind of
+    leadership that it is for, None for both.
+    """
+
+    name: str
+    percent: int
+    led_by: LeaderBy | None = None
+    cluster: Callable[[ChoiceSource, Cluster], Cluster] = lambda choose, cluster: cluster
+    workload: Callable[[ChoiceSource, Workload], Workload] = lambda choose, workload: workload
+    scenarios: tuple[Scenario, ...] = ()
+
+
+def _several_voters(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    return replace(cluster, voters=choose.pick((3, 3, 3, 5)))
+
+
+def _more_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Four or five brokers, on four or five of which the partition is."""
+    brokers = choose.pick((4, 5, 5))
+    factor = choose.pick((4, 4, brokers))
+    min_isr = choose.pick((2, 3, 2, 1))
+    return replace(cluster, brokers=brokers, replication_factor=factor, min_isr=min_isr)
+
+
+def _spare_broker(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """At least one broker that is no replica."""
+    brokers = max(3, min(MOST_BROKERS, cluster.brokers))
+    factor = min(cluster.replication_factor, brokers - 1)
+    min_isr = min(cluster.min_isr, factor)
+    return replace(cluster, brokers=brokers, replication_factor=factor, min_isr=min_isr)
+
+
+def _loses_unsynced(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """What is not synced is lost in a power cut; a record is on two replicas before it counts."""
+    if protocol_of(cluster.protocol).clean_only:
+        return cluster
+    min_isr = min(cluster.replication_factor, choose.pick((2, 2, 3)))
+    return replace(cluster, flush="async", min_isr=min_isr, unclean_election=False)
+
+
+def _several_partitions(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    return replace(cluster, partitions=choose.pick((2, 3, 4)))
+
+
+def _deletes_heads(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Leaders delete what is committed so soon that a replica that was away lacks what is next."""
+    return replace(cluster, retention_records=choose.pick((2, 5, 1)))
+
+
+def _uneven(choose: ChoiceSource, workload: Workload) -> Workload:
+    """Batches from one record to many, and some partitions written to far more than others."""
+    most = choose.pick((20, 50, 5))
+    spread = "zipf" if choose.chance(60) else "even"
+    return replace(workload, batch=1, batch_most=most, spread=spread)
+
+
+DIMENSIONS: Final = (
+    Dimension(
+        "several-voters",
+        8,
+        LeaderBy.CONTROLLER,
+        cluster=_several_voters,
+        scenarios=(fail_voter, fail_voter),
+    ),
+    Dimension("more-copies", 8, cluster=_more_copies),
+    Dimension(
+        "min-isr-changes", 12, LeaderBy.CONTROLLER, scenarios=(change_min_isr, change_min_isr)
+    ),
+    Dimension("old-messages", 12, scenarios=(outlive_sender, outlive_sender)),
+    Dimension(
+        "cancelled-moves",
+        7,
+        LeaderBy.CONTROLLER,
+        cluster=_spare_broker,
+        scenarios=(cancel_move, cancel_move),
+    ),
+    Dimension("late-votes", 15, LeaderBy.VOTES, scenarios=(late_votes, late_votes)),
+    Dimension(
+        "losses-below-min-isr",
+        8,
+        LeaderBy.CONTROLLER,
+        cluster=_loses_unsynced,
+        scenarios=(power_below_min_isr, power_below_min_isr),
+    ),
+    Dimension("long-pauses", 4, scenarios=(long_pause,)),
+    Dimension("several-partitions", 5, cluster=_several_partitions),
+    Dimension("uneven-load", 6, workload=_uneven),
+)
+"""Dimensions in the order in which a schedule decides for them, before it draws its faults."""
+
+LATE_DIMENSIONS: Final = (Dimension("retention", 7, cluster=_deletes_heads),)
+"""Those that a schedule decides for when all else is drawn: a seed that does without them draws
+what it drew before they came. They change the cluster only. New ones go to the end."""
+
+
+def draw_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """The cluster with what the late dimensions of one schedule change."""
+    for dimension in LATE_DIMENSIONS:
+        if choose.chance(dimension.percent):
+            cluster = dimension.cluster(choose, cluster)
+    return cluster
+
+
+def draw_dimensions(choose: ChoiceSource, led_by: LeaderBy) -> list[Dimension]:
+    """The dimensions of one schedule."""
+    return [
+        dimension
+        for dimension in DIMENSIONS
+        if dimension.led_by in (None, led_by) and choose.chance(dimension.percent)
+    ]

@@ -1,0 +1,278 @@
+"""The storms of a search on real processes: compositions of faults around a failover. Pure.
+
+Each family is a way in which replicated systems of any kind are known to go wrong, with its kinds
+of faults, their targets and lengths left to chance: none is there for one system. All times are
+parts of `failover_ms`, which the system declares. Faults aim at roles, so that a family works
+without knowing who leads.
+
+Swarm testing (Groce et al., 2012): each storm has only some of the kinds of faults, often a single
+one, because kinds that are always all there get in each other's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from nemesis.draw import draw
+from nemesis.faults import KINDS, PowerCut
+from nemesis.faults.dice import Dice
+from nemesis.faults.kind import Drawing, FaultKind
+from nemesis.faults.link_fault import LinkFault
+from nemesis.formats.schedule import Cluster, Fault, Workload
+
+Disks = Literal["none", "one", "any"]
+"""How many nodes may lose unsynced writes in one storm: a part of what a system shall survive."""
+PARTITION: Final = "log-0"
+LEADER: Final = f"leader:{PARTITION}"
+FOLLOWER: Final = f"follower:{PARTITION}"
+POWER_CUT: Final = "power-cut"
+PLAIN_MS: Final = 9000
+"""What a plain storm has beside a part of a failover."""
+LEAST_MS: Final = 10
+"""No fault is shorter."""
+_WEIGHTS: Final = {"kill": 4.0, "pause": 2.0, "isolate": 2.0}
+"""How often a kind is drawn, where that is not once."""
+_SWARMS: Final = ((1, 0.35), (2, 0.40), (99, 0.25))
+"""How many kinds of faults a storm may have, and how often that is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StormParts:
+    """What the storms of one system are made of.
+
+    `kinds` are those that system and links can take. `failover_ms` is from the death of a leader
+    to the first acknowledgement of the next one.
+    """
+
+    cluster: Cluster
+    workload: Workload
+    kinds: tuple[str, ...]
+    disks: Disks
+    failover_ms: int
+
+
+class StormDice:
+    """The draws of one storm: which kinds of faults it has, and how much may be lost."""
+
+    def __init__(self, parts: StormParts, dice: Dice, seed: int) -> None:
+        self.parts = parts
+        self.dice = dice
+        self.seed = seed
+        self.failover_ms = parts.failover_ms
+        self.followers = parts.cluster.replication_factor - 1
+        self._usable = [kind for kind in parts.kinds if _usable(kind, parts.disks)]
+        self._kinds = self._swarm(self._usable)
+        self._power_cuts = {"none": 0, "one": 1, "any": 99}[parts.disks]
+        if POWER_CUT not in parts.kinds:
+            self._power_cuts = 0
+
+    @property
+    def can_cut_power(self) -> bool:
+        """Whether a node may still lose what it has not synced."""
+        return self._power_cuts > 0
+
+    def between(self, low: float, high: float) -> int:
+        """A number of milliseconds."""
+        return self.dice.between(low, high)
+
+    def failovers(self, low: float, high: float) -> int:
+        """A time in parts of a failover, in ms."""
+        return self.dice.between(low * self.failover_ms, high * self.failover_ms)
+
+    def away(self, at_ms: int, for_ms: int) -> list[Fault]:
+        """A follower that gets nothing for so long."""
+        kind = self._kind(lambda drawing: drawing.delays_follower)
+        return [] if kind is None else [kind.draw_on_follower(self.dice, PARTITION, at_ms, for_ms)]
+
+    def fails(self, on: str, at_ms: int, for_ms: int, *, power: float = 0.0) -> list[Fault]:
+        """A node that is out of work for so long; with the probability `power`, where that may be,
+        it loses what it has not synced."""
+        if self.can_cut_power and self.dice.chance(power):
+            return [self.power_cut(on, at_ms, for_ms)]
+        kind = self._kind(lambda drawing: drawing.fails_leader)
+        return [] if kind is None else [kind.draw_on(self.dice, on, at_ms, for_ms)]
+
+    def power_cut(self, on: str, at_ms: int, for_ms: int) -> Fault:
+        """A power cut after which nothing, half or a drawn part of the unsynced bytes remains."""
+        self._power_cuts -= 1
+        keep = self.dice.weighted(((0, 2), (50, 1), (None, 1)))
+        return PowerCut(on=on, at_ms=at_ms, for_ms=for_ms, keep_percent=keep)
+
+    def link(self, on: str, at_ms: int, for_ms: int) -> list[Fault]:
+        """A fault on the links of a node."""
+        on_links = [kind for kind in self._kinds if issubclass(KINDS[kind], LinkFault)]
+        kinds = [kind for kind in on_links if _drawing(kind).targets]
+        if not kinds:
+            return []
+        return [KINDS[self.dice.rng.choice(kinds)].draw_on(self.dice, on, at_ms, for_ms)]
+
+    def plain(self, duration_ms: int) -> list[Fault]:
+        """A storm as `floodmark run` draws it."""
+        drawn = list(self._kinds)
+        if self.parts.disks == "any" and self.can_cut_power:
+            drawn.append(POWER_CUT)
+        workload = replace(self.parts.workload, duration_ms=duration_ms)
+        return list(draw(self.parts.cluster, workload, drawn, self.seed, self.dice.links))
+
+    def _swarm(self, kinds: Sequence[str]) -> tuple[str, ...]:
+        """The kinds of this storm, in the order of the registry."""
+        left, wanted = list(kinds), self.dice.weighted(_SWARMS)
+        chosen: set[str] = set()
+        while left and len(chosen) < wanted:
+            kind = self.dice.weighted([(kind, _WEIGHTS.get(kind, 1.0)) for kind in left])
+            left.remove(kind)
+            chosen.add(kind)
+        return tuple(kind for kind in kinds if kind in chosen)
+
+    def _kind(self, row: Callable[[Drawing], Sequence[int]]) -> type[FaultKind] | None:
+        """One of the kinds that have a place in a row of the drawings: of this storm, or else of
+        all."""
+        for among in (self._kinds, self._usable):
+            fit = [(KINDS[k], _WEIGHTS.get(k, 1.0)) for k in among if row(_drawing(k))]
+            if fit:
+                return self.dice.weighted(fit)
+        return None
+
+
+def _usable(kind: str, disks: Disks) -> bool:
+    """Whether storms may have a kind at any place; power cuts have places of their own."""
+    drawn = isinstance(KINDS[kind].drawing, Drawing) and kind != POWER_CUT
+    return drawn and (not KINDS[kind].loss or disks == "any")
+
+
+def _drawing(kind: str) -> Drawing:
+    drawing = KINDS[kind].drawing
+    assert isinstance(drawing, Drawing), drawing
+    return drawing
+
+
+Family = Callable[[StormDice], list[Fault]]
+
+
+def stale_takes_over(dice: StormDice) -> list[Fault]:
+    """One follower, or all of them, fall behind. They come back at about the moment when those
+    that are up to date fail, of which the leader stays away longest."""
+    began = dice.between(800, 1800)
+    fails = began + dice.failovers(0.25, 0.9)
+    back = fails + dice.failovers(-0.05, 0.25)
+    everybody = dice.dice.chance(0.25)
+    found = []
+    for number in range(dice.followers if everybody else 1):
+        at = began + 100 * number
+        found += dice.away(at, back - at)
+    if not everybody:
+        power = 0.4 if dice.parts.disks == "any" else 0.6
+        found += dice.fails(FOLLOWER, fails, dice.failovers(0.05, 0.35), power=power)
+    found += dice.fails(LEADER, fails + dice.between(0, 50), dice.failovers(1.0, 1.5), power=0.15)
+    return found
+
+
+def successor_fails(dice: StormDice) -> list[Fault]:
+    """The leader fails, and before anybody has noticed, or while the next one takes over, one of
+    the others fails too: the one that is to lead, if that is how it falls. Both are away for longer
+    than it takes to notice."""
+    at = dice.between(1000, 2500)
+    found = dice.fails(LEADER, at, dice.failovers(1.1, 1.7), power=0.1)
+    for _ in range(max(1, dice.followers // 2)):
+        at += dice.failovers(0.02, 0.35)
+        found += dice.fails(FOLLOWER, at, dice.failovers(0.5, 1.1), power=0.1)
+    return found
+
+
+def failures_in_a_row(dice: StormDice) -> list[Fault]:
+    """Two or three nodes fail one after the other around one failover, the leader mostly first:
+    the next one is hit while it is taking over, or before anybody knows that it is to."""
+    at = dice.between(1000, 2000)
+    found: list[Fault] = []
+    for number in range(dice.dice.weighted(((2, 3), (3, 1)))):
+        on = dice.dice.weighted(((LEADER, 3), (FOLLOWER, 1 if not number else 4)))
+        lasts = dice.failovers(0.8, 1.6) if not number else dice.failovers(0.4, 1.3)
+        found += dice.fails(on, at, lasts, power=0.15)
+        at += dice.failovers(0.03, 0.7)
+    return found
+
+
+def leader_cut_off(dice: StormDice) -> list[Fault]:
+    """The leader loses the others for longer than a failover takes, with or without its clients;
+    now and then somebody fails around the heal."""
+    at = dice.between(1000, 2500)
+    lasts = dice.failovers(1.1, 1.7)
+    kind = next((KINDS[kind] for kind in ("isolate", "cut") if kind in dice.parts.kinds), None)
+    if kind is None:
+        return dice.fails(LEADER, at, lasts)
+    found: list[Fault] = [kind.draw_on(dice.dice, LEADER, at, lasts)]
+    if dice.dice.chance(0.3):
+        on = dice.dice.weighted(((LEADER, 1), (FOLLOWER, 1)))
+        near = at + lasts + dice.failovers(-0.3, 0.1)
+        found += dice.fails(on, near, dice.failovers(0.2, 0.8), power=0.2)
+    return found
+
+
+def power_lost(dice: StormDice) -> list[Fault]:
+    """Many nodes, or one, lose their power at once and are back soon."""
+    at = dice.between(3000, 5000)
+    on = LEADER
+    if dice.parts.disks == "any":
+        on = dice.dice.weighted((("all", 2), ("majority", 2), ("minority", 0.5), (LEADER, 0.5)))
+    if not dice.can_cut_power:
+        return dice.fails("majority", at, dice.failovers(0.05, 0.3))
+    found = [dice.power_cut(on, at, dice.failovers(0.05, 0.3))]
+    # A majority is enough to lose what nobody else has; of one disk the others have a copy.
+    if dice.dice.chance(0.2 if on in ("all", "majority") else 0.7):
+        found = [*dice.away(at - dice.failovers(0.2, 0.3), dice.failovers(0.2, 0.6)), *found]
+    return found
+
+
+def links_then_failover(dice: StormDice) -> list[Fault]:
+    """Connections of the leader or a follower suffer, and in the midst of that the leader fails."""
+    at, lasts = dice.between(800, 1800), dice.failovers(0.6, 1.3)
+    found = dice.link(dice.dice.weighted(((LEADER, 1), (FOLLOWER, 2))), at, lasts)
+    fails = at + dice.between(0.3 * lasts, 0.9 * lasts)
+    return found + dice.fails(LEADER, fails, dice.failovers(0.8, 1.4), power=0.2)
+
+
+def plain_storm(dice: StormDice) -> list[Fault]:
+    """A storm as `floodmark run` draws it."""
+    return dice.plain(PLAIN_MS + dice.failovers(0.5, 1.0))
+
+
+FAMILIES: Final[dict[str, tuple[Family, float]]] = {
+    "stale-takes-over": (stale_takes_over, 36),
+    "successor-fails": (successor_fails, 18),
+    "failures-in-a-row": (failures_in_a_row, 12),
+    "leader-cut-off": (leader_cut_off, 12),
+    "power-lost": (power_lost, 12),
+    "links-then-failover": (links_then_failover, 4),
+    "plain": (plain_storm, 6),
+}
+"""The families by name, with how often each is drawn. A seed draws by place and weight."""
+_POWER_LOST_BY_DISKS: Final = {"any": 2.0, "one": 1.0, "none": 0.4}
+"""How many times as often the family of lost power is drawn: where no power can be cut it is little
+but a row of kills."""
+
+
+def draw_faults(parts: StormParts, dice: Dice, seed: int) -> tuple[str, tuple[Fault, ...]]:
+    """The family of a storm, and its faults in the order of their times; `seed` is for a plain
+    storm, which draws for itself."""
+    storm = StormDice(parts, dice, seed)
+    often = _POWER_LOST_BY_DISKS[parts.disks if storm.can_cut_power else "none"]
+    weights = {name: weight for name, (_, weight) in FAMILIES.items()}
+    weights["power-lost"] *= often
+    name = storm.dice.weighted(tuple(weights.items()))
+    family, _ = FAMILIES[name]
+    found = family(storm) or plain_storm(storm)
+    late_ms = max(0, -min((fault.at_ms or 0 for fault in found), default=0))
+    timed = [_timed(fault, late_ms) for fault in found]
+    return name, tuple(sorted(timed, key=lambda fault: fault.at_ms or 0))
+
+
+def _timed(fault: Fault, late_ms: int) -> Fault:
+    """A fault so much later, and of some length. Parts of a failover that is very long or short
+    may lie before the storm, or before the beginning of the fault."""
+    at_ms = None if fault.at_ms is None else fault.at_ms + late_ms
+    for_ms = None if fault.for_ms is None else max(LEAST_MS, fault.for_ms)
+    return replace(fault, at_ms=at_ms, for_ms=for_ms)

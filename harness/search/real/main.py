@@ -1,0 +1,153 @@
+"""A whole search on real processes: `floodmark search --system NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast, get_args
+
+import msgspec
+
+from harness.formats.system_finding import SystemFinding
+from harness.runs.interrupts import Interrupts
+from harness.runs.judge import build_page
+from harness.runs.options import fault_kinds, settings_of
+from harness.runs.progress import Progress
+from harness.search import deadline
+from harness.search.real import report
+from harness.search.real.families import Disks
+from harness.search.real.runner import StormProcesses
+from harness.search.real.storms import StormSubject
+from harness.search.real.system_search import Find, SearchBudget, StormCounts, SystemSearch
+from harness.systems import registry
+from harness.systems.external.links import KERNEL_LINKS
+from harness.systems.interface import System
+from nemesis.links import namespaces
+from node.formats.errors import UsageError
+
+Print = Callable[[str], None]
+OUTPUT: Final = "search-output.txt"
+PAGE_S: Final = 10.0
+"""What is kept of the time for a page."""
+
+
+class SystemSearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `floodmark search --system` is asked for; `settings` are written name=value. `seconds`
+    bound the whole command (0: no bound), `storms` what is drawn. Without `shrinks` a find is only
+    kept."""
+
+    system: str
+    settings: tuple[str, ...] = ()
+    faults: str = ""
+    disks: str = "any"
+    links: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+    storms: int = 0
+    until_failure: bool = False
+    shrinks: bool = True
+    jobs: int = 0
+    store: Path = Path("store")
+
+
+class SystemSearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What it came to; `folders` are those of the findings."""
+
+    counts: StormCounts
+    findings: list[SystemFinding]
+    folders: list[str]
+
+
+def search_system(
+    request: SystemSearchRequest, interrupts: Interrupts, progress: Progress, output: Print
+) -> SystemSearchResult:
+    """Search, report what is found, shrink it while there is time, and run it on the safe
+    configuration. `output` takes what is worth reading, as soon as it is known.
+
+    Raises UsageError for what cannot be searched, StorageError when the store cannot be written.
+    """
+    subject, system = subject_of(request)
+    is_late = deadline.after(request.seconds)
+
+    def stop() -> bool:
+        return is_late() or interrupts.asked
+
+    runner = StormProcesses(output_file(request.store))
+    try:
+        search = SystemSearch(
+            subject,
+            system,
+            runner,
+            request.store,
+            seed=request.seed,
+            jobs=1 if subject.links == KERNEL_LINKS else jobs_of(request.jobs),
+            stop=stop,
+            tell=progress.tell,
+        )
+        progress.phase(f"searching {system.name} {system.version()}", request.seconds)
+        budget = SearchBudget(
+            seconds=request.seconds, storms=request.storms, until_failure=request.until_failure
+        )
+        search.search(budget, lambda find: output(report.found(find)))
+        output(report.summary(search.counts))
+        finds = sorted(search.finds.values(), key=lambda find: find.finding.seconds_before)
+        for find in finds if request.shrinks else ():
+            progress.phase(f"shrinking {find.finding.bucket}")
+            finish(search, find, request.seconds)
+            output("\n".join(report.shrunk(find)))
+    finally:
+        runner.close()
+    return SystemSearchResult(
+        counts=search.counts,
+        findings=[find.finding for find in finds],
+        folders=[str(find.folder) for find in finds],
+    )
+
+
+def finish(search: SystemSearch, find: Find, seconds: float) -> None:
+    """Shrink a find, run it on the safe configuration, and build its page, as far as there is
+    time; the end of it is kept for the latter."""
+    kept_s = PAGE_S + (1.5 * search.run_s() if find.finding.safe_settings is not None else 0.0)
+    left_s = max(1.0, seconds - search.seconds() - kept_s) if seconds else 0.0
+    search.shrink(find, deadline.after(left_s))
+    search.pair(find)
+    if find.finding.run and not search.is_late():
+        build_page(Path(find.finding.run), lambda sentence: None)
+
+
+def subject_of(request: SystemSearchRequest) -> tuple[StormSubject, System]:
+    """What is searched, and the system. Raises UsageError."""
+    system = registry.find(request.system, settings_of(request.settings))
+    if system.simulated:
+        raise UsageError(f"system '{system.name}' is searched in simulated worlds: use --protocol")
+    if request.disks not in get_args(Disks):
+        known = ", ".join(get_args(Disks))
+        raise UsageError(f"--disks is '{request.disks}', but can only be {known}")
+    if not (request.seconds or request.storms or request.until_failure):
+        raise UsageError("a search needs an end: --budget, --schedules or --until-failure")
+    links = system.link_form(request.links or None)
+    if links == KERNEL_LINKS:
+        if request.jobs > 1:
+            raise UsageError("--links kernel has room for one cluster: use --jobs 1")
+        namespaces.enter()
+    system.version()
+    subject = StormSubject(
+        system=system.name,
+        settings=settings_of(request.settings),
+        links=links,
+        kinds=fault_kinds(request.faults),
+        disks=cast("Disks", request.disks),
+    )
+    return subject, system
+
+
+def jobs_of(asked: int) -> int:
+    """How many clusters run side by side: as asked, or one for every two cores."""
+    return asked or max(1, (os.cpu_count() or 1) // 2)
+
+
+def output_file(store: Path) -> Path:
+    """Where the processes of runs print to."""
+    store.mkdir(parents=True, exist_ok=True)
+    return store / OUTPUT

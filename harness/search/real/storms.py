@@ -1,0 +1,112 @@
+"""Draws the schedule of one storm of a search on real processes. Pure: seed and number decide."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.search.real.families import Disks, StormParts, draw_faults
+from harness.systems.interface import System
+from nemesis.draw import expand
+from nemesis.faults import KINDS, aliases, kinds_on
+from nemesis.faults.dice import Dice
+from nemesis.formats.schedule import Cluster, Expectation, Fault, Schedule, Workload, check
+from nemesis.links.abilities import HUB
+from nemesis.strace import SYSCALL
+from nemesis.wall_clocks import KINDS_OF_CLOCKS
+from node.formats.errors import UsageError
+
+STORMS_PER_SEED: Final = 100_000
+USUAL: Final = Workload(clients=5, consumers=1, rate=10.0, batch=1, payload_bytes=64)
+"""Few clients: a search makes many storms on few cores."""
+_PARTITIONS: Final = (1, 1, 3)
+_TAIL: Final = 0.25
+"""How long a storm goes on after its last fault, in failovers."""
+_BEFORE_MS: Final = 1000
+
+
+class StormSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched: a system by its name, with settings (those that were given) and links;
+    which kinds of faults (none: all that it can take), and how many disks may lose something."""
+
+    system: str
+    settings: dict[str, str] = {}
+    links: str = ""
+    kinds: tuple[str, ...] = ()
+    disks: Disks = "any"
+
+
+class DrawnStorm(msgspec.Struct, frozen=True, kw_only=True):
+    """The storm of a number, and the family that it was drawn from."""
+
+    number: int
+    family: str
+    schedule: Schedule
+
+
+class StormGenerator:
+    """Draws the storms of one seed."""
+
+    def __init__(self, subject: StormSubject, system: System, seed: int) -> None:
+        """`system` is that of the subject, with its settings. Raises UsageError for kinds of faults
+        that it cannot take."""
+        self._system = system
+        self._seed = seed
+        self._disks = subject.disks
+        links = system.link_form(subject.links or None)
+        self._links = system.link_abilities(links)
+        self._kinds = self._possible(subject.kinds)
+
+    def draw(self, number: int) -> DrawnStorm:
+        """The storm of this number."""
+        seed = self._seed * STORMS_PER_SEED + number
+        rng = random.Random(f"storm search/{self._seed}/{number}")
+        system = self._system
+        partitions = rng.choice(_PARTITIONS)
+        cluster = system.complete(Cluster(partitions=partitions))
+        workload = system.workload(replace(USUAL, seed=seed))
+        parts = StormParts(
+            cluster=cluster,
+            workload=workload,
+            kinds=self._kinds,
+            disks=self._disks,
+            failover_ms=system.limits(cluster).session_ms,
+        )
+        dice = Dice(cluster, workload, rng, self._links or HUB)
+        family, faults = draw_faults(parts, dice, seed)
+        schedule = Schedule(
+            name=f"{system.short_name}-{family}".lower(),
+            cluster=cluster,
+            workload=replace(workload, duration_ms=lasting_ms(faults, parts.failover_ms)),
+            faults=faults,
+            expectation=Expectation(),
+            drawn=True,
+        )
+        check(schedule, source=f"storm {number} of seed {self._seed}")
+        return DrawnStorm(number=number, family=family, schedule=schedule)
+
+    def _possible(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """The kinds that are drawn from: of what was named all, of an alias what can be."""
+        system, groups = self._system, aliases()
+        named = [kind for kind in wanted if kind not in groups]
+        system.check_kinds(tuple(named))
+        # The others are drawn only when they are named: few systems promise to survive them.
+        rare = {*KINDS_OF_CLOCKS, SYSCALL}
+        usual = {k for k in system.faults if not KINDS[k].on_disks and k not in rare}
+        chosen = set(expand(wanted, Cluster())) if wanted else usual
+        on_links = set(kinds_on(self._links))
+        found = tuple(kind for kind in system.faults if kind in chosen and kind in on_links)
+        if lost := [kind for kind in named if kind not in found]:
+            raise UsageError(f"fault '{lost[0]}' is not possible on links of this form")
+        if not found:
+            raise UsageError(f"there is no kind of fault that system '{system.name}' can take")
+        return found
+
+
+def lasting_ms(faults: tuple[Fault, ...], failover_ms: int) -> int:
+    """How long a storm is, for all of its faults to end in it."""
+    ends = [(fault.at_ms or 0) + (fault.for_ms or 0) for fault in faults]
+    return max(ends, default=_BEFORE_MS) + round(_TAIL * failover_ms)

@@ -1,0 +1,209 @@
+"""How long engines need to find known bugs, and the table that compares them.
+
+All engines get the same rows, the same number of seeds, and the same seconds of one core for each
+search. A search that ends without a find counts as what it is: longer than its budget
+(`harness.search.survival`). The first engine is the one that the others are compared with.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from harness.search.attempt import Attempt, attempt
+from harness.search.engines import ENGINE_VERSIONS, ENGINES, Subject
+from harness.search.generator import GENERATOR_VERSION
+from harness.search.known_bugs import SearchTarget, reproduces
+from harness.search.survival import (
+    LogRank,
+    Time,
+    geometric_mean,
+    log_rank,
+    mean,
+    median,
+    stratified,
+)
+from harness.sim.run import batched_collections
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import UsageError
+
+HEADINGS: Final = ("engine", "found", "median s", "mean s", "times faster", "p")
+
+
+class SearchTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One search of one engine for one known bug.
+
+    `seconds` of processor time and `schedules` (escalations included) until the find, or until the
+    budget of `budget_s` was used up. `version` is that of the generator and the engine.
+    """
+
+    code: str
+    engine: str
+    seed: int
+    found: bool
+    seconds: float
+    schedules: int
+    budget_s: float
+    version: str
+
+    def is_current(self, budget_s: float) -> bool:
+        """Whether it need not be made again, with that budget."""
+        return self.version == version(self.engine) and (self.found or self.budget_s >= budget_s)
+
+    @property
+    def time(self) -> Time:
+        """As statistics take it."""
+        return Time(self.seconds, self.found)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine on one row. `faster` is the mean time of the first engine by that of this one;
+    `p` is how probable the difference is where there is none."""
+
+    engine: str
+    found: int
+    seeds: int
+    median_s: float
+    mean_s: float
+    faster: float
+    p: float
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of `HEADINGS`."""
+        half = "-" if math.isinf(self.median_s) else f"{self.median_s:.0f}"
+        mean_s = f"{self.mean_s:.0f}" if self.found else f"over {self.mean_s:.0f}"
+        found = f"{self.found} of {self.seeds}"
+        return (self.engine, found, half, mean_s, f"{self.faster:.2f}", f"{self.p:.2g}")
+
+
+class AllRows(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine on all rows: the geometric mean of `faster` over the rows on which it or the first
+    engine found something, the row where it is worst, and the log-rank test over all rows."""
+
+    engine: str
+    rows: int
+    faster: float
+    worst: float
+    worst_row: str
+    p: float
+
+
+def version(engine: str) -> str:
+    """Of what an engine draws: searches of other versions are made again."""
+    return f"{GENERATOR_VERSION}/{ENGINE_VERSIONS.get(engine, 1)}"
+
+
+def engines_of(text: str) -> tuple[str, ...]:
+    """`random,guided,pct` as names. Raises UsageError for an unknown one, or fewer than two."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if wrong := [name for name in names if name not in ENGINES]:
+        raise UsageError(f"unknown engine '{wrong[0]}' (known: {', '.join(ENGINES)})")
+    if len(names) < 2:
+        raise UsageError("a comparison needs two engines, for example random,guided")
+    return names
+
+
+def time_to_bug(target: SearchTarget, engine: str, seed: int, seconds: float) -> SearchTime:
+    """Search for a known bug with an engine, for at most `seconds` of this core."""
+    subject = Subject(target.protocol, target.bugs, target.faults)
+    began_s = time.process_time()
+    schedules, found = 0, False
+
+    def judge(schedule: Schedule, *, independent: bool = False) -> Attempt:
+        nonlocal schedules, found
+        schedules += 1
+        outcome = attempt(schedule)
+        if outcome.failed:
+            found = found or reproduces(target, schedule) is not None
+        return outcome
+
+    def enough() -> bool:
+        return found or time.process_time() - began_s >= seconds
+
+    with batched_collections():
+        ENGINES[engine](subject, seed, judge, enough)
+    return SearchTime(
+        code=target.code,
+        engine=engine,
+        seed=seed,
+        found=found,
+        seconds=round(time.process_time() - began_s, 2),
+        schedules=schedules,
+        budget_s=seconds,
+        version=version(engine),
+    )
+
+
+def compared(
+    times: Sequence[SearchTime], engines: Sequence[str]
+) -> tuple[dict[str, list[Comparison]], list[AllRows]]:
+    """Each row, by the code of its bug, with all engines; then each engine but the first, over all
+    rows. A row counts only with the seeds that all engines have searched."""
+    rows: dict[str, list[Comparison]] = {}
+    tests: dict[str, list[LogRank]] = {engine: [] for engine in engines}
+    for code in dict.fromkeys(each.code for each in times):
+        groups = _groups([each for each in times if each.code == code], engines)
+        if not groups[engines[0]]:
+            continue
+        rows[code] = list(_row(groups, engines))
+        for engine in engines:
+            tests[engine].append(log_rank(groups[engine], groups[engines[0]]))
+    return rows, [_whole(n, engine, rows, tests[engine]) for n, engine in enumerate(engines) if n]
+
+
+def _groups(times: Iterable[SearchTime], engines: Sequence[str]) -> dict[str, list[Time]]:
+    """The times of each engine, of the seeds that all have searched."""
+    by = {(each.engine, each.seed): each.time for each in times}
+    seeds = sorted({seed for _, seed in by})
+    seeds = [seed for seed in seeds if all((engine, seed) in by for engine in engines)]
+    return {engine: [by[engine, seed] for seed in seeds] for engine in engines}
+
+
+def _row(groups: dict[str, list[Time]], engines: Sequence[str]) -> Iterator[Comparison]:
+    first = groups[engines[0]]
+    for engine in engines:
+        mine = groups[engine]
+        yield Comparison(
+            engine=engine,
+            found=sum(time.happened for time in mine),
+            seeds=len(mine),
+            median_s=median(mine),
+            mean_s=mean(mine),
+            faster=max(mean(first), 0.01) / max(mean(mine), 0.01),
+            p=log_rank(mine, first).p,
+        )
+
+
+def _whole(
+    number: int, engine: str, rows: dict[str, list[Comparison]], tests: Sequence[LogRank]
+) -> AllRows:
+    counted = {c: row[number] for c, row in rows.items() if row[0].found or row[number].found}
+    worst = min(counted, key=lambda code: counted[code].faster, default="")
+    return AllRows(
+        engine=engine,
+        rows=len(counted),
+        faster=geometric_mean([row.faster for row in counted.values()]),
+        worst=counted[worst].faster if worst else 1.0,
+        worst_row=worst,
+        p=stratified(tests).p,
+    )
+
+
+def as_markdown(times: Sequence[SearchTime], engines: Sequence[str]) -> str:
+    """The comparison as a table of Markdown, which is also what the terminal shows."""
+    rows, wholes = compared(times, engines)
+    heads = ("row", *HEADINGS)
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for code, row in rows.items():
+        lines += [f"| {' | '.join((code, *each.cells()))} |" for each in row]
+    lines.append("")
+    lines += [
+        f"* {each.engine}: {each.faster:.2f} times as fast as {engines[0]} (geometric mean of "
+        f"{each.rows} rows), worst {each.worst:.2f} ({each.worst_row}); log-rank p = {each.p:.2g}."
+        for each in wholes
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,183 @@
+"""What the disks of a run are, and what can go wrong with each kind of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from harness.formats.problem import Problem
+from nemesis.disk import control, damage
+from nemesis.disk.control import UserDisk
+from nemesis.disk.faults import Misbehaviour
+from nemesis.faults import KINDS, kind_of
+from nemesis.faults.power_cut import PowerCut
+from nemesis.formats.schedule import Schedule
+from nemesis.world import DiskDamage, DiskFails
+from node.formats.errors import FloodmarkError, UsageError
+
+AUTO: Final = "auto"
+USER_SPACE: Final = "user-space"
+"""A disk in user space for each node: it loses exactly what was not synced."""
+DECLARED: Final = "declared"
+"""Folders of the host; a power cut shortens files that the adapter declares."""
+PLAIN: Final = "plain"
+"""Folders of the host."""
+JOURNAL: Final = "journal"
+"""Our own brokers know what they have not synced: their journal."""
+_POWER_CUT: Final = "power-cut"
+_ON_FILES: Final = frozenset({"bit-flip", "disk-emptied"})
+_OF_DISKS: Final = frozenset({_POWER_CUT, *(k for k, kind in KINDS.items() if kind.on_disks)})
+KINDS_ON: Final[Mapping[str, frozenset[str]]] = {
+    USER_SPACE: _OF_DISKS,
+    DECLARED: _ON_FILES | {_POWER_CUT},
+    PLAIN: _ON_FILES,
+    JOURNAL: _OF_DISKS - {"read-error"},
+}
+"""The kinds of faults of disks that each form of disks can take."""
+
+
+def kinds_on_disks(form: str) -> frozenset[str]:
+    """All kinds but those that disks of this form cannot take."""
+    return frozenset(KINDS) - (_OF_DISKS - KINDS_ON[form])
+
+
+def choose(asked: str | None, forms: Collection[str], kinds: Collection[str]) -> str:
+    """The form that is asked for; or ("auto") the plainest of `forms` that can take these kinds of
+    faults, except that a disk in user space is preferred to declared files. Raises UsageError."""
+    wanted = _OF_DISKS.intersection(kinds)
+    if asked not in (None, AUTO):
+        assert asked is not None
+        if asked not in forms:
+            raise UsageError(
+                f"--disk is '{asked}', but here it can only be {', '.join((AUTO, *forms))}"
+            )
+        if asked == USER_SPACE and (why := control.why_impossible()):
+            raise UsageError(f"--disk {USER_SPACE}: {why}")
+        return asked
+    why = ""
+    for form in (JOURNAL, PLAIN, USER_SPACE, DECLARED):
+        if form not in forms or not wanted <= KINDS_ON[form]:
+            continue
+        if form == USER_SPACE and (why := control.why_impossible()):
+            continue
+        return form
+    if why:
+        raise UsageError(f"{', '.join(sorted(wanted))}: {why}")
+    return next(iter(forms))
+
+
+def check_disks(schedule: Schedule, form: str) -> None:
+    """Raise UsageError for a fault that disks of this form cannot carry out."""
+    for index, fault in enumerate(schedule.faults):
+        if fault.what not in kinds_on_disks(form):
+            raise UsageError(
+                f"--disk {form}: fault {index} ({fault.what}) needs --disk {USER_SPACE}"
+            )
+        kind = kind_of(fault)
+        if isinstance(kind, PowerCut) and kind.reordered and form != USER_SPACE:
+            raise UsageError(
+                f"--disk {form}: fault {index} ({fault.what}) reorders writes, which needs "
+                f"--disk {USER_SPACE}"
+            )
+
+
+class UserDisks:
+    """The disks in user space of all nodes of a run. Main thread only."""
+
+    def __init__(self, folders: Mapping[str, Path], output: Path, schedule: Schedule) -> None:
+        """No process starts yet. What they print goes to `output`."""
+        # Only a write that is passed on at once can be refused.
+        write_through = any(fault.what == "disk-full" for fault in schedule.faults)
+        self._disks = {
+            node: UserDisk(
+                folder.absolute(),
+                output.absolute() / f"disk-{node}.txt",
+                write_through=write_through,
+            )
+            for node, folder in folders.items()
+        }
+        self._copies: dict[int, Path] = {}
+        self._last_copy = 0
+        self._ended: set[int] = set()
+        self.problems: list[Problem] = []
+
+    def start(self, node: str) -> int:
+        """Have the disk of a node ready; the process whose namespaces it is in."""
+        disk = self._disks[node]
+        disk.start()
+        return disk.pid
+
+    def watch(self, excuse: Callable[[str], None]) -> dict[str, int]:
+        """Notice disks whose process has ended by itself: a problem of the run, and an `excuse` for
+        what their nodes do without them. The processes of all disks, by what a person calls
+        them."""
+        for node, disk in self._disks.items():
+            if disk.has_ended and disk.pid not in self._ended:
+                self._ended.add(disk.pid)
+                sentence = f"the process of the disk of {node} ended during the run"
+                self.problems.append(Problem(kind="disk-ended", sentence=sentence))
+                excuse(node)
+        return {f"The disk of {node}": disk.pid for node, disk in self._disks.items()}
+
+    def power_cut(self, node: str, keep: float, shuffle: int | None) -> tuple[int, int]:
+        """Of a node that is down; the unsynced bytes before and after."""
+        return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
+
+    def add_fault(self, node: str, fault: DiskFails) -> int:
+        """Let the disk of a node misbehave; the number of that."""
+        if fault.what == "full-map":
+            raise FloodmarkError(f"{node} has no store with a map that could be full")
+        return self._disks[node].add(
+            Misbehaviour(number=0, what=fault.what, delay_ms=fault.delay_ms, written=fault.written)
+        )
+
+    def remove_fault(self, node: str, number: int) -> int:
+        """End that; how many requests it affected."""
+        return self._disks[node].remove(number)
+
+    def rest(self, node: str) -> Path:
+        """The folder of a node that is down, to be changed from outside; all that was written
+        counts as synced then."""
+        self._disks[node].end()
+        return self._disks[node].folder
+
+    def damage(self, node: str, wanted: DiskDamage) -> str:
+        """Damage the disk of a node that is down; says how."""
+        if wanted.what == "tear":
+            return self._disks[node].tear(wanted.which, wanted.bit)
+        return damage_files(self.rest(node), wanted)
+
+    def copy(self, node: str) -> int:
+        """Keep a copy of the disk of a node as it is now; the number of the copy."""
+        self._last_copy += 1
+        folder = self._disks[node].folder
+        to = folder.with_name(f"{folder.name}.copy-{self._last_copy}")
+        self._disks[node].copy(to)
+        self._copies[self._last_copy] = to
+        return self._last_copy
+
+    def restore(self, node: str, number: int) -> int:
+        """Give a node that is down that copy; how many files are not what they were."""
+        changed = damage.restore(self.rest(node), self._copies[number])
+        shutil.rmtree(self._copies.pop(number), ignore_errors=True)
+        return changed
+
+    def close(self) -> None:
+        """End all of them, and remove what they kept beside the folders."""
+        for disk in self._disks.values():
+            disk.close()
+        for copy in self._copies.values():
+            shutil.rmtree(copy, ignore_errors=True)
+        self._copies.clear()
+
+
+def damage_files(folder: Path, wanted: DiskDamage) -> str:
+    """Flip a bit of a file of a node that is down, or remove all of them; says how. Raises
+    FloodmarkError."""
+    if wanted.what == "empty":
+        return f"{damage.empty(folder)} files are gone"
+    if wanted.what != "flip" or wanted.part == "value":
+        raise FloodmarkError(f"{folder.name} keeps no values that are known by name")
+    return damage.flip_bit(folder, wanted.files or "*", wanted.which, wanted.bit, wanted.within)

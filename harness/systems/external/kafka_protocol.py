@@ -1,0 +1,181 @@
+"""The half of an adapter that all systems with Kafka's protocol have in common: clients, by
+librdkafka, and the log of a partition on a disk. A partition is a topic with one partition."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from harness.systems.adapter import UNKNOWN_END, Adapter, LogSlice, Node, Record, Refused, Setting
+from node.formats.errors import UsageError
+
+MOST_A_READ: Final = 500
+LONGEST_SEND_MS: Final = 3000
+"""When librdkafka gives up a record that it could not send; nobody waits for it any more."""
+NEVER_MS: Final = 300_000
+"""librdkafka sends some records again without counting that, such as one whose leader changed after
+the append. It does so after a pause, and gives the record up before that one is over."""
+ACKS: Final = Setting(
+    "acks", "all", "who has a record when it is acknowledged", ("all", "1"), "all"
+)
+_LOOK_S: Final = 0.2
+_MESSAGE: Final = struct.Struct(">qiIbb")
+"""Offset, size, checksum, magic, attributes: of every format before 2."""
+_BATCH: Final = struct.Struct(">qiibIhiqqqhii")
+"""Offset, size, leader epoch, magic, checksum, attributes, .., number of records: of format 2. Its
+checksum (CRC-32C) is the only one that is not compared."""
+_JAR: Final = re.compile(r"kafka_[\d.]+-([\d.]+)\.jar")
+_COMPRESSED: Final = 7
+_CONTROL: Final = 32
+
+
+class KafkaProtocol(Adapter):
+    """Sends and reads; needs the setting `acks`."""
+
+    speaks: ClassVar[str] = ""
+    """The version of brokers before 0.10, which cannot be asked what they speak."""
+    clock_by_libc: ClassVar[bool] = True
+    """Brokers run on a JVM."""
+
+    def connect(self, client: str, nodes: Sequence[Node]) -> SimpleNamespace:
+        """A producer that sends nothing twice, and a consumer that belongs to no group. A client
+        keeps them: librdkafka connects by itself, and knows which answer belongs to which send."""
+        kept: dict[str, SimpleNamespace] = self.__dict__.setdefault("clients", {})
+        if client not in kept:
+            both = self.options(nodes)
+            sends = {"acks": self.setting["acks"], "message.send.max.retries": 0, "linger.ms": 0}
+            sends |= {"retry.backoff.ms": NEVER_MS, "retry.backoff.max.ms": NEVER_MS}
+            reads = {"group.id": client, "auto.offset.reset": "error", "enable.partition.eof": True}
+            producer = Producer({**both, **sends, "message.timeout.ms": LONGEST_SEND_MS})
+            consumer = Consumer({**both, **reads, "fetch.wait.max.ms": 50})
+            producer.list_topics(timeout=2)
+            kept[client] = SimpleNamespace(producer=producer, consumer=consumer)
+        return kept[client]
+
+    def knows(self, node: Node) -> int:
+        """How many brokers this one knows. Raises KafkaException for one that does not answer."""
+        return len(Producer(self.options([node])).list_topics(timeout=2).brokers)
+
+    def options(self, nodes: Sequence[Node]) -> dict[str, Any]:
+        """Those of librdkafka that all clients have."""
+        servers = ",".join(node.dial("client") for node in nodes)
+        old = {"api.version.request": False, "broker.version.fallback": self.speaks}
+        soon = {"topic.metadata.refresh.interval.ms": 1000, "socket.timeout.ms": 5000}
+        own = {"bootstrap.servers": servers, "log_level": 0, **soon}
+        return {**own, **(old if self.speaks else {})}
+
+    def send(self, connection: SimpleNamespace, record: Record) -> int:
+        """Refused only where the leader looks before it appends."""
+        told: list[tuple[KafkaError | None, Message]] = []
+        connection.producer.produce(
+            *(record.partition, record.payload),
+            partition=0,
+            on_delivery=lambda error, message: told.append((error, message)),
+        )
+        deadline = time.monotonic() + record.timeout_s
+        while not told:
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            connection.producer.poll(_LOOK_S)
+        error, message = told[0]
+        if error is None:
+            return int(message.offset() or 0)
+        if error.code() == KafkaError.NOT_ENOUGH_REPLICAS:
+            raise Refused(error.str())
+        raise KafkaException(error)
+
+    def read(
+        self, connection: SimpleNamespace, partition: str, offset: int, timeout_s: float
+    ) -> LogSlice:
+        """Asks the broker each time, so that nothing is older than the question."""
+        connection.consumer.assign([TopicPartition(partition, 0, offset)])
+        first = connection.consumer.poll(timeout_s)
+        if first is None:
+            raise TimeoutError
+        records, end = [], UNKNOWN_END
+        for message in (first, *connection.consumer.consume(MOST_A_READ, 0)):
+            error = message.error()
+            if error is None:
+                records.append((message.offset(), message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end = message.offset()
+            else:
+                raise KafkaException(error)
+        return LogSlice(records, end)
+
+
+def release_in(folder: Path) -> str:
+    """The version of the release in a folder. Raises UsageError where there is none."""
+    for jar in sorted(folder.glob("libs/kafka_*.jar")):
+        if found := _JAR.fullmatch(jar.name):
+            return found[1]
+    raise UsageError(f"{folder} has no Kafka: libs/kafka_*.jar is missing")
+
+
+def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
+    """The records of a partition below the high watermark that a stopped broker wrote down; None
+    where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files."""
+    log = folder / f"{partition}-0"
+    if not log.is_dir():
+        return None
+    marks = (folder / "replication-offset-checkpoint").read_text().splitlines()[2:]
+    ends = {name: int(end) for name, number, end in map(str.split, marks) if number == "0"}
+    found = (each for file in sorted(log.glob("*.log")) for each in _read_segment(file))
+    return ((offset, value) for offset, value in found if offset < ends.get(partition, 0))
+
+
+def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:
+    """All records of a file, in formats 0, 1 and 2."""
+    data, at = file.read_bytes(), 0
+    while at < len(data):
+        try:
+            offset, size, crc, magic, attributes = _MESSAGE.unpack_from(data, at)
+            entry, at = data[at : at + 12 + size], at + 12 + size
+            if len(entry) < 12 + size:
+                raise ValueError
+            if magic == 2:
+                yield from _read_batch(entry)
+            elif magic not in (0, 1) or zlib.crc32(entry[16:]) != crc or attributes & _COMPRESSED:
+                raise ValueError
+            else:
+                # Format 1 has a time. Neither key nor value has more than its size before it.
+                key = 18 + 8 * magic
+                value = key + 4 + max(0, *struct.unpack_from(">i", entry, key))
+                yield offset, entry[value + 4 :]
+        except (struct.error, ValueError, IndexError):
+            raise ValueError(f"{file} cannot be read before byte {at}") from None
+
+
+def _read_batch(entry: bytes) -> Iterator[tuple[int, bytes]]:
+    """The records of a batch of format 2; none of one that only controls."""
+    base, *_, attributes, _, _, _, _, _, _, count = _BATCH.unpack_from(entry)
+    if attributes & _COMPRESSED:
+        raise ValueError
+    at = _BATCH.size
+    for _ in range(0 if attributes & _CONTROL else count):
+        size, at = _varint(entry, at)
+        end = at + size
+        _, at = _varint(entry, at + 1)
+        delta, at = _varint(entry, at)
+        key, at = _varint(entry, at)
+        value, at = _varint(entry, at + max(0, key))
+        yield base + delta, entry[at : at + max(0, value)]
+        at = end
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number and the place behind it."""
+    number = shift = 0
+    while True:
+        number |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return (number >> 1) ^ -(number & 1), at

@@ -1,0 +1,103 @@
+"""PySyncObj is a library: this is the server of a node, a replicated list for each partition.
+
+`python -m harness.systems.external.pysyncobj_server HOST PORT CONF NODE OTHERS...`: clients connect
+to PORT, CONF is the JSON of a `SyncObjConf`, and NODE and OTHERS are where the nodes dial each
+other. A request is a line [what, ..], an answer a line [result, "why not"]. A node that is asked to
+end writes what it has applied to the file `applied`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socketserver
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pysyncobj
+
+from node.formats.json_input import decode
+
+MOST_A_READ: Final = 500
+APPLIED: Final = "applied"
+_MATCHES: Final = "match_idx_server_"
+_REASONS: Final = {
+    code: name for name, code in vars(pysyncobj.FAIL_REASON).items() if name.isupper()
+}
+
+
+class Lists(pysyncobj.SyncObjConsumer):  # type: ignore[misc]
+    """The replicated state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: dict[str, list[str]] = {}
+
+    @pysyncobj.replicated  # type: ignore[untyped-decorator]
+    def append(self, partition: str, payload: str) -> int:
+        """The place of the new record."""
+        self.lists.setdefault(partition, []).append(payload)
+        return len(self.lists[partition]) - 1
+
+
+class NodeServer(socketserver.ThreadingTCPServer):
+    """Answers clients, each in a thread."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], raft: Any, lists: Lists) -> None:
+        super().__init__(address, _Handler)
+        self.raft = raft
+        self.lists = lists
+
+    def answer(self, what: str, partition: str = "", *given: Any) -> Any:
+        """The result of a request. Raises SyncObjException for one that may not be carried out."""
+        if what == "append":
+            payload, timeout_s = given
+            return self.lists.append(partition, payload, sync=True, timeout=timeout_s)
+        if what == "read":
+            (offset,) = given
+            return self.lists.lists.get(partition, [])[offset : offset + MOST_A_READ]
+        told = self.raft.getStatus()
+        near = [
+            name.removeprefix(_MATCHES)
+            for name, index in told.items()
+            if name.startswith(_MATCHES) and index >= told["commit_idx"]
+        ]
+        leads = told["leader"] == self.raft.selfNode
+        return self.raft.isReady(), told["raft_term"] if leads else 0, near
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: NodeServer
+
+    def handle(self) -> None:
+        for line in self.rfile:
+            try:
+                said = self.server.answer(*decode(line, list[Any])), ""
+            except pysyncobj.SyncObjException as error:
+                said = None, _REASONS.get(error.errorCode, str(error.errorCode))
+            self.wfile.write(json.dumps(said).encode() + b"\n")
+
+
+def main(host: str, port: str, conf: str, node: str, *others: str) -> None:
+    """Until SIGTERM."""
+    # What an earlier process has left says nothing about one that does not end in order.
+    Path(APPLIED).unlink(missing_ok=True)
+    lists = Lists()
+    settings = pysyncobj.SyncObjConf(**decode(conf, dict[str, Any]))
+    raft = pysyncobj.SyncObj(node, others, settings, consumers=[lists])
+
+    def stop(number: int, frame: Any) -> None:
+        Path(APPLIED).write_text(json.dumps(lists.lists))
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    NodeServer((host, int(port)), raft, lists).serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

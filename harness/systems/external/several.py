@@ -1,0 +1,80 @@
+"""The processes of a node that has several: `python -I -S several.py + COMMAND.. + COMMAND..`. The
+plus stands for ASCII's separator of records. Standard library only.
+
+They run in one process group. The first that ends ends the node, in its way: the others are killed.
+After SIGTERM, which reaches all of them, each may end in its own time.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+PR_SET_PDEATHSIG = 1
+EXIT_NO_COMMAND = 127
+SEPARATOR = "\x1e"
+
+
+def command_line(commands: Sequence[Sequence[str]]) -> list[str]:
+    """The command line that starts them all."""
+    words = [word for command in commands for word in (SEPARATOR, *command)]
+    return [sys.executable, "-I", "-S", __file__, *words]
+
+
+def _commands(words: list[str]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for word in words:
+        if word == SEPARATOR:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def main(commands: list[list[str]]) -> None:
+    """Never returns."""
+    asked = []
+    # A handler, unlike an ignored signal, is not handed on to a program that is executed.
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    running = {_start(command) for command in commands}
+    status = 0
+    while running:
+        pid, ended = os.wait()
+        if pid not in running:
+            continue
+        running.discard(pid)
+        status = status or ended
+        if not asked:
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+            break
+    _end_like(status)
+
+
+def _start(command: list[str]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        if os.getppid() == parent:
+            os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: cannot be executed: {error.strerror}\n".encode())
+    os._exit(EXIT_NO_COMMAND)
+
+
+def _end_like(status: int) -> None:
+    """With the same exit code or by the same signal."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(_commands(sys.argv[1:]))

@@ -1,0 +1,204 @@
+"""The harness's end of a disk in user space."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import multiprocess
+
+from nemesis.disk import process
+from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviour
+from nemesis.disk.process import DiskConfig
+from node.formats.errors import FloodmarkError
+from node.runtime import children
+from node.runtime.children import Child
+
+READY_S: Final = 30.0
+ORDER_S: Final = 60.0
+"""How long an order may take: a power cut writes back all that was not synced."""
+END_S: Final = 10.0
+_encoder: Final = msgspec.msgpack.Encoder()
+_answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
+
+
+class UserDisk:
+    """The disk of one node: a process while the node may run.
+
+    `folder` always has what was written last. Inside the namespaces of `pid` it is the disk. What
+    is there when the disk starts counts as synced. Main thread only.
+    """
+
+    def __init__(self, folder: Path, output: Path, *, write_through: bool = False) -> None:
+        """Nothing runs yet. What was removed is kept beside `folder`. See `DiskConfig`."""
+        self.folder = folder
+        self._config = DiskConfig(
+            folder=str(folder),
+            aside=str(folder.with_name(f"{folder.name}.disk")),
+            output=str(output),
+            parent_pid=os.getpid(),
+            write_through=write_through,
+        )
+        self._process: Child | None = None
+        self._wrong: dict[int, Misbehaviour] = {}
+        self._affected: dict[int, int] = {}
+        self._last_number = 0
+        self._last_serial = 0
+
+    @property
+    def pid(self) -> int:
+        """The process; 0 while there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, though nobody asked for that."""
+        return self._process is not None and not self._process.is_alive()
+
+    def start(self) -> None:
+        """Have the disk ready. One that is ready is told that files may have been changed from
+        outside. Raises FloodmarkError."""
+        if self._process is not None and self._process.is_alive():
+            self._order(DiskOrder(what="refresh"))
+            return
+        self.end()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._pipe, far_end = multiprocess.Pipe()
+        name = f"disk-{self.folder.name}"
+        self._process = children.start(name, process.main, self._config, far_end)
+        far_end.close()
+        self._last_serial = 0
+        ready = self._answer("start", READY_S)
+        if ready.error:
+            self.end()
+            raise FloodmarkError(f"there can be no disk in user space: {ready.error}")
+        for one in self._wrong.values():
+            self._order(DiskOrder(what="add", misbehaviour=one))
+
+    def add(self, one: Misbehaviour) -> int:
+        """Let the disk misbehave from now on, and later ones of this node; the number of that.
+
+        Raises FloodmarkError, and then it does not misbehave."""
+        self._last_number += 1
+        one = msgspec.structs.replace(one, number=self._last_number)
+        if self._process is not None:
+            try:
+                self._order(DiskOrder(what="add", misbehaviour=one))
+            except FloodmarkError:
+                # A disk that is only slow will carry it out all the same.
+                with contextlib.suppress(FloodmarkError):
+                    self._send(DiskOrder(what="remove", number=one.number))
+                raise
+        self._wrong[one.number] = one
+        return one.number
+
+    def remove(self, number: int) -> int:
+        """End that; how many requests it affected."""
+        self._wrong.pop(number, None)
+        affected = self._affected.pop(number, 0)
+        if self._process is not None:
+            affected += self._order(DiskOrder(what="remove", number=number)).affected
+        return affected
+
+    def cut(self, keep: float, seed: int = -1) -> tuple[int, int]:
+        """Of a node that is down: of what was not synced only the share `keep` remains, in order,
+        or drawn with `seed`. The unsynced bytes before and after. The disk has ended then."""
+        if self._process is None:
+            return 0, 0
+        answer = self._last_order(DiskOrder(what="cut", keep=keep, seed=seed))
+        return answer.before, answer.after
+
+    def tear(self, which: float, kept: float) -> str:
+        """A cut that keeps nothing, and leaves of a synced write the first share `kept`."""
+        if self._process is None:
+            raise FloodmarkError(f"{self.folder.name}: nothing was synced yet")
+        return self._last_order(DiskOrder(what="tear", which=which, kept=kept)).words
+
+    def copy(self, to: Path) -> None:
+        """Copy what the folder has, between two requests."""
+        self.start()
+        self._order(DiskOrder(what="copy", to=str(to)))
+
+    def end(self) -> None:
+        """End the disk of a node that is down: all that was written counts as synced then."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.join(END_S)
+        self._process = None
+        self._pipe.close()
+
+    def close(self) -> None:
+        """End it, and remove what it kept beside the folder."""
+        self.end()
+        shutil.rmtree(self._config.aside, ignore_errors=True)
+
+    def _last_order(self, order: DiskOrder) -> DiskAnswer:
+        """An order that ends the disk, whose counts would be lost."""
+        for number in self._wrong:
+            counted = self._order(DiskOrder(what="count", number=number)).affected
+            self._affected[number] = self._affected.get(number, 0) + counted
+        answer = self._order(order)
+        for number, one in self._wrong.items():
+            if one.what == "lying":
+                self._affected[number] += answer.affected
+        self.end()
+        return answer
+
+    def _order(self, order: DiskOrder) -> DiskAnswer:
+        """Raises FloodmarkError when the disk is gone, too slow, or could not."""
+        self._send(order)
+        answer = self._answer(order.what, ORDER_S)
+        if answer.error:
+            raise FloodmarkError(f"the disk of {self.folder.name}: {answer.error}")
+        return answer
+
+    def _send(self, order: DiskOrder) -> None:
+        self._last_serial += 1
+        order = msgspec.structs.replace(order, serial=self._last_serial)
+        try:
+            self._pipe.send_bytes(_encoder.encode(order))
+        except OSError:
+            raise FloodmarkError(self._gone()) from None
+
+    def _answer(self, what: str, limit_s: float) -> DiskAnswer:
+        """The answer to the last order. Those to earlier ones, which came too late, are skipped."""
+        deadline = time.monotonic() + limit_s
+        try:
+            while self._pipe.poll(max(0.0, deadline - time.monotonic())):
+                answer = _answers.decode(self._pipe.recv_bytes())
+                if answer.serial == self._last_serial:
+                    return answer
+        except (EOFError, OSError):
+            raise FloodmarkError(self._gone()) from None
+        raise FloodmarkError(
+            f"the disk of {self.folder.name} did not answer within {limit_s:g} s ({what})"
+        )
+
+    def _gone(self) -> str:
+        return f"the disk of {self.folder.name} has ended (see {self._config.output})"
+
+
+@cache
+def why_impossible() -> str:
+    """Why there can be no disk in user space here, in one sentence; "" where there can be."""
+    near, far = multiprocess.Pipe()
+    child = children.start("disk-probe", process.probe, os.getpid(), far)
+    far.close()
+    try:
+        if not near.poll(READY_S):
+            return f"there can be no disk in user space: no answer within {READY_S:g} s"
+        error = _answers.decode(near.recv_bytes()).error
+    except (EOFError, OSError):
+        error = "the process that was to mount one has ended"
+    finally:
+        child.kill()
+        child.join(END_S)
+        near.close()
+    return f"there can be no disk in user space: {error}" if error else ""

@@ -1,0 +1,97 @@
+"""The process of one disk: makes its namespaces, mounts it, serves it, and obeys the harness."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import struct
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Final
+
+import msgspec
+
+from nemesis.disk.faults import DiskAnswer, DiskOrder
+from nemesis.disk.mount import CannotMount, enter_own_namespaces, mount
+from nemesis.disk.server import DiskServer
+from nemesis.disk.volume import Volume
+from node.runtime import children
+
+_SCHED_SETATTR: Final = 314
+"""The number of the system call on x86-64; where it is none, nothing happens."""
+_SCHED_ATTR: Final = struct.Struct("<IIQiIQQQ")
+"""Size, policy (0: the usual one), flags, nice, priority, runtime, deadline, period."""
+_TURN_NS: Final = 100_000
+_encoder: Final = msgspec.msgpack.Encoder()
+_orders: Final = msgspec.msgpack.Decoder(DiskOrder)
+
+
+class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which folder the disk is, where it keeps what was removed, and who it belongs to.
+
+    `write_through`: the kernel passes each write on at once, so that a full disk can refuse it;
+    that costs speed.
+    """
+
+    folder: str
+    aside: str
+    output: str
+    parent_pid: int
+    write_through: bool = False
+
+
+def main(config: DiskConfig, pipe: Connection) -> None:
+    """Runs until a power cut, or until the harness is gone or wants no more."""
+    children.settle_in(config.parent_pid, config.output)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _ask_for_short_turns()
+    try:
+        enter_own_namespaces()
+        # New rights make the kernel forget this.
+        children.die_with_parent(config.parent_pid)
+        folder = Path(config.folder)
+        volume = Volume(folder, Path(config.aside))
+        server = DiskServer(volume, mount(folder), folder, write_through=config.write_through)
+    except (CannotMount, OSError) as error:
+        pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
+        return
+    threading.Thread(target=_obey, args=(server, pipe), daemon=True).start()
+    pipe.send_bytes(_encoder.encode(DiskAnswer()))
+    server.serve()
+
+
+def probe(parent_pid: int, pipe: Connection) -> None:
+    """Say whether there can be a disk here, by mounting one where only this process sees it."""
+    children.settle_in(parent_pid, "")
+    try:
+        enter_own_namespaces()
+        mount(Path(gettempdir()))
+    except CannotMount as error:
+        pipe.send_bytes(_encoder.encode(DiskAnswer(error=str(error))))
+    else:
+        pipe.send_bytes(_encoder.encode(DiskAnswer()))
+
+
+def _ask_for_short_turns() -> None:
+    """Ask the kernel for short turns on a processor, which begin sooner: a node waits for each
+    answer. A kernel that knows no such wish goes on as before."""
+    nice = os.nice(0)
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, 0, nice, 0, _TURN_NS, 0, 0)
+    ctypes.CDLL(None).syscall(_SCHED_SETATTR, 0, attributes, 0)
+
+
+def _obey(server: DiskServer, pipe: Connection) -> None:
+    """Carry out orders until one of them ends the disk."""
+    while True:
+        try:
+            order = _orders.decode(pipe.recv_bytes())
+            answer = msgspec.structs.replace(server.obey(order), serial=order.serial)
+            pipe.send_bytes(_encoder.encode(answer))
+        except (EOFError, OSError):
+            os._exit(0)
+        if order.what in ("cut", "tear"):
+            os._exit(0)

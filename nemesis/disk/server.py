@@ -1,0 +1,460 @@
+"""Answers the kernel's requests about one disk, one after the other.
+
+An answer that is late on purpose is given by another thread, so that nothing else waits for it; a
+caller that is killed meanwhile gets it at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import heapq
+import os
+import random
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from nemesis.disk import wire
+from nemesis.disk.faults import DiskAnswer, DiskOrder, Misbehaviours
+from nemesis.disk.volume import Inode, Volume
+from nemesis.disk.wire import Opcode
+
+_GONE: Final = (errno.ENODEV, errno.EBADF)
+Body = memoryview
+Answer = bytes | None
+
+
+class _Refused(OSError):
+    """A request that is answered with an error number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, os.strerror(number))
+
+
+class _LateAnswers:
+    """Answers that wait for their time."""
+
+    def __init__(self, send: Callable[[int, int, bytes], None]) -> None:
+        self._send = send
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[float, int]] = []
+        self._answers: dict[int, tuple[int, bytes]] = {}
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def add(self, unique: int, delay_s: float, error: int, answer: bytes) -> None:
+        """Answer a request later."""
+        with self._changed:
+            heapq.heappush(self._waiting, (time.monotonic() + delay_s, unique))
+            self._answers[unique] = error, answer
+            self._changed.notify()
+
+    def interrupt(self, unique: int) -> None:
+        """Answer it now: its caller is being killed."""
+        with self._changed:
+            if self._answers.pop(unique, None) is not None:
+                self._send(unique, errno.EINTR, b"")
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting or self._waiting[0][0] > time.monotonic():
+                    wait_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
+                    self._changed.wait(wait_s)
+                _, unique = heapq.heappop(self._waiting)
+                if unique in self._answers:
+                    self._send(unique, *self._answers.pop(unique))
+
+
+class DiskServer:
+    """Serves one volume to the kernel, by the descriptor `device`."""
+
+    def __init__(self, volume: Volume, device: int, folder: Path, *, write_through: bool) -> None:
+        """`folder` is where it is mounted. `write_through`: the kernel passes each write on at
+        once, instead of when the file is synced or closed."""
+        self._volume = volume
+        self._device = device
+        self._folder = folder
+        self._write_through = write_through
+        self._lock = threading.Lock()
+        self._wrong = Misbehaviours()
+        self._late = _LateAnswers(self._send)
+        self._delay_ms = 0
+        self._listed: dict[int, list[tuple[int, str, int]]] = {}
+        self._last_handle = 0
+        self._answers: dict[int, Callable[[int, Body], Answer]] = {
+            Opcode.LOOKUP: self._lookup,
+            Opcode.FORGET: self._forget,
+            Opcode.BATCH_FORGET: self._forget_many,
+            Opcode.GETATTR: self._getattr,
+            Opcode.SETATTR: self._setattr,
+            Opcode.READLINK: self._readlink,
+            Opcode.SYMLINK: self._symlink,
+            Opcode.MKNOD: self._mknod,
+            Opcode.MKDIR: self._mkdir,
+            Opcode.UNLINK: self._unlink,
+            Opcode.RMDIR: self._rmdir,
+            Opcode.RENAME: self._rename,
+            Opcode.RENAME2: self._rename2,
+            Opcode.LINK: self._link,
+            Opcode.OPEN: self._open,
+            Opcode.CREATE: self._create,
+            Opcode.READ: self._read,
+            Opcode.WRITE: self._write,
+            Opcode.STATFS: self._statfs,
+            Opcode.RELEASE: self._release,
+            Opcode.FSYNC: self._fsync,
+            Opcode.FSYNCDIR: self._fsyncdir,
+            Opcode.OPENDIR: self._opendir,
+            Opcode.READDIR: self._readdir,
+            Opcode.RELEASEDIR: self._releasedir,
+            Opcode.FALLOCATE: self._fallocate,
+            Opcode.INIT: self._init,
+            Opcode.INTERRUPT: self._interrupt,
+            Opcode.DESTROY: lambda inode, body: None,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the mount is gone."""
+        buffer = bytearray(wire.MOST_REQUEST)
+        view, header = memoryview(buffer), wire.HEADER
+        while True:
+            try:
+                length = os.readv(self._device, [buffer])
+            except OSError as error:
+                if error.errno in _GONE:
+                    return
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    continue
+                raise
+            _, operation, unique, inode, *_ = header.unpack_from(buffer)
+            with self._lock:
+                self._answer(operation, unique, inode, view[header.size : length])
+
+    def obey(self, order: DiskOrder) -> DiskAnswer:
+        """Carry out an order of the harness, between two requests. After a cut no request is
+        answered any more."""
+        self._prepare(order)
+        self._lock.acquire()
+        stays = order.what not in ("cut", "tear")
+        try:
+            return self._obey(order)
+        except OSError as error:
+            return DiskAnswer(error=f"{order.what}: {error.strerror}")
+        finally:
+            if stays:
+                self._lock.release()
+
+    # -- orders
+
+    def _prepare(self, order: DiskOrder) -> None:
+        """What an order needs of the kernel, before requests are held up for it: the kernel writes
+        back, or forgets what it has in memory, and sends requests for that."""
+        if order.what in ("cut", "tear", "copy"):
+            self._fetch_writes()
+        elif order.what == "refresh":
+            with self._lock:
+                entries = self._volume.forget_closed()
+            for parent, name in entries:
+                raw = os.fsencode(name)
+                body = wire.INVALIDATE_ENTRY.pack(parent, len(raw), 0) + raw + b"\0"
+                self._send(0, -wire.NOTIFY_INVAL_ENTRY, body)
+        elif order.misbehaviour is not None and order.misbehaviour.what == "unreadable":
+            for number in list(self._volume.inodes):
+                self._send(0, -wire.NOTIFY_INVAL_INODE, wire.INVALIDATE.pack(number, 0, 0))
+
+    def _fetch_writes(self) -> None:
+        """Have the kernel pass on all that it holds back."""
+        file = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            ctypes.CDLL(None).syncfs(file)
+        finally:
+            os.close(file)
+
+    def _obey(self, order: DiskOrder) -> DiskAnswer:
+        volume, wrong = self._volume, self._wrong
+        match order.what:
+            case "add":
+                assert order.misbehaviour is not None
+                wrong.add(order.misbehaviour)
+                self._lie()
+            case "remove":
+                affected = wrong.remove(order.number)
+                self._lie()
+                return DiskAnswer(affected=affected)
+            case "count":
+                return DiskAnswer(affected=wrong.affected.get(order.number, 0))
+            case "copy":
+                shutil.copytree(f"/proc/self/fd/{volume.root}", order.to, symlinks=True)
+            case "cut":
+                rng = random.Random(order.seed) if order.seed >= 0 else None
+                done = volume.cut(order.keep, rng)
+                if wrong.lying is not None:
+                    wrong.count(wrong.lying.number, done.lost)
+                return DiskAnswer(before=done.before, after=done.after, affected=done.lost)
+            case "tear":
+                volume.cut(0)
+                return DiskAnswer(words=volume.tear(order.which, order.kept))
+        return DiskAnswer()
+
+    def _lie(self) -> None:
+        """Let the volume know from when on syncs are lies."""
+        volume = self._volume
+        if self._wrong.lying is None:
+            volume.lies_since = None
+        elif volume.lies_since is None:
+            volume.lies_since = volume.last_change
+
+    # -- requests
+
+    def _answer(self, operation: int, unique: int, inode: int, body: Body) -> None:
+        self._delay_ms = 0
+        error, answer = 0, b""
+        try:
+            method = self._answers.get(operation)
+            if method is None:
+                raise _Refused(errno.ENOSYS)
+            found = method(inode, body)
+            if found is None:
+                return
+            answer = found
+        except OSError as refused:
+            error = refused.errno or errno.EIO
+        if self._delay_ms:
+            self._late.add(unique, self._delay_ms / 1000, error, answer)
+        else:
+            self._send(unique, error, answer)
+
+    def _send(self, unique: int, error: int, answer: bytes) -> None:
+        head = wire.REPLY.pack(wire.REPLY.size + len(answer), -error, unique)
+        try:
+            os.writev(self._device, [head, answer])
+        except OSError as refused:
+            # ENOENT: its caller is gone.
+            if unique and refused.errno not in (errno.ENOENT, *_GONE):
+                raise
+
+    def _inode(self, number: int) -> Inode:
+        inode = self._volume.inodes.get(number)
+        if inode is None:
+            raise _Refused(errno.ESTALE)
+        return inode
+
+    def _entry(self, parent: Inode, name: str) -> bytes:
+        inode, status = self._volume.find(parent, name)
+        return wire.entry_out(inode.number, status)
+
+    def _init(self, inode: int, body: Body) -> bytes:
+        major, minor, ahead, offered = wire.INIT_IN.unpack_from(body)
+        if (major, minor) < (wire.MAJOR, wire.MINOR):
+            raise _Refused(errno.EPROTO)
+        flags = offered & (wire.WANTED_FLAGS | (0 if self._write_through else wire.WRITEBACK))
+        return wire.INIT_OUT.pack(
+            *(wire.MAJOR, wire.MINOR, ahead, flags, wire.MOST_PENDING, wire.MANY_PENDING),
+            *(wire.MOST_WRITE, wire.TIME_GRAIN_NS, wire.MOST_WRITE // wire.PAGE, 0, 0),
+        )
+
+    def _interrupt(self, inode: int, body: Body) -> None:
+        self._late.interrupt(wire.INTERRUPT_IN.unpack_from(body)[0])
+
+    def _lookup(self, inode: int, body: Body) -> bytes:
+        return self._entry(self._inode(inode), wire.names(body)[0])
+
+    def _forget(self, inode: int, body: Body) -> None:
+        self._volume.forget(inode, wire.FORGET_IN.unpack_from(body)[0])
+
+    def _forget_many(self, inode: int, body: Body) -> None:
+        count, _ = wire.BATCH_IN.unpack_from(body)
+        for place in range(count):
+            at = wire.BATCH_IN.size + place * wire.BATCH_ONE.size
+            self._volume.forget(*wire.BATCH_ONE.unpack_from(body, at))
+
+    def _getattr(self, number: int, body: Body) -> bytes:
+        return wire.attributes_out(number, self._volume.status(self._inode(number)))
+
+    def _setattr(self, number: int, body: Body) -> bytes:
+        valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, *_ = (
+            wire.SETATTR_IN.unpack_from(body)
+        )
+        inode = self._inode(number)
+        if valid & wire.SET_SIZE:
+            self._volume.resize(inode, size)
+        if valid & wire.SET_MODE:
+            self._volume.set_mode(inode, stat.S_IMODE(mode))
+        if valid & (wire.SET_ATIME | wire.SET_MTIME):
+            now, before = time.time_ns(), self._volume.status(inode)
+            given = (atime * 10**9 + atime_ns, mtime * 10**9 + mtime_ns)
+            times = [before.st_atime_ns, before.st_mtime_ns]
+            for place, one in enumerate((wire.SET_ATIME, wire.SET_MTIME)):
+                if valid & one:
+                    at_once = (wire.SET_ATIME_NOW, wire.SET_MTIME_NOW)[place]
+                    times[place] = now if valid & at_once else given[place]
+            self._volume.set_times(inode, *times)
+        return wire.attributes_out(number, self._volume.status(inode))
+
+    def _readlink(self, number: int, body: Body) -> bytes:
+        return os.fsencode(os.readlink(self._inode(number).path, dir_fd=self._volume.root))
+
+    def _symlink(self, number: int, body: Body) -> bytes:
+        self._check_room()
+        name, target = wire.names(body)
+        parent = self._inode(number)
+        self._volume.make_symlink(parent, name, target)
+        return self._entry(parent, name)
+
+    def _mknod(self, number: int, body: Body) -> bytes:
+        mode, *_ = wire.MKNOD_IN.unpack_from(body)
+        if not stat.S_ISREG(mode):
+            raise _Refused(errno.EPERM)
+        return self._new(number, body[wire.MKNOD_IN.size :], mode)[0]
+
+    def _new(self, number: int, names: Body, mode: int) -> tuple[bytes, Inode]:
+        self._check_room()
+        parent, name = self._inode(number), wire.names(names)[0]
+        self._volume.create(parent, name, mode)
+        inode, status = self._volume.find(parent, name)
+        return wire.entry_out(inode.number, status), inode
+
+    def _mkdir(self, number: int, body: Body) -> bytes:
+        self._check_room()
+        mode, _ = wire.MKDIR_IN.unpack_from(body)
+        parent, name = self._inode(number), wire.names(body[wire.MKDIR_IN.size :])[0]
+        self._volume.make_folder(parent, name, mode)
+        return self._entry(parent, name)
+
+    def _unlink(self, number: int, body: Body) -> bytes:
+        self._volume.remove(self._inode(number), wire.names(body)[0])
+        return b""
+
+    def _rmdir(self, number: int, body: Body) -> bytes:
+        self._volume.remove_folder(self._inode(number), wire.names(body)[0])
+        return b""
+
+    def _rename(self, number: int, body: Body) -> bytes:
+        (to,) = wire.RENAME_IN.unpack_from(body)
+        old, new = wire.names(body[wire.RENAME_IN.size :])
+        self._volume.rename(self._inode(number), old, self._inode(to), new, replace=True)
+        return b""
+
+    def _rename2(self, number: int, body: Body) -> bytes:
+        to, flags, _ = wire.RENAME2_IN.unpack_from(body)
+        if flags & ~wire.NO_REPLACE:
+            raise _Refused(errno.EINVAL)
+        old, new = wire.names(body[wire.RENAME2_IN.size :])
+        replace = not flags & wire.NO_REPLACE
+        self._volume.rename(self._inode(number), old, self._inode(to), new, replace=replace)
+        return b""
+
+    def _link(self, number: int, body: Body) -> bytes:
+        self._check_room()
+        (old,) = wire.LINK_IN.unpack_from(body)
+        parent, name = self._inode(number), wire.names(body[wire.LINK_IN.size :])[0]
+        self._volume.link(self._inode(old), parent, name)
+        return self._entry(parent, name)
+
+    def _open(self, number: int, body: Body) -> bytes:
+        self._volume.open(self._inode(number))
+        return wire.OPEN_OUT.pack(0, 0, 0)
+
+    def _create(self, number: int, body: Body) -> bytes:
+        _, mode, umask, _ = wire.CREATE_IN.unpack_from(body)
+        entry, inode = self._new(number, body[wire.CREATE_IN.size :], mode & ~umask)
+        self._volume.open(inode)
+        return entry + wire.OPEN_OUT.pack(0, 0, 0)
+
+    def _release(self, number: int, body: Body) -> bytes:
+        self._volume.close(self._inode(number))
+        return b""
+
+    def _read(self, number: int, body: Body) -> bytes:
+        _, offset, size, *_ = wire.READ_IN.unpack_from(body)
+        inode = self._inode(number)
+        if self._wrong and self._wrong.affecting("unreadable", lambda: inode.name):
+            raise _Refused(errno.EIO)
+        return self._volume.read(inode, size, offset)
+
+    def _write(self, number: int, body: Body) -> bytes:
+        _, offset, size, how, _, flags, _ = wire.WRITE_IN.unpack_from(body)
+        inode = self._inode(number)
+        if self._wrong and offset + size > self._volume.status(inode).st_size:
+            self._check_room()
+        start = wire.WRITE_IN.size
+        # What comes from the page cache comes in pages, which reach a disk one by one.
+        block = wire.PAGE if how & wire.FROM_CACHE else 0
+        self._volume.write(inode, body[start : start + size], offset, block)
+        if flags & os.O_DSYNC:
+            self._sync(inode)
+        return wire.WRITE_OUT.pack(size, 0)
+
+    def _fallocate(self, number: int, body: Body) -> bytes:
+        _, offset, length, mode, _ = wire.FALLOCATE_IN.unpack_from(body)
+        if mode & ~wire.KEEP_SIZE:
+            raise _Refused(errno.EOPNOTSUPP)
+        self._check_room()
+        inode = self._inode(number)
+        if not mode and offset + length > self._volume.status(inode).st_size:
+            self._volume.resize(inode, offset + length)
+        return b""
+
+    def _fsync(self, number: int, body: Body) -> bytes:
+        self._sync(self._inode(number))
+        return b""
+
+    def _fsyncdir(self, number: int, body: Body) -> bytes:
+        self._sync(self._inode(number))
+        return b""
+
+    def _sync(self, inode: Inode) -> None:
+        """As well as the disk can."""
+        wrong = self._wrong
+        if not wrong:
+            self._volume.sync(inode)
+            return
+        failing = wrong.affecting("error", lambda: inode.name)
+        if failing is not None:
+            if failing.written:
+                self._volume.sync(inode)
+            else:
+                self._volume.fail_sync(inode)
+            raise _Refused(errno.EIO)
+        slow = wrong.affecting("slow", lambda: inode.name)
+        self._delay_ms = slow.delay_ms if slow is not None else 0
+        self._volume.sync(inode)
+
+    def _check_room(self) -> None:
+        if self._wrong and self._wrong.affecting("full"):
+            raise _Refused(errno.ENOSPC)
+
+    def _statfs(self, number: int, body: Body) -> bytes:
+        found = os.fstatvfs(self._volume.root)
+        full = self._wrong.is_full
+        free, available = (0, 0) if full else (found.f_bfree, found.f_bavail)
+        return wire.STATFS_OUT.pack(
+            *(found.f_blocks, free, available, found.f_files, found.f_ffree),
+            *(found.f_bsize, found.f_namemax, found.f_frsize, 0),
+        )
+
+    # -- folders
+
+    def _opendir(self, number: int, body: Body) -> bytes:
+        self._last_handle += 1
+        self._listed[self._last_handle] = self._volume.list(self._inode(number))
+        return wire.OPEN_OUT.pack(self._last_handle, 0, 0)
+
+    def _readdir(self, number: int, body: Body) -> bytes:
+        handle, offset, size, *_ = wire.READ_IN.unpack_from(body)
+        found = b""
+        for place, (key, name, mode) in enumerate(self._listed[handle][offset:], offset + 1):
+            packed = wire.dirent(key, place, name, mode)
+            if len(found) + len(packed) > size:
+                break
+            found += packed
+        return found
+
+    def _releasedir(self, number: int, body: Body) -> bytes:
+        self._listed.pop(wire.RELEASE_IN.unpack_from(body)[0], None)
+        return b""

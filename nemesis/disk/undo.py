@@ -1,0 +1,168 @@
+"""What of a file is not synced: for each change since its last sync, what was there before.
+
+The file itself always has what was written last. A power cut undoes changes from the last one back,
+and makes some of them again: so it can keep a prefix of the unsynced writes, tear one of them, or
+keep some and not others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from nemesis.disk.extents import Extent, ExtentMap, ExtentStore, Zeros
+
+DROPPED: Final = -1
+"""Of a change: nothing of it is kept, not even the size that it gave the file."""
+
+
+class Change(NamedTuple):
+    """One write, truncation or growth of a file that is not synced.
+
+    `number` is its place among all changes of the disk, `length` how many bytes were written at
+    `offset` (none by a truncation), `before` what was there, and the sizes are those of the file.
+    `merged`: it stands for several.
+    """
+
+    number: int
+    offset: int
+    length: int
+    before: tuple[Extent, ...]
+    old_size: int
+    new_size: int
+    merged: bool = False
+
+
+class FileChanges:
+    """The unsynced changes of one file in their order, and what failed syncs have lost of it."""
+
+    def __init__(self, store: ExtentStore) -> None:
+        self._store = store
+        self._changes: list[Change] = []
+        self._lost = ExtentMap(store)
+        self._lost_size: int | None = None
+        self.last_synced = (0, 0)
+        """The write that was synced last: its offset and length."""
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a power cut may change the file."""
+        return bool(self._changes or self._lost) or self._lost_size is not None
+
+    def add(self, change: Change) -> None:
+        """Note a change that was made to the file."""
+        self._changes.append(change)
+
+    def merge_older(self) -> None:
+        """Tell the older half of the changes no more apart."""
+        half = len(self._changes) // 2
+        if half > 1:
+            self._changes[:half] = [self._merge(self._changes[:half])]
+
+    def sync(self) -> None:
+        """All of it is on the disk now, but for what a failed sync has lost before."""
+        for change in self._changes:
+            if change.length and not change.merged:
+                self.last_synced = change.offset, change.length
+            if self._lost:
+                self._find_again(change)
+            if change.before:
+                self._store.release(change.before)
+        if self._changes:
+            self._lost_size = None
+            self._changes.clear()
+
+    def fail(self) -> None:
+        """A sync failed. What it was to write is taken for clean and will never be on the disk, as
+        under Linux, unless it is written once more."""
+        if not self._changes:
+            return
+        merged = self._merge(self._changes)
+        self._changes.clear()
+        for extent in merged.before:
+            self._lost.add(extent)
+        if merged.new_size > merged.old_size:
+            self._lost.add(Extent(merged.old_size, Zeros(merged.new_size - merged.old_size)))
+        if self._lost_size is None:
+            self._lost_size = merged.old_size
+
+    def roll_back(self, file: int, kept_of: Callable[[Change], int]) -> int:
+        """Make the file with the descriptor `file` what it is after a power cut; returns how many
+        changes have lost something.
+
+        `kept_of` says how many bytes of a change remain: DROPPED for nothing at all.
+        """
+        kept = [kept_of(change) for change in self._changes]
+        whole = [length == change.length for length, change in zip(kept, self, strict=True)]
+        first = whole.index(False) if False in whole else len(whole)
+        again: list[tuple[Change, tuple[Extent, ...]]] = []
+        for place in range(len(kept) - 1, first - 1, -1):
+            change, length = self._changes[place], kept[place]
+            if length != DROPPED:
+                saved = self._store.save(file, change.offset, length) if length else ()
+                again.append((change, saved))
+            os.ftruncate(file, change.old_size)
+            self._store.write_back(change.before, file)
+        for change, saved in reversed(again):
+            if not change.length:
+                os.ftruncate(file, change.new_size)
+            self._store.write_back(saved, file)
+            self._store.release(saved)
+        lost = whole.count(False) + len(self._lost)
+        self._restore_lost(file)
+        for change in self._changes:
+            self._store.release(change.before)
+        self._changes.clear()
+        return lost
+
+    def forget(self) -> None:
+        """The file is gone for good: nothing of it will have to be undone."""
+        self.sync()
+        self._lost.remove(0, 1 << 63)
+        self._lost_size = None
+
+    def _find_again(self, change: Change) -> None:
+        """What this change has written is not lost any more."""
+        self._lost.remove(change.offset, change.offset + change.length * (not change.merged))
+        for extent in change.before:
+            self._lost.remove(extent.offset, extent.end)
+        self._lost.remove(change.old_size, max(change.old_size, change.new_size))
+
+    def _restore_lost(self, file: int) -> None:
+        """Write back what failed syncs have lost."""
+        if self._lost_size is not None:
+            os.ftruncate(file, self._lost_size)
+        size = os.fstat(file).st_size
+        self._store.write_back((e.part(0, size) for e in self._lost if e.offset < size), file)
+        self._lost.remove(0, 1 << 63)
+        self._lost_size = None
+
+    def _merge(self, changes: list[Change]) -> Change:
+        """Several changes as one: what was there before the first of them."""
+        first, last = changes[0], changes[-1]
+        before = ExtentMap(self._store)
+        for change in changes:
+            for extent in change.before:
+                if extent.end <= first.old_size:
+                    before.add(extent)
+                    continue
+                if extent.offset < first.old_size:
+                    before.add(extent.part(0, first.old_size))
+                beyond = max(extent.offset, first.old_size)
+                self._store.release((extent.part(beyond, extent.end),))
+        return Change(
+            last.number,
+            first.offset,
+            sum(change.length for change in changes),
+            tuple(before),
+            first.old_size,
+            last.new_size,
+            merged=True,
+        )

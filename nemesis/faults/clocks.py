@@ -1,0 +1,93 @@
+"""Clocks: the wall clock of a node is wrong. No other clock of it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Self
+
+import msgspec
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.kind import ONE_NODE, Drawing, Site
+from nemesis.faults.process_fault import ProcessFault
+from nemesis.faults.words import target
+from nemesis.formats.cluster_spec import Cluster, Workload
+from nemesis.formats.fault import NOT_UNDONE
+
+MOST_MS: Final = 366 * 24 * 3600 * 1000
+OffsetMs = Annotated[int, msgspec.Meta(ge=-MOST_MS, le=MOST_MS)]
+
+
+class _WrongClock(ProcessFault, frozen=True, kw_only=True):
+    """The wall clock of each node is moved by `offset_ms`."""
+
+    offset_ms: OffsetMs
+
+    colour = "#7a6a4f"
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As of every fault; and it moves the clock."""
+        yield from super().problems(cluster, workload)
+        if not self.offset_ms:
+            yield "offset_ms is 0, which changes nothing"
+
+    def act(self, site: Site, node: str) -> None:
+        """Move it."""
+        site.world.shift_clock(node, self.offset_ms)
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """By a fraction of the session, by some of them, or by an hour, and back as often."""
+        session = dice.timings.session_ms
+        by = dice.weighted(((0.3 * session, 1), (3.0 * session, 2), (3_600_000, 1)))
+        sign = -1 if dice.chance(0.5) else 1
+        return cls(on=on, at_ms=at_ms, for_ms=for_ms, offset_ms=sign * dice.between(0.5 * by, by))
+
+    def plainer(self) -> Iterator[Self]:
+        """By a second."""
+        if self.offset_ms not in (-1000, 1000):
+            sign = 1 if self.offset_ms > 0 else -1
+            yield msgspec.structs.replace(self, offset_ms=sign * 1000)
+
+    def _distance(self) -> str:
+        way = "ahead" if self.offset_ms > 0 else "back"
+        return f"{way} by {abs(self.offset_ms) / 1000:g} s"
+
+
+class ClockSkew(_WrongClock, frozen=True, kw_only=True, tag="clock-skew"):
+    """The wall clock is `offset_ms` off (negative: behind) until the heal."""
+
+    letter = "w"
+    drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
+
+    def undo(self, site: Site, node: str) -> None:
+        """Move it back."""
+        site.world.shift_clock(node, -self.offset_ms)
+
+    def words(self) -> str:
+        """As a sentence."""
+        return f"Set the wall clock of {target(self.on)} {self._distance()}"
+
+
+class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
+    """The wall clock jumps by `offset_ms` (negative: back) and goes on from there."""
+
+    letter = "j"
+    pattern = "dots"
+    lasts = False
+    drawing = Drawing(targets=ONE_NODE, aliases=("clock",))
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As above; and it takes no length."""
+        yield from super().problems(cluster, workload)
+        if self.for_ms is not None:
+            yield NOT_UNDONE
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """The same without a length."""
+        return msgspec.structs.replace(super().draw_on(dice, on, at_ms, for_ms), for_ms=None)
+
+    def words(self) -> str:
+        """As a sentence."""
+        return f"Let the wall clock of {target(self.on)} jump {self._distance()}"

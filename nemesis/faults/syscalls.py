@@ -1,0 +1,110 @@
+"""System calls of a process that fail, lie, take long or kill it, by strace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, Self
+
+import msgspec
+
+from nemesis.faults.dice import Dice
+from nemesis.faults.kill import Kill
+from nemesis.faults.kind import ONE_NODE, Drawing, FaultKind, Healed, Injected, Site
+from nemesis.faults.per_node import heal_each, on_each
+from nemesis.faults.words import nth, target
+from nemesis.formats.cluster_spec import Cluster, Workload
+from nemesis.formats.fault import Fault
+from nemesis.world import CallFails
+
+Group = Literal["sync", "write", "read", "open"]
+_IN_WORDS: Final = {
+    "sync": "fsync and the like",
+    "write": "writes",
+    "read": "reads",
+    "open": "opening files",
+}
+
+
+class Syscall(FaultKind, frozen=True, kw_only=True, tag="syscall"):
+    """System calls of the processes of `on` are `error` answers without being made, or (`lie`) are
+    confirmed and not made, or take `delay_ms` longer, from the `nth` on; or the `nth` is the end of
+    the process (`kill`). `errno` is the name of the error."""
+
+    on: str
+    action: Literal["error", "lie", "delay", "kill"]
+    calls: Group = "sync"
+    errno: Annotated[str, msgspec.Meta(pattern="^E[A-Z0-9]{1,15}$")] = "EIO"
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    nth: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1
+
+    letter = "y"
+    colour = "#6b5b95"
+    on_processes = True
+    ends_process = True
+    drawing = Drawing(targets=ONE_NODE, aliases=())
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As of every fault; only a sync can be a lie, and a delay needs a length."""
+        yield from super().problems(cluster, workload)
+        if self.action == "lie" and self.calls != "sync":
+            yield "only calls of the group sync can be a lie: others have a result"
+        if (self.action == "delay") != bool(self.delay_ms):
+            yield "delay_ms belongs to the action delay, which needs it"
+
+    def inject(self, site: Site) -> Injected:
+        """Attach to each node. Raises FloodmarkError when that was possible with none."""
+        fails = CallFails(self.calls, self.action, self.errno, self.delay_ms, self.nth)
+        return on_each(site, lambda node: site.world.add_call_fault(node, fails))
+
+    def heal(self, injected: Injected, site: Site) -> Healed:
+        """Detach; a node that has ended because of it is started."""
+
+        def mend(node: str, number: int) -> int:
+            calls = site.world.remove_call_fault(node, number)
+            if not site.world.is_up(node):
+                site.view.lost(node)
+                site.processes.start_again(site.number, node)
+            return calls
+
+        return heal_each(injected, mend, "calls")
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """Of syncs, mostly: what else a process does when it cannot even write is less telling."""
+        action: Literal["error", "lie", "delay", "kill"] = dice.weighted(
+            (("error", 2), ("lie", 1), ("delay", 1), ("kill", 2))
+        )
+        calls: Group = "sync" if action == "lie" or dice.chance(0.7) else "write"
+        delay_ms = dice.between(1, 0.3 * dice.timings.session_ms) if action == "delay" else 0
+        first = dice.between(1, 30)
+        return cls(
+            on=on,
+            at_ms=at_ms,
+            for_ms=for_ms,
+            action=action,
+            calls=calls,
+            delay_ms=delay_ms,
+            nth=first,
+        )
+
+    def as_plainer_kind(self) -> Iterator[Fault]:
+        """A kill."""
+        yield Kill(on=self.on, at_ms=self.at_ms, after=self.after, for_ms=self.for_ms)
+
+    def plainer(self) -> Iterator[Self]:
+        """From the first one on."""
+        if self.nth > 1:
+            yield msgspec.structs.replace(self, nth=1)
+
+    def words(self) -> str:
+        """As a sentence."""
+        which, on = _IN_WORDS[self.calls], target(self.on)
+        since = "" if self.nth == 1 else f", from the {nth(self.nth)} on"
+        match self.action:
+            case "kill":
+                return f"Kill {on} at its {nth(self.nth)} call of {which}"
+            case "error":
+                return f"Let {which} of {on} fail with {self.errno}{since}"
+            case "lie":
+                return f"Let {which} of {on} be confirmed and not done{since}"
+        return f"Let {which} of {on} take {self.delay_ms} ms longer{since}"

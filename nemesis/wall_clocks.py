@@ -1,0 +1,71 @@
+"""Wall clocks of nodes that can be moved: libfaketime, which processes that ask libc for the time
+are started with. It reads by how much from a file, each time that somebody asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import Final
+
+from nemesis.formats.schedule import Schedule
+from node.formats.errors import UsageError
+
+KINDS_OF_CLOCKS: Final = frozenset({"clock-skew", "clock-jump"})
+_PLACES: Final = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
+_NAME: Final = "libfaketimeMT.so.1"
+
+
+@cache
+def library() -> str:
+    """Where libfaketime is. Raises UsageError that names the package that brings it."""
+    for place in _PLACES:
+        for found in sorted(glob(f"{place}/{_NAME}")):
+            return found
+    raise UsageError(
+        "faults of clocks need libfaketime, which is not here: install it (Debian: faketime)"
+    )
+
+
+class WallClocks:
+    """The wall clocks of the nodes of one run, each with a file in a folder."""
+
+    def __init__(self, folder: Path, nodes: Collection[str]) -> None:
+        """All of them are right at first. Raises UsageError where that is not possible."""
+        self._library = library()
+        self._files = {node: folder.absolute() / f"clock-{node}" for node in nodes}
+        self._offsets_ms = dict.fromkeys(nodes, 0)
+        for node in nodes:
+            self._write(node)
+
+    def environment(self, node: str) -> dict[str, str]:
+        """What the node's processes have in their environment."""
+        before = os.environ.get("LD_PRELOAD", "")
+        return {
+            "LD_PRELOAD": f"{before}:{self._library}" if before else self._library,
+            "FAKETIME_TIMESTAMP_FILE": str(self._files[node]),
+            "FAKETIME_NO_CACHE": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+            # Its guess at this makes every timed wait of a JVM end at once, and the JVM spin.
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        }
+
+    def shift(self, node: str, by_ms: int) -> None:
+        """Move one, in processes that run and in later ones."""
+        self._offsets_ms[node] += by_ms
+        self._write(node)
+
+    def _write(self, node: str) -> None:
+        """A reader finds the file as it was or as it is."""
+        file = self._files[node]
+        new = file.with_name(f"{file.name}.new")
+        new.write_text(f"{self._offsets_ms[node] / 1000:+.3f}")
+        new.replace(file)
+
+
+def clocks_for(schedule: Schedule, folder: Path, nodes: Collection[str]) -> WallClocks | None:
+    """The clocks of a run, where a fault of its schedule moves one."""
+    moved = any(fault.what in KINDS_OF_CLOCKS for fault in schedule.faults)
+    return WallClocks(folder, nodes) if moved else None

@@ -1,0 +1,78 @@
+"""When the head of a log is deleted: what is committed and more than the retention keeps.
+
+The leader decides, at an append, in whole batches, and never above its high watermark. Followers do
+not count for themselves: they delete up to the log start that the leader's answers state, so that
+no replica has deleted what its leader still offers. Only a follower that knows nothing of where its
+leader's log begins starts its log over there. docs/protocols.md, "Retention".
+"""
+
+from __future__ import annotations
+
+from node.core.context import Context
+from node.core.log_start import LogStart
+from node.core.messages import FetchResponse
+from node.core.replica import Replica
+from node.formats.trace import DELETED, METADATA_PARTITION
+
+
+def at_append(ctx: Context, r: Replica) -> None:
+    """The leader's log grows: delete what is more than it keeps, a quarter of that at a time."""
+    keep = ctx.config.retention_records
+    if not keep or r.partition == METADATA_PARTITION:
+        return
+    end = r.leo if r.bugs.delete_beyond_hw else r.hw
+    if end - r.log.start > keep + keep // 4:
+        _delete(ctx, r, end - keep, "retention")
+
+
+def follow(ctx: Context, r: Replica, log_start: int) -> None:
+    """The leader's log begins at `log_start`: so does that of a follower, as far as it knows the
+    records below to be committed."""
+    if log_start > r.log.start:
+        _delete(ctx, r, min(log_start, r.hw), "leader")
+
+
+def start_of(r: Replica) -> tuple[int, str]:
+    """What a follower needs to begin where this log does: the epoch before, the prefix hash."""
+    begins = r.log.begins
+    return begins.epoch, begins.chain.hex()
+
+
+def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
+    """The leader has deleted what comes next in this log: start over at its start. Returns whether
+    the response says so."""
+    if response.before_start is None or response.log_start <= r.leo:
+        return False
+    epoch, chain = response.before_start
+    before = r.log.start
+    r.log.restart_at(LogStart(response.log_start, epoch, bytes.fromhex(chain)))
+    _trace(ctx, r, before, "restart")
+    r.set_hw(ctx, r.log.start)
+    return True
+
+
+def trace_emptied(ctx: Context, r: Replica, before: int) -> None:
+    """Trace that a truncation below the start has left nothing, if it has."""
+    if r.log.start != before:
+        _trace(ctx, r, before, "truncated")
+
+
+def _delete(ctx: Context, r: Replica, upto: int, reason: str) -> None:
+    before = r.log.start
+    if r.log.delete_head(upto):
+        _trace(ctx, r, before, reason)
+        if r.hw < r.log.start:
+            r.set_hw(ctx, r.log.start)
+
+
+def _trace(ctx: Context, r: Replica, before: int, reason: str) -> None:
+    ctx.trace(
+        DELETED,
+        r.partition,
+        from_start=before,
+        start=r.log.start,
+        leo=r.leo,
+        leader_epoch=r.leader_epoch,
+        reason=reason,
+        hash=r.log.begins.chain.hex() if r.log.start else "",
+    )

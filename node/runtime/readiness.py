@@ -1,0 +1,49 @@
+"""Waiting for several sockets of ZeroMQ and other descriptors at once.
+
+A socket is waited for by the descriptor that ZeroMQ has for it (ZMQ_FD). That costs one system
+call, where `zmq.Poller` looks into each socket before and after it waits. But such a descriptor
+only tells of news: after a wait that names a socket, its owner receives until `zmq.Again`, or says
+`again`.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+import zmq
+
+Waited = zmq.Socket[Any] | int
+"""A socket, or a descriptor."""
+
+
+class Readiness:
+    """What has something to be read. A socket is named by the first wait after `watch` in any case:
+    what came before was no news."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._by_fd: dict[int, Waited] = {}
+        self._again: dict[Waited, None] = {}
+
+    def watch(self, what: Waited) -> None:
+        """Wait for this too."""
+        fd = what if isinstance(what, int) else int(what.get(zmq.FD))
+        self._by_fd[fd] = what
+        self._poll.register(fd, select.POLLIN)
+        if not isinstance(what, int):
+            self.again(what)
+
+    def again(self, what: Waited) -> None:
+        """Not everything was received: the next wait is over at once, and names it."""
+        self._again[what] = None
+
+    def wait(self, timeout_ms: int) -> list[Waited]:
+        """Return when there is something, or `timeout_ms` passed: where it may be. A socket that is
+        named may also have nothing."""
+        again = self._again
+        found = [self._by_fd[fd] for fd, _ in self._poll.poll(0 if again else timeout_ms)]
+        if again:
+            found += [what for what in again if what not in found]
+            again.clear()
+        return found

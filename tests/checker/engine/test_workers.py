@@ -1,0 +1,75 @@
+"""Processes that do the work of a check, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from checker.engine import plan, stages
+from checker.engine.local import check_run
+from checker.engine.stages import StagedExecutor, check
+from checker.engine.workers import ProcessWorkers
+from checker.formats.errors import CheckerError
+from checker.ingest.source import Source
+from harness.bench.anomaly_injection import INJECTIONS
+from harness.bench.synthetic import Size, make_history
+from tests.support.checker.story import Story
+
+
+def squared(number: int) -> tuple[int, int]:
+    if number < 0:
+        raise ValueError(f"{number} is too small")
+    return number * number, os.getpid()
+
+
+def end(number: int) -> None:
+    os._exit(number)
+
+
+def test_every_item_is_worked_on_once_by_some_process() -> None:
+    with ProcessWorkers(2) as workers:
+        for count in (0, 1, 40):
+            made = list(workers.map(squared, range(count)))
+            assert sorted(square for square, _ in made) == [n * n for n in range(count)]
+            assert os.getpid() not in {pid for _, pid in made}
+
+
+def test_an_error_is_raised_here_and_the_processes_end() -> None:
+    with ProcessWorkers(2) as workers:
+        (_, pid), *_ = workers.map(squared, [1])
+        with pytest.raises(ValueError, match="-3 is too small"):
+            list(workers.map(squared, [1, 2, -3, 4]))
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_process_that_ends_is_one_sentence() -> None:
+    with ProcessWorkers(1) as workers, pytest.raises(CheckerError, match="ended by itself"):
+        list(workers.map(end, [1]))
+
+
+def test_processes_judge_as_this_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checker.ingest.read_tables.ROWS_PER_SOURCE", 5_000)
+    large, small = tmp_path / "large", tmp_path / "small"
+    make_history(Size(ops=20_000, hot=0.5, anomalies=tuple(INJECTIONS)), large)
+    story = Story()
+    story.busy()
+    story.write(small)
+    with ProcessWorkers(2) as workers:
+        (alone,) = plan.check([large], partial(StagedExecutor, workers), out=tmp_path / "a")
+        results = check([large, small, large], workers, out=tmp_path / "b")
+    monkeypatch.setattr(stages, "SMALL_BYTES", 0)
+    assert results == [check_run(large), check_run(small), check_run(large)]
+    assert alone == results[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 100])
+def test_a_table_that_cannot_be_read_names_no_origins(tmp_path: Path, content: bytes) -> None:
+    """The step before has said that it is damaged."""
+    file = tmp_path / "sends.parquet"
+    file.write_bytes(content)
+    source = Source(0, tmp_path, "sends", file, (0, 1))
+    assert stages._origins_in((source, [1])) == (0, [])

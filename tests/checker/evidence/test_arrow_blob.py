@@ -1,0 +1,69 @@
+"""Facts on their way to their group: nothing is lost or mixed up, in whatever form they travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from checker.evidence import arrow_blob
+from checker.evidence.arrow_blob import (
+    SCHEMA,
+    BlobFile,
+    arrow_blobs,
+    as_rows,
+    of_rows,
+    packed,
+    unpacked,
+)
+from checker.evidence.facts import I64, UNKNOWN, Kind, block
+from checker.evidence.group import group_of
+
+ROWS = 9_000
+
+
+def reads(seed: int, processes: int) -> pa.RecordBatch:
+    """Reads of three partitions, operation by operation, each of some process."""
+    random = np.random.default_rng(seed)
+    process: I64 = random.integers(0, processes, ROWS)
+    return block(
+        3,
+        Kind.READ,
+        [f"p{number}" for number in process % 3],
+        op=np.arange(ROWS) + seed * ROWS,
+        process=process * 1_000_003,
+        client=[f"c{number}" for number in process],
+        offset=random.integers(0, 10**6, ROWS),
+    )
+
+
+@pytest.mark.parametrize("processes", [6, 2_000])
+@pytest.mark.parametrize(("filed", "rowwise"), [(False, False), (True, False), (False, True)])
+def test_each_partition_gets_its_rows_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, filed: bool, rowwise: bool
+) -> None:
+    monkeypatch.setattr(arrow_blob, "_FILED_FROM_ROWS", 1)
+    blocks = [reads(seed, processes) for seed in (1, 0)]
+    with BlobFile(tmp_path) as file:
+        rows = [r for b in blocks for r in packed(arrow_blobs([b]), file=file if filed else None)]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"] * filed
+    whole = pa.Table.from_batches(blocks).to_pylist()
+    for partition in ("p0", "p1", "p2"):
+        own = [blob for blob in rows if blob.partition == partition]
+        if rowwise:
+            own = [*of_rows(pa.Table.from_batches(as_rows(own), SCHEMA))]
+        found = group_of(partition, unpacked(own)).of(Kind.READ)
+        expected = [row for row in whole if row["partition"] == partition]
+        expected.sort(key=lambda row: (row["process"], row["op"]))
+        for name in ("op", "process", "offset"):
+            assert getattr(found, name).tolist() == [row[name] for row in expected]
+        assert [found.name(code) for code in found.client] == [row["client"] for row in expected]
+        assert set(found.hw.tolist()) == {UNKNOWN["hw"]}
+
+
+def test_small_blobs_make_no_file(tmp_path: Path) -> None:
+    with BlobFile(tmp_path) as file:
+        list(packed(arrow_blobs([block(0, Kind.SEND, ["p"], op=1)]), file=file))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,167 @@
+"""A soak says what grows, and leaves no valid run behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.bench import soak
+from harness.bench.soak import (
+    BrokerUse,
+    Growth,
+    Inside,
+    Peak,
+    PeakMonitor,
+    SoakSettings,
+    StormSample,
+)
+from harness.formats.run_info import Phases
+from harness.runs.interrupts import Interrupts
+from harness.runs.progress import Progress
+from node.formats.errors import StorageError, UsageError
+
+MB = 1 << 20
+
+
+def sample(
+    number: int, *, rss: int = 100 * MB, broker: int = 30 * MB, fds: int = 20
+) -> StormSample:
+    return StormSample(
+        number=number,
+        verdict="valid",
+        sentence="",
+        ended_s=60.0 * number,
+        operations=10,
+        peaks={"broker": Peak(broker, fds)},
+        run_bytes=MB,
+        rss=rss,
+        descriptors=8,
+        threads=2,
+        processes=1,
+        store_bytes=0,
+    )
+
+
+def grown(samples: list[StormSample], **bounds: float) -> dict[str, Growth]:
+    settings = SoakSettings(store=Path(), most_ratio=1.1, slack_mb=2, slack_descriptors=2)
+    for name, bound in bounds.items():
+        settings = msgspec.structs.replace(settings, **{name: bound})
+    return {each.what: each for each in soak.growth(settings, samples)}
+
+
+def test_what_stays_as_it_is_is_flat() -> None:
+    found = grown([sample(n) for n in range(20)])
+    assert all(each.is_flat and each.ratio == 1 for each in found.values() if each.first)
+    assert {"harness: memory after a storm", "broker: most descriptors"} <= found.keys()
+
+
+def test_the_first_storms_are_a_warm_up() -> None:
+    found = grown([sample(n, rss=(50 if n < 3 else 100) * MB) for n in range(20)])
+    assert found["harness: memory after a storm"].is_flat
+
+
+@pytest.mark.parametrize(("each_storm_mb", "is_flat"), [(0.1, True), (1.0, False)])
+def test_memory_that_grows_from_storm_to_storm_is_named(
+    each_storm_mb: float, is_flat: bool
+) -> None:
+    samples = [sample(n, rss=100 * MB + round(n * each_storm_mb * MB)) for n in range(30)]
+    assert [w for w, each in grown(samples).items() if not each.is_flat] == (
+        [] if is_flat else ["harness: memory after a storm"]
+    )
+
+
+def test_descriptors_and_the_processes_of_the_cluster_are_compared_too() -> None:
+    samples = [sample(n, broker=(30 + n) * MB, fds=20 + n) for n in range(30)]
+    assert [w for w, each in grown(samples).items() if not each.is_flat] == [
+        "broker: most memory",
+        "broker: most descriptors",
+    ]
+    assert all(each.is_flat for each in grown(samples, most_ratio=3).values())
+
+
+@pytest.mark.parametrize(("late_mb", "is_flat"), [(12, True), (20, False)])
+def test_what_brokers_hold_inside_of_a_storm_is_compared(late_mb: int, is_flat: bool) -> None:
+    inside = Inside(rss_middle=50, rss_late=50, disk_middle=10 * MB, disk_late=late_mb * MB)
+    found = grown([msgspec.structs.replace(sample(n), inside=inside) for n in range(10)])
+    assert found["all brokers: disk in a storm"].is_flat is is_flat
+    assert found["all brokers: memory in a storm"].is_flat
+
+
+def test_a_storm_has_a_middle_and_an_end(tmp_path: Path) -> None:
+    monitor = PeakMonitor(tmp_path)
+    phases = Phases(storm_us=100, heal_us=400)
+    assert monitor.inside(phases) == Inside()
+    monitor.moments = [BrokerUse(t, t, 2 * t) for t in range(0, 500, 10)]
+    found = monitor.inside(phases)
+    assert (found.rss_middle, found.rss_late) == (245, 345)
+    assert (found.disk_middle, found.disk_late) == (490, 690)
+
+
+def test_deletions_are_counted_by_traces(tmp_path: Path) -> None:
+    (tmp_path / "n1.jsonl").write_text(
+        '{"event":"deleted","from_start":2,"start":7}\n{"event":"append","base_offset":7}\n'
+        '{"event":"refused","reason":"deleted"}\n'
+    )
+    (tmp_path / "n2.jsonl").write_text('{"event":"deleted","from_start":5,"start":0}\n')
+    assert soak.deletions_in(tmp_path) == (2, 5)
+
+
+def test_the_table_tells_deletions() -> None:
+    samples = [msgspec.structs.replace(sample(n), deletions=n, deleted_records=7) for n in (4, 9)]
+    told = soak.table(soak.summed_up(SoakSettings(store=Path()), samples))
+    assert "log heads deleted in a storm: 4 at least, 6 in the middle; 14 records in all" in told
+    assert "deleted" not in soak.table(soak.summed_up(SoakSettings(store=Path()), [sample(1)]))
+
+
+@pytest.mark.parametrize("fails", [1, soak.MOST_UNSTARTED])
+def test_a_cluster_that_does_not_start_is_not_the_end(
+    fails: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts, asked = Interrupts(), []
+
+    def one_storm(settings: SoakSettings, number: int, *_: object) -> StormSample:
+        asked.append(number)
+        if number < fails:
+            raise StorageError("no broker is there")
+        interrupts.asked = True
+        return sample(number)
+
+    monkeypatch.setattr(soak, "one_storm", one_storm)
+    settings = SoakSettings(store=Path(), minutes=10, storm_s=10)
+    if fails == soak.MOST_UNSTARTED:
+        with pytest.raises(StorageError):
+            soak.run_soak(settings, Progress(quiet=True), interrupts)
+        return
+    soaked = soak.run_soak(settings, Progress(quiet=True), interrupts)
+    assert (soaked.storms, soaked.unstarted, asked) == (1, 1, [0, 1])
+    assert "; 1 more did not start" in soak.table(soaked)
+
+
+def test_too_few_storms_say_nothing() -> None:
+    assert grown([sample(n) for n in range(soak.LEAST_STORMS - 1)]) == {}
+
+
+def test_a_storm_must_fit() -> None:
+    settings = SoakSettings(store=Path(), minutes=0.5, storm_s=45)
+    with pytest.raises(UsageError, match="--minutes"):
+        soak.run_soak(settings, Progress(quiet=True), Interrupts())
+
+
+@pytest.mark.slow
+def test_a_soak_of_two_storms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "EVERY_S", 0.2)
+    settings = SoakSettings(
+        store=tmp_path / "store", minutes=0.2, storm_s=3, brokers=3, partitions=4, seed=3
+    )
+    lines = tmp_path / "samples.jsonl"
+    with Interrupts() as interrupts, Progress(quiet=True) as progress:
+        soaked = soak.run_soak(settings, progress, interrupts, lines)
+    assert soaked.storms == lines.read_bytes().count(b"\n") >= 1
+    one = msgspec.json.decode(lines.read_bytes().splitlines()[0], type=StormSample)
+    assert one.peaks.keys() >= {"harness", "broker", "voter", "hub", "clients"}
+    assert all(peak.rss > MB and peak.descriptors > 3 for peak in one.peaks.values())
+    assert min(one.descriptors, one.threads, one.run_bytes, one.operations) > 0
+    left = [each for each in (tmp_path / "store" / "soak").iterdir() if not each.is_symlink()]
+    assert len([each for each in left if each.is_dir()]) == soaked.storms - soaked.verdicts["valid"]

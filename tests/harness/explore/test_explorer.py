@@ -1,0 +1,231 @@
+"""Explorations: complete within small bounds, the same however they are made, and right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.explore.bounds import Bounds
+from harness.explore.explorer import Exploration, ExplorationLimits, Explorer, _renumbered
+from harness.explore.judgement import Judge, Memory
+from harness.explore.local_steps import TOLD, Renumbered
+from harness.explore.moves import Action, Edge, Moves, State
+from harness.explore.run import ExploreRequest, explore
+from harness.sim.invariant_checker import Violation
+from node.formats import trace
+from node.formats.errors import UsageError
+
+
+def explored(bounds: Bounds, **options: bool) -> Exploration:
+    return Explorer(bounds, **options).run(ExplorationLimits())
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "quorum"])
+def test_a_correct_protocol_has_no_counterexample_within_small_bounds(protocol: str) -> None:
+    result = explored(Bounds(protocol=protocol, kills=1))
+    assert result.outcome == "none"
+    assert result.states > 50
+    assert not result.counterexamples
+
+
+def test_the_shortest_counterexample_is_found_and_fails_in_the_simulated_world(
+    tmp_path: Path,
+) -> None:
+    bounds = Bounds(bugs=("ack-before-commit",), protocol="quorum", brokers=1, crashes=1)
+    made = explore(ExploreRequest(bounds=bounds, store=tmp_path))
+    assert made.result.outcome == "violation"
+    assert made.result.counterexamples[0].counted == 2
+    assert made.confirmed
+    assert "no-lost-acknowledged-write" in made.broken
+    assert Path(made.folder, "schedule.json").exists()
+    assert made.exit_code == 1
+
+
+def test_no_shorter_path_violates_anything() -> None:
+    """With one action less there is none: the first violation is one with the fewest actions."""
+    bug = ("ack-on-demotion",)
+    assert explored(Bounds(bugs=bug, elections=1)).counterexamples[0].counted == 2
+    assert explored(Bounds(bugs=bug, elections=0)).outcome == "none"
+    assert explored(Bounds(bugs=bug, elections=1, records=0)).outcome == "none"
+
+
+def test_merged_states_step_alike() -> None:
+    result = explored(Bounds(kills=1), check=True)
+    assert result.rechecked > 100
+    assert result.differences == 0
+
+
+def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 4)
+    one, two = (Explorer(Bounds(kills=1), cores=cores).run(ExplorationLimits()) for cores in (1, 2))
+    assert (one.states, one.edges, one.nodes, one.digest) == (
+        two.states,
+        two.edges,
+        two.nodes,
+        two.digest,
+    )
+
+
+def test_an_exploration_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    bounds, file = Bounds(kills=1), tmp_path / "checkpoint"
+    whole = explored(bounds)
+    looks = iter(range(1000))
+    first = Explorer(bounds).run(ExplorationLimits(), stop=lambda: next(looks) >= 3, keep=file)
+    assert first.outcome == "stopped"
+    assert first.states < whole.states
+    rest = Explorer.continued(file, bounds, inner=False, check=False, cores=1).run(
+        ExplorationLimits()
+    )
+    assert (rest.outcome, rest.states, rest.digest) == ("none", whole.states, whole.digest)
+
+
+def test_a_checkpoint_of_other_bounds_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    Explorer(Bounds(records=0)).run(ExplorationLimits(), keep=file)
+    with pytest.raises(UsageError, match="other bounds"):
+        Explorer.continued(file, Bounds(kills=1), inner=False, check=False, cores=1)
+
+
+def test_an_exploration_ends_at_its_memory_bound() -> None:
+    result = Explorer(Bounds(kills=1)).run(ExplorationLimits(memory_mb=1))
+    assert result.outcome == "memory"
+
+
+def test_a_checkpoint_of_other_sources_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found with them may not be so with these."""
+    file, bounds = tmp_path / "checkpoint", Bounds(records=0)
+    Explorer(bounds).run(ExplorationLimits(), keep=file)
+    monkeypatch.setattr("harness.sim.compiled.key", lambda: "other")
+    with pytest.raises(UsageError, match="other sources"):
+        Explorer.continued(file, bounds, inner=False, check=False, cores=1)
+
+
+@pytest.mark.parametrize("damage", [b"", b"(1", b"\x80\x05K\x01.", b"hello"])
+def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "checkpoint"
+    file.write_bytes(damage)
+    with pytest.raises(UsageError, match="--checkpoint"):
+        Explorer.continued(file, Bounds(), inner=False, check=False, cores=1)
+
+
+def test_memory_that_was_needed_before_does_not_end_an_exploration() -> None:
+    resident_mb = psutil.Process().memory_info().rss >> 20
+    assert len(b"x" * (512 << 20)) == 512 << 20
+    limits = ExplorationLimits(memory_mb=resident_mb + 256)
+    assert Explorer(Bounds(records=0)).run(limits).outcome == "none"
+
+
+def test_compiled_code_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiled classes take neither views of nodes nor nodes made from values."""
+    monkeypatch.setattr("harness.sim.compiled.in_use", lambda: True)
+    with pytest.raises(UsageError, match="FLOODMARK_PURE=1"):
+        explore(ExploreRequest(bounds=Bounds(), store=tmp_path))
+
+
+# -- made-up states, to try the order of what is found --------------------------------------------
+
+
+def graph(
+    monkeypatch: pytest.MonkeyPatch, edges: dict[str, list[tuple[str, str, bool, bool]]]
+) -> Explorer:
+    """An exploration of a graph: by state, the actions in it with the state after each, whether it
+    violates something, and whether it is counted."""
+    states: dict[str, State] = {}
+
+    def state(name: str) -> State:
+        counted = name.count("+")
+        return states.setdefault(name, State((len(states),), (), (), (), (-counted,), Memory(0)))
+
+    def of(at: State) -> Iterator[Edge]:
+        for name, found in edges.items():
+            if state(name) == at:
+                for action, after, violates, costs in found:
+                    violation = Violation("read-below-hw", 0, 0, action) if violates else None
+                    yield Edge((action,), state(after), violation, costs)
+
+    made = Explorer(Bounds())
+    monkeypatch.setattr(made.moves, "boot", lambda: state("first"))
+    monkeypatch.setattr(made.moves, "edges", of)
+    return made
+
+
+def test_a_violation_on_the_way_to_a_known_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph(
+        monkeypatch,
+        {
+            "first": [("early", "known", False, False), ("late", "other", False, False)],
+            "other": [("wrong", "known", True, False)],
+        },
+    )
+    result = made.run(ExplorationLimits())
+    assert result.outcome == "violation"
+    assert result.counterexamples[0].actions == (("late",), ("wrong",))
+
+
+def test_more_steps_come_before_more_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph(
+        monkeypatch,
+        {
+            "first": [("kill", "first+", True, True), ("step", "second", False, False)],
+            "second": [("step", "third", True, False)],
+        },
+    )
+    found = made.run(ExplorationLimits()).counterexamples
+    assert [(each.counted, each.actions) for each in found] == [(0, (("step",), ("step",)))]
+
+
+def test_a_violation_with_one_action_more_is_found_after_its_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = graph(
+        monkeypatch,
+        {
+            "first": [("kill", "first+", True, True), ("step", "second", False, False)],
+            "second": [("step", "third", False, False)],
+        },
+    )
+    result = made.run(ExplorationLimits())
+    assert (result.outcome, result.states) == ("violation", 3)
+    assert [(each.counted, each.actions) for each in result.counterexamples] == [(1, (("kill",),))]
+
+
+def test_held_messages_of_another_process_are_in_the_order_of_this_one() -> None:
+    """In one order only, or the same state would be two."""
+    state = State((0,), (), ((0, 1, 0), (0, 1, 1)), (), (), Memory(0))
+    assert _renumbered(state, Renumbered([0], [7, 3])).held == ((0, 1, 3), (0, 1, 7))
+
+
+# -- what can happen ------------------------------------------------------------------------------
+
+
+def actions_at_rest(moves: Moves) -> list[Action]:
+    return [edge.action for edge in moves.edges(moves.boot())]
+
+
+def test_a_process_may_end_in_the_turn_of_a_long_wait() -> None:
+    moves = Moves(Bounds(crashes=1, kills=1))
+    state, _ = moves.apply(moves.boot(), ("kill", 2, "kills"))
+    state = moves._at_rest(state)
+    assert ("crash", ("expire", 0, ("session/n2",))) in [e.action for e in moves.edges(state)]
+
+
+def test_states_that_come_again_for_ever_are_all_explored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the ends of waits lead round in a circle, there is no last state to act in."""
+    moves = Moves(Bounds(records=0))
+    waits = ("expire", 0, ("wait/__cluster_metadata-0/n1", "wait/__cluster_metadata-0/n2"))
+    assert waits not in actions_at_rest(moves)
+    moves = Moves(Bounds(records=0))
+    monkeypatch.setattr(moves, "_comes_again", lambda state: True)
+    assert waits in actions_at_rest(moves)
+
+
+def test_invariants_are_told_of_all_that_they_look_at() -> None:
+    checker = Judge(Bounds(), inner=False)._checker(lambda name: None)
+    assert {*checker._handlers, trace.BROKER} == TOLD

@@ -1,0 +1,161 @@
+"""Other people's systems in a nightly run: their share, their buckets, their versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.formats import nightly_journal
+from harness.formats.nightly_journal import Ran
+from harness.formats.nightly_run import NightlyRun, SystemStorms, nightly_runs
+from harness.nightly import plan
+from harness.search.real.storms import StormSubject
+from nemesis.formats import schedule as schedules
+from node.formats.errors import UsageError
+from reports.nightly_page import index_model
+from tests.support import trial_adapters
+from tests.support.nightly_fakes import LOST, FakeEnvironment, NightlyRuns
+
+TRIAL = f"{trial_adapters.__name__}:Trial"
+SAFE = f"{trial_adapters.__name__}:SafeTrial"
+
+
+def subject(speed: str, system: str = TRIAL, **settings: str) -> StormSubject:
+    """The fake environment tells storms by their speed."""
+    return StormSubject(system=system, settings={"speed": speed, **settings})
+
+
+def rows(store: NightlyRuns) -> list[Ran]:
+    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
+    return [row for row in journal if isinstance(row, Ran) and row.why == plan.SYSTEM]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> NightlyRuns:
+    return NightlyRuns(tmp_path / "store")
+
+
+def test_systems_have_a_share_and_take_turns(
+    store: NightlyRuns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = (subject("fast"), subject("slow"))
+    assert store.nightly(systems=two, systems_share=40, budget_s=900.0) == 0
+    (nightly,) = nightly_runs(store.store)[0]
+    assert nightly.spent[plan.SYSTEM] >= 0.4 * 900 * 0.4
+    assert nightly.shares[plan.SYSTEM] == 40
+    assert sum(nightly.shares.values()) == pytest.approx(100)
+    counts = {one.name: one.runs for one in nightly.systems}
+    assert counts.keys() == {"Trial 1.0 speed=fast", "Trial 1.0 speed=slow"}
+    assert max(counts.values()) - min(counts.values()) <= 1
+    said = capsys.readouterr().out
+    assert f"system      Trial 1.0 speed=fast: {counts['Trial 1.0 speed=fast']} storms: " in said
+
+
+def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
+    kept: dict[str, dict[str, str]] = {}
+
+    def keeps(environment: FakeEnvironment) -> None:
+        environment.storms = {"fast": "lost", "slow": "lost"}
+
+    store.nightly(keeps, systems=(subject("fast"), subject("slow")), systems_share=60)
+    for row in rows(store):
+        _, at, number = row.key.split("/")
+        folder = store.store / row.folder
+        if folder.is_dir():
+            kept.setdefault(number, {})[at] = schedules.load(folder / "schedule.json").digest()
+    pairs = [digests for digests in kept.values() if len(digests) == 2]
+    assert pairs
+    assert all(len(set(digests.values())) == 1 for digests in pairs)
+
+
+def test_without_systems_nothing_changes() -> None:
+    assert plan.shares(0) == plan.SHARES
+    assert plan.next_share({}, (), plan.shares(20)) in plan.shares(20)
+
+
+def test_a_failure_is_filed_under_the_system_and_its_version(
+    store: NightlyRuns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loses(environment: FakeEnvironment) -> None:
+        environment.storms = {"slow": "lost"}
+
+    code = store.nightly(loses, systems=(subject("fast"), subject("slow")), systems_share=60)
+    (nightly,) = nightly_runs(store.store)[0]
+    (bucket,) = [b for b in nightly.buckets if b.protocol.startswith("Trial")]
+    assert (bucket.protocol, bucket.world) == ("Trial 1.0 speed=slow", "real")
+    assert bucket.name == f"{LOST}: lost"
+    assert code == 1, "it declares no configuration in which it may lose something"
+    failed = next(one for one in nightly.systems if one.given == "speed=slow")
+    assert failed.buckets == {bucket.name: failed.runs}
+    index = (store.store / "index.html").read_text()
+    assert "Other systems" in index
+    assert "speed=slow" in index
+    assert "Trial 1.0 speed=slow broke" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("sync", "expected"), [("never", True), ("always", False)])
+def test_only_the_safe_configuration_must_hold(
+    sync: str, expected: bool, store: NightlyRuns
+) -> None:
+    def loses(environment: FakeEnvironment) -> None:
+        environment.storms = {"fast": "lost"}
+
+    code = store.nightly(loses, systems=(subject("fast", SAFE, sync=sync),), systems_share=60)
+    (nightly,) = nightly_runs(store.store)[0]
+    (bucket,) = [b for b in nightly.buckets if b.protocol.startswith("SafeTrial")]
+    assert bucket.expected is expected
+    assert code == (0 if expected else 1)
+
+
+def version(number: str, runs: int, **buckets: int) -> SystemStorms:
+    return SystemStorms(system="nats", version=number, runs=runs, buckets=buckets)
+
+
+def test_versions_are_compared_over_all_nightly_runs() -> None:
+    nights = [
+        NightlyRun(
+            number=n,
+            seed=0,
+            state="finished",
+            started="",
+            budget_s=1,
+            used_s=1,
+            cores=1,
+            systems=systems,
+        )
+        for n, systems in enumerate(
+            [
+                [version("2.15.1", 3, lost=1), version("2.9.10", 2, lost=1)],
+                [version("2.15.1", 1, stuck=2), version("2.12.1", 4, lost=1, apart=1)],
+            ]
+        )
+    ]
+    first, second = index_model.versions_compared(nights)
+    assert (first.older, first.newer, first.both) == ("2.9.10", "2.12.1", ("lost",))
+    assert (second.older, second.newer, second.runs) == ("2.12.1", "2.15.1", (4, 4))
+    assert (second.went, second.came, second.both) == (("apart",), ("stuck",), ("lost",))
+    assert second.words == (
+        "nats: 2.12.1 (4 storms) to 2.15.1 (4 storms): gone: apart; new: stuck; in both: lost"
+    )
+
+
+def test_systems_are_written_with_their_settings() -> None:
+    first, second = plan.systems_of(f"{TRIAL}, {SAFE}+sync=always+speed=slow")
+    assert (first.system, first.settings) == (TRIAL, {})
+    assert (second.system, second.settings) == (SAFE, {"sync": "always", "speed": "slow"})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("floodmark", "stormed anyway"),
+        ("nosuch", "unknown system 'nosuch'"),
+        (f"{TRIAL}+colour=red", "has no setting 'colour'"),
+        (f"{TRIAL}+colour", "must be written name=value"),
+        (" , ", "names no system"),
+    ],
+)
+def test_what_is_not_there_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        plan.systems_of(text)

@@ -1,0 +1,76 @@
+"""Jobs in processes of their own: answers, errors, deaths, and jobs that hang."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+from harness.runs.job_processes import EndedJob, JobProcesses
+from tests.support.waiting import until
+
+PATIENCE_S = 120.0
+MORE_THAN_A_PIPE_HOLDS = 8 << 20
+
+
+def does(request: bytes) -> bytes:
+    """Runs in the process of a job."""
+    match request:
+        case b"die":
+            signal.raise_signal(signal.SIGKILL)
+        case b"raise":
+            raise ValueError("no such thing")
+        case b"hang":
+            signal.pause()
+        case b"stand still":
+            signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGSTOP))
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            return bytes(MORE_THAN_A_PIPE_HOLDS)
+        case b"print":
+            sys.stdout.write("said something\n")
+    return request.upper()
+
+
+def all_of(processes: JobProcesses, *requests: bytes) -> dict[bytes, EndedJob]:
+    begun = {processes.start("a job", request): request for request in requests}
+    found: dict[bytes, EndedJob] = {}
+    while processes.running:
+        for ended in processes.ended(PATIENCE_S):
+            found[begun[ended.number]] = ended
+    return found
+
+
+def test_each_job_has_its_own_end(tmp_path: Path) -> None:
+    processes = JobProcesses(does, tmp_path / "out.txt")
+    found = all_of(processes, b"print", b"raise", b"die")
+    assert found[b"print"].answer == b"PRINT"
+    assert (tmp_path / "out.txt").read_text() == "said something\n"
+    assert (found[b"raise"].answer, found[b"raise"].sentence) == (None, "ValueError: no such thing")
+    assert found[b"die"].answer is None
+    assert found[b"die"].sentence.startswith("its process ended with -9 after ")
+
+
+def test_a_job_that_hangs_is_killed(tmp_path: Path) -> None:
+    processes = JobProcesses(does, tmp_path / "out.txt", longest_s=0.0)
+    (ended,) = all_of(processes, b"hang").values()
+    assert (ended.answer, processes.running) == (None, 0)
+
+
+def test_a_job_that_stands_still_amid_its_answer_is_killed(tmp_path: Path) -> None:
+    processes = JobProcesses(does, tmp_path / "out.txt")
+    processes.start("a job", b"stand still")
+    (job,) = psutil.Process().children()[-1:]
+    until(lambda: job.status() == psutil.STATUS_STOPPED, "a job that stands still")
+    (ended,) = processes.kill()
+    assert (ended.answer, processes.running) == (None, 0)
+
+
+def test_closing_leaves_no_process(tmp_path: Path) -> None:
+    processes = JobProcesses(does, tmp_path / "out.txt")
+    for _ in range(2):
+        processes.start("a job", b"hang")
+    assert processes.running == 2
+    processes.close()
+    assert processes.running == 0

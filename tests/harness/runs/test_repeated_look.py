@@ -1,0 +1,24 @@
+"""A thread that looks every so often looks at once, again and again, and ends when it is left."""
+
+from __future__ import annotations
+
+import threading
+
+from harness.runs.repeated_look import RepeatedLook
+from tests.support.waiting import until
+
+
+def test_it_looks_while_it_is_entered_and_no_longer() -> None:
+    looks: list[str] = []
+    with RepeatedLook(lambda: looks.append(threading.current_thread().name), 0.001, "looker"):
+        until(lambda: len(looks) > 2)
+    seen = len(looks)
+    assert set(looks) == {"looker"}
+    assert "looker" not in {thread.name for thread in threading.enumerate()}
+    assert len(looks) == seen
+
+
+def test_the_first_look_does_not_wait() -> None:
+    looked = threading.Event()
+    with RepeatedLook(looked.set, 3600.0, "looker"):
+        until(looked.is_set)

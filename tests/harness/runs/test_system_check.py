@@ -1,0 +1,95 @@
+"""`floodmark systems check`: a run without a fault, a kill and a cut, and where it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.runs import storm, system_check
+from tests.support import trial_adapters
+
+TRIAL = f"{trial_adapters.__name__}:Trial"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(system_check, "CALM_MS", 2000)
+    monkeypatch.setattr(system_check, "FAULT_AT_MS", 800)
+    monkeypatch.setattr(system_check, "FAULT_MS", 500)
+    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+        monkeypatch.setattr(storm, name, 0.0)
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
+    """Its exit code and lines."""
+    with pytest.raises(SystemExit) as ended:
+        main(["systems", "check", "--quiet", *words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, capsys.readouterr().out.splitlines()
+
+
+def test_each_step_is_a_run_and_a_cut_must_cut_something(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, lines = check(capsys, TRIAL)
+    assert [line.split(":")[0] for line in lines[:4]] == [
+        "ok  class",
+        "ok  no fault",
+        "ok  kill",
+        "NOT cut",
+    ]
+    # Its nodes do not talk to each other.
+    assert (code, "had no effect" in lines[3]) == (1, True), lines
+    assert sorted(folder.name for folder in Path("store").iterdir()) == [
+        "check-cut",
+        "check-kill",
+        "check-no-fault",
+    ]
+
+
+@pytest.mark.slow
+def test_an_adapter_that_works_passes_every_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    store = tmp_path / "runs"
+    code, lines = check(capsys, "nats", "--set", "sync=always", "--store", str(store))
+    assert code == 0, lines
+    assert [line[:4] for line in lines] == ["ok  "] * 4
+
+
+def test_it_stops_at_the_first_step_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = check(capsys, TRIAL, "--set", "broken=read")
+    assert code == 1
+    assert lines[0].startswith("ok  class")
+    assert lines[1].startswith("NOT no fault: ")
+    assert "KeyError: 'read is broken'" in lines[1]
+    assert lines[-1].startswith("    run: ")
+    assert not any("kill" in line or "cut" in line for line in lines)
+
+
+def test_a_mistake_of_an_adapter_gets_a_hint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "from tests.support.trial_adapters import Trial\n"
+        "class Twice(Trial):\n"
+        "    async def send(self, connection, record):\n"
+        "        await super().send(connection, record)\n"
+        "        return await super().send(connection, record)\n"
+    )
+    code, lines = check(capsys, f"{file}:Twice")
+    assert code == 1
+    assert lines[1].startswith("NOT no fault: ")
+    assert f"    hint: {system_check.HINTS['duplicate']}" in lines
+
+
+def test_a_system_without_an_adapter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["systems", "check", "floodmark"])
+    assert ended.value.code == 64
+    assert "has no adapter to check" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""The table of what is known to be lost in other people's systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.formats.system_finding import RunCounts, SafeRun, SystemFinding
+from harness.search.real import losses_table
+from harness.search.real.attempt import StormJob, StormOutcome
+from harness.search.real.known_losses import (
+    FOLDER,
+    KNOWN_LOSSES,
+    BlindSearch,
+    KnownLoss,
+    LossSearch,
+    LossSearchRequest,
+    searches,
+    wanted_losses,
+)
+from harness.search.real.storms import StormSubject
+from harness.search.real.system_search import SystemSearch
+from harness.systems import registry
+from node.formats.errors import UsageError
+from tests.support import trial_adapters
+from tests.support.storm_fakes import FakeStorms, loses_a_write
+
+TRIAL = f"{trial_adapters.__name__}:Trial"
+ROW = KNOWN_LOSSES[0]
+
+
+def finding(**changes: object) -> SystemFinding:
+    made = SystemFinding(
+        system="nats",
+        version="2.15.1",
+        bucket="no-lost-acknowledged-write: one disk",
+        property="no-lost-acknowledged-write",
+        disks=1,
+        sentence="invalid: 7 acknowledged records are lost.",
+        seed=1,
+        storm=4,
+        family="stale-takes-over",
+        storms_before=4,
+        seconds_before=210.0,
+        faults=("1.00 s: Kill a follower of log-0, for 4.00 s", "5.00 s: Kill the leader of log-0"),
+        counts=RunCounts(failed=3, of=3),
+        safe_settings={"sync": "always"},
+        safe_runs=(SafeRun(verdict="valid"), SafeRun(verdict="valid")),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def searched(seed: int, seconds: float, found: SystemFinding | None) -> LossSearch:
+    return LossSearch(
+        code=ROW.code,
+        seed=seed,
+        budget_s=900.0,
+        found=found is not None,
+        seconds=seconds,
+        storms=seed * 10,
+        jobs=2,
+        finding=found,
+        version="2.15.1",
+    )
+
+
+def test_each_row_is_a_configuration_of_a_system_that_is_there() -> None:
+    assert len({row.code for row in KNOWN_LOSSES}) == len(KNOWN_LOSSES)
+    for row in KNOWN_LOSSES:
+        assert registry.find(row.system, row.settings).settings.items() >= row.settings.items()
+
+
+def test_a_finding_of_another_kind_is_not_the_one_that_is_known() -> None:
+    assert ROW.is_found(finding())
+    assert not ROW.is_found(finding(disks=0))
+    assert not ROW.is_found(finding(property="liveness"))
+    assert not ROW.is_found(finding(anomaly="unseen"))
+    cut_off = next(row for row in KNOWN_LOSSES if row.code == "redis-cut-off")
+    assert cut_off.is_found(finding(on_links=True))
+    assert not cut_off.is_found(finding())
+
+
+def test_a_loss_that_a_node_tells_of_is_known_by_its_words(tmp_path: Path) -> None:
+    row = next(row for row in KNOWN_LOSSES if row.code == "kafka-unclean")
+    assert not row.is_found(finding(run=str(tmp_path)))
+    log = tmp_path / "data" / "n2" / "controller.log.2026-11-22-17"
+    log.parent.mkdir(parents=True)
+    log.write_text("Elect leader 2 from live brokers 2,3\n")
+    assert not row.is_found(finding(run=str(tmp_path)))
+    log.write_text("Elect leader 2 from live brokers 2. There's potential data loss.\n")
+    assert row.is_found(finding(run=str(tmp_path)))
+
+
+def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(tmp_path: Path) -> None:
+    runs: list[StormOutcome] = []
+
+    def plan(job: StormJob, run: int) -> StormOutcome | bool:
+        outcome = loses_a_write(job)
+        (Path(outcome.folder) / "told.txt").write_text("yes" if len(runs) == 3 else "")
+        runs.append(outcome)
+        return len(runs) % 2 == 0 and outcome
+
+    runner, system, told = FakeStorms(plan), registry.find(TRIAL), list[str]()
+    search = SystemSearch(
+        *(StormSubject(system=TRIAL, disks="none"), system, runner, tmp_path),
+        seed=1,
+        jobs=1,
+        stop=lambda: len(runs) > 9,
+        clock_s=runner.now_s,
+    )
+    row = KnownLoss(code="told", system=TRIAL, loss="one", told=("told.txt", "yes"))
+    made = BlindSearch(row, search, 1e9, told.append).search()
+    assert (made.found, made.storms, len(told)) == (True, 4, 2)
+    assert made.finding is not None
+    assert made.finding.run == runs[3].folder
+
+
+def test_the_table_has_medians_and_the_smallest_schedule() -> None:
+    unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
+    made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]
+    cells = dict(zip(losses_table.HEADINGS, losses_table.cells(ROW, made), strict=True))
+    assert cells == {
+        "system": "nats 2.15.1",
+        "configuration": "default",
+        "loss": ROW.loss,
+        "found": "2 of 3",
+        "blind time": "300 s (100 to 900)",
+        "faults": "2",
+        "fails in": "3 of 3",
+        "safe runs": "valid, valid",
+    }
+    assert losses_table.details(ROW, made) == (
+        f"**{ROW.code}**: Kill a follower of log-0, for 4.00 s; Kill the leader of log-0 "
+        "(as drawn). Storms: 20. Safe: `sync=always`."
+    )
+
+
+def test_a_page_has_the_rows_that_were_searched() -> None:
+    text = losses_table.as_markdown(KNOWN_LOSSES, [searched(1, 100.0, finding())])
+    assert text.count("\n| ") == 2
+    assert text.count("\n* **") == 1
+    assert max(map(len, text.splitlines())) <= 120
+    told = losses_table.as_text(KNOWN_LOSSES, [searched(1, 100.0, finding())])
+    assert "nats-one-disk:\n  system: nats 2.15.1\n" in told
+    assert "kafka-unclean:\n  system: kafka\n" in told
+
+
+def test_the_table_replaces_itself_in_a_document() -> None:
+    old = losses_table.put_into("# Systems\n\nText.\n", "| old |")
+    new = losses_table.put_into(f"{old}\nMore.\n", "| new |")
+    assert new.startswith("# Systems\n\nText.\n\n")
+    assert "| new |" in new
+    assert "| old |" not in new
+    assert new.endswith("\nMore.\n")
+
+
+def test_searches_are_read_in_the_order_of_the_table(tmp_path: Path) -> None:
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    rows = [KNOWN_LOSSES[2].code, KNOWN_LOSSES[0].code]
+    for code in rows:
+        one = msgspec.structs.replace(searched(1, 5.0, None), code=code)
+        (folder / f"{code}-1.json").write_bytes(msgspec.json.encode(one))
+    (folder / "nonsense.json").write_text("{")
+    assert [one.code for one in searches(tmp_path)] == rows[::-1]
+
+
+@pytest.mark.parametrize(
+    ("system", "only", "sentence"),
+    [
+        ("mongodb", (), "no loss is known of system 'mongodb'"),
+        ("nats", ("redis-stale",), "unknown loss 'redis-stale'"),
+    ],
+)
+def test_what_is_not_known_is_refused(system: str, only: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        wanted_losses(LossSearchRequest(system=system, only=only))
+
+
+def test_all_systems_can_be_asked_for_at_once() -> None:
+    assert wanted_losses(LossSearchRequest(system="all")) == list(KNOWN_LOSSES)
+    redis = wanted_losses(LossSearchRequest(system="redis"))
+    assert {row.system for row in redis} == {"redis"}

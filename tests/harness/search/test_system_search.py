@@ -1,0 +1,334 @@
+"""The search on real processes: what it draws, keeps, shrinks and leaves, with planned verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from harness.formats.system_finding import FILE, FOLDER, RunCounts, SystemFinding
+from harness.search.real.attempt import StormJob, StormOutcome
+from harness.search.real.families import FAMILIES
+from harness.search.real.storms import StormGenerator, StormSubject
+from harness.search.real.system_search import Find, SearchBudget, SystemSearch
+from harness.systems import registry
+from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Fault, Schedule
+from node.formats.errors import UsageError
+from node.formats.json_input import read_file
+from tests.support import trial_adapters
+from tests.support.storm_fakes import LOST, RUN_S, FakeStorms, Plan, loses_a_write
+
+TRIAL = f"{trial_adapters.__name__}:Trial"
+SAFE = f"{trial_adapters.__name__}:SafeTrial"
+ANY_STORMS = range(150)
+
+
+def storms(disks: str = "any", kinds: tuple[str, ...] = (), seed: int = 1) -> StormGenerator:
+    subject = StormSubject(system=TRIAL, disks=disks, kinds=kinds)  # type: ignore[arg-type]
+    return StormGenerator(subject, registry.find(TRIAL), seed)
+
+
+def power_cuts(schedule: Schedule) -> list[Fault]:
+    return [fault for fault in schedule.faults if fault.what == "power-cut"]
+
+
+class TestDrawing:
+    def test_a_number_is_always_the_same_storm(self) -> None:
+        one, other = storms(), storms()
+        assert [one.draw(n) for n in (5, 0, 7)] == [other.draw(n) for n in (5, 0, 7)]
+        assert storms(seed=2).draw(0) != one.draw(0)
+
+    def test_every_family_is_drawn_and_every_storm_is_possible(self) -> None:
+        system, generator = registry.find(TRIAL), storms()
+        drawn = [generator.draw(number) for number in ANY_STORMS]
+        assert {storm.family for storm in drawn} == FAMILIES.keys()
+        for storm in drawn:
+            system.check(storm.schedule)
+            schedules.check(storm.schedule, source="a drawn storm")
+            ends = [(f.at_ms or 0) + (f.for_ms or 0) for f in storm.schedule.faults]
+            assert ends
+            assert max(ends) < storm.schedule.workload.duration_ms
+            assert storm.schedule.drawn
+
+    @pytest.mark.parametrize("failover_ms", [100, 60_000])
+    def test_storms_of_very_fast_and_very_slow_systems_are_possible(
+        self, failover_ms: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trial_adapters.Trial, "failover_ms", failover_ms)
+        generator = storms()
+        for number in ANY_STORMS:
+            schedules.check(generator.draw(number).schedule, source="a drawn storm")
+
+    def test_most_storms_have_few_faults(self) -> None:
+        generator = storms()
+        counts = Counter(len(generator.draw(n).schedule.faults) for n in ANY_STORMS)
+        assert sum(n for faults, n in counts.items() if faults <= 4) > 0.9 * len(ANY_STORMS)
+
+    @pytest.mark.parametrize(("disks", "most"), [("none", 0), ("one", 1)])
+    def test_no_more_disks_lose_something_than_may(self, disks: str, most: int) -> None:
+        generator = storms(disks)
+        cuts = [power_cuts(generator.draw(number).schedule) for number in ANY_STORMS]
+        assert max(map(len, cuts)) == most
+        groups = ("all", "majority", "minority")
+        assert not [cut for found in cuts for cut in found if getattr(cut, "on", "") in groups]
+
+    def test_without_a_bound_many_nodes_lose_their_power(self) -> None:
+        generator = storms()
+        cuts = [cut for n in ANY_STORMS for cut in power_cuts(generator.draw(n).schedule)]
+        assert {"all", "majority"} <= {getattr(cut, "on", "") for cut in cuts}
+
+    def test_kinds_that_are_named_are_all_that_is_drawn(self) -> None:
+        generator = storms(kinds=("kill", "cut"))
+        drawn = [generator.draw(n) for n in ANY_STORMS]
+        kinds = {fault.what for storm in drawn for fault in storm.schedule.faults}
+        assert kinds == {"kill", "cut"}
+
+    def test_a_fault_that_has_no_target_is_aimed_at_nobody(self) -> None:
+        generator = storms(kinds=("kill", "ring"))
+        drawn = [generator.draw(n) for n in ANY_STORMS]
+        rings = {s.family for s in drawn for f in s.schedule.faults if f.what == "ring"}
+        assert rings == {"plain"}
+
+    def test_kinds_that_the_system_cannot_take_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="cannot take 'upgrade'"):
+            storms(kinds=("upgrade",))
+
+
+def search(plan: Plan, store: Path, system: str = TRIAL, jobs: int = 1) -> SystemSearch:
+    return a_search(FakeStorms(plan), store, system, jobs)
+
+
+def a_search(
+    runner: FakeStorms,
+    store: Path,
+    system: str = TRIAL,
+    jobs: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+) -> SystemSearch:
+    return SystemSearch(
+        StormSubject(system=system, disks="one"),
+        registry.find(system),
+        runner,
+        store,
+        seed=3,
+        jobs=jobs,
+        stop=stop,
+        clock_s=runner.now_s,
+    )
+
+
+def cuts_power_and_kills(job: StormJob, run: int) -> StormOutcome | bool:
+    """A planted loss: it needs a power cut, and a kill after it began."""
+    cut = next(iter(power_cuts(job.schedule)), None)
+    if cut is None:
+        return False
+    later = [f for f in job.schedule.faults if f.what == "kill"]
+    return loses_a_write(job, "n2") if later else False
+
+
+def find_of(found: SystemSearch) -> Find:
+    (find,) = found.finds.values()
+    return find
+
+
+UNTIL_FOUND = SearchBudget(until_failure=True)
+
+
+class TestFinding:
+    def test_a_find_is_on_disk_before_it_is_shrunk(self, tmp_path: Path) -> None:
+        seen: list[SystemFinding] = []
+
+        def report(find: Find) -> None:
+            (file,) = tmp_path.glob(f"{FOLDER}/*/{FILE}")
+            seen.append(read_file(file, SystemFinding))
+            saved = schedules.load(file.parent / "schedule.json")
+            assert saved == find.drawn == schedules.load(file.parent / "drawn.json")
+            assert Path(find.finding.run).is_dir()
+
+        made = search(cuts_power_and_kills, tmp_path)
+        made.search(UNTIL_FOUND, report)
+        (finding,) = seen
+        assert (finding.bucket, finding.disks) == (f"{LOST}: one disk", 1)
+        assert finding.counts == RunCounts(failed=1, of=1)
+        assert finding.seconds_before == RUN_S * (finding.storms_before + 1)
+        assert not finding.shrunk
+
+    def test_the_same_failure_is_kept_once_and_counted(self, tmp_path: Path) -> None:
+        made = search(lambda job, run: True, tmp_path)
+        made.search(SearchBudget(storms=6), lambda find: None)
+        assert made.counts.buckets == {f"{LOST}: processes only": 6}
+        assert len(made.finds) == 1
+        assert len(list(tmp_path.glob("search-*/*/schedule.json"))) == 0
+        assert len(list(tmp_path.glob("search-*"))) == 1
+
+    def test_records_that_are_only_not_delivered_are_another_class(self, tmp_path: Path) -> None:
+        def plan(job: StormJob, run: int) -> StormOutcome:
+            name = "unseen" if len(seen) % 2 else "vanished"
+            seen.append(name)
+            return replace(loses_a_write(job), broken={LOST: name})
+
+        seen: list[str] = []
+        made = search(plan, tmp_path)
+        made.search(SearchBudget(storms=4), lambda find: None)
+        assert made.counts.buckets == {
+            f"{LOST}: processes only": 2,
+            f"{LOST}: processes only, undelivered only": 2,
+        }
+        assert [find.finding.anomaly for find in made.finds.values()] == ["vanished", "unseen"]
+
+    def test_storms_side_by_side_are_those_of_the_seed(self, tmp_path: Path) -> None:
+        drawn = []
+        for jobs in (1, 3):
+            runner = FakeStorms(lambda job, run: False)
+            a_search(runner, tmp_path, jobs=jobs).search(SearchBudget(storms=7), lambda find: None)
+            drawn.append([job.schedule for job in runner.jobs])
+        assert drawn[0] == drawn[1]
+        assert len(drawn[0]) == 7
+
+    def test_another_search_of_the_same_seed_leaves_the_runs_of_the_first(
+        self, tmp_path: Path
+    ) -> None:
+        first = search(lambda job, run: job.name.endswith("2"), tmp_path)
+        first.search(SearchBudget(storms=2), lambda find: None)
+        # The second storm is under way when the second search ends.
+        runner = FakeStorms(lambda job, run: False)
+        second = a_search(runner, tmp_path, stop=lambda: bool(runner.jobs), jobs=2)
+        second.search(SearchBudget(), lambda find: None)
+        assert runner.killed > 0
+        assert Path(find_of(first).finding.run).is_dir()
+
+    def test_a_run_that_comes_to_nothing_is_a_problem_and_no_finding(self, tmp_path: Path) -> None:
+        broken = StormOutcome(verdict="unknown", problem="n1 did not start")
+        made = search(lambda job, run: broken, tmp_path)
+        made.search(SearchBudget(storms=2), lambda find: None)
+        assert made.finds == {}
+        assert made.counts.problems == ["storm 0: n1 did not start", "storm 1: n1 did not start"]
+
+
+class TestBudget:
+    def test_the_time_ends_a_search(self, tmp_path: Path) -> None:
+        runner = FakeStorms(lambda job, run: False)
+        made = a_search(runner, tmp_path, jobs=2)
+        made.search(SearchBudget(seconds=10 * RUN_S), lambda find: None)
+        assert (made.counts.storms, runner.killed) == (10, 1)
+
+    def test_a_find_leaves_time_to_shrink_it(self, tmp_path: Path) -> None:
+        made = search(lambda job, run: True, tmp_path)
+        made.search(SearchBudget(seconds=10 * RUN_S, reserve=0.4), lambda find: None)
+        assert made.counts.storms == 6
+
+    def test_stopping_kills_what_runs_and_leaves_nothing(self, tmp_path: Path) -> None:
+        stopped: list[int] = []
+        runner = FakeStorms(lambda job, run: False)
+
+        def stop_after_the_third(number: int) -> None:
+            if number == 3:
+                (tmp_path / "search-trial-3-0004").mkdir()  # What a killed run has written so far.
+                stopped.append(number)
+
+        runner.at = stop_after_the_third
+        made = a_search(runner, tmp_path, jobs=2, stop=lambda: bool(stopped))
+        made.search(SearchBudget(), lambda find: None)
+        assert (made.counts.storms, runner.killed) == (3, 1)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_shrinking_ends_with_the_time_and_keeps_the_smallest(self, tmp_path: Path) -> None:
+        runner = FakeStorms(cuts_power_and_kills)
+        made = a_search(runner, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        end_s = runner.clock_s + 5 * RUN_S
+        find = find_of(made)
+        made.shrink(find, lambda: runner.clock_s >= end_s)
+        assert runner.clock_s <= end_s + RUN_S
+        saved = schedules.load(find.folder / "schedule.json")
+        assert saved == find.smallest
+        assert not read_file(find.folder / FILE, SystemFinding).shrunk
+
+
+class TestShrinking:
+    def test_a_planted_loss_shrinks_to_what_it_needs(self, tmp_path: Path) -> None:
+        made = search(cuts_power_and_kills, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        find = find_of(made)
+        made.shrink(find)
+        kept = read_file(find.folder / FILE, SystemFinding)
+        assert kept == find.finding
+        assert kept.shrunk
+        assert sorted(fault.what for fault in find.smallest.faults) == ["kill", "power-cut"]
+        assert len(kept.faults) == 2
+        assert kept.counts == RunCounts(failed=2, of=2)
+        assert [one.counts for one in kept.without] == 2 * [RunCounts(failed=0, of=2)]
+        workload = find.smallest.workload
+        assert (workload.clients, workload.consumers) == (1, 0)
+        assert find.smallest.cluster.partitions == 1
+        assert all((fault.at_ms or 0) % 500 == 0 for fault in find.smallest.faults)
+
+    def test_only_failing_runs_of_the_smallest_and_of_the_drawn_schedule_stay(
+        self, tmp_path: Path
+    ) -> None:
+        made = search(cuts_power_and_kills, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        find = find_of(made)
+        made.shrink(find)
+        folders = {str(folder) for folder in tmp_path.glob("search-*/*T*")}
+        assert len(folders) == 2
+        assert find.finding.run in folders
+
+    @pytest.mark.parametrize(("fails", "counts"), [((1,), "2 of 3"), ((), "1 of 3")])
+    def test_the_majority_of_three_runs_decides(
+        self, fails: tuple[int, ...], counts: str, tmp_path: Path
+    ) -> None:
+        drawn: list[Schedule] = []
+
+        def plan(job: StormJob, run: int) -> bool:
+            drawn.append(job.schedule)
+            again = job.schedule.to_json() == find_of(made).drawn.to_json() if made.finds else False
+            return len(drawn) == 1 or (again and run in fails)
+
+        made = search(plan, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        find = find_of(made)
+        made.shrink(find)
+        assert find.smallest == find.drawn
+        assert str(find.finding.drawn_counts) == counts
+        assert find.finding.shrunk == (counts == "2 of 3")
+
+    def test_runs_end_when_the_majority_is_known(self, tmp_path: Path) -> None:
+        runner = FakeStorms(cuts_power_and_kills)
+        made = a_search(runner, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        find = find_of(made)
+        made.shrink(find)
+        assert set(find.counts.values()) <= {RunCounts(failed=2, of=2), RunCounts(failed=0, of=2)}
+        made.confirm(find)
+        assert find.finding.counts == RunCounts(failed=3, of=3)
+
+
+class TestSafeConfiguration:
+    def test_the_smallest_schedule_is_run_on_it_too(self, tmp_path: Path) -> None:
+        runner = FakeStorms(
+            lambda job, run: not job.subject.settings and cuts_power_and_kills(job, run)
+        )
+        made = a_search(runner, tmp_path, SAFE)
+        made.search(UNTIL_FOUND, lambda find: None)
+        find = find_of(made)
+        made.pair(find)
+        assert (find.finding.safe_settings or {})["sync"] == "always"
+        assert [run.verdict for run in find.finding.safe_runs] == ["valid", "valid"]
+        assert runner.jobs[-1].schedule == find.smallest
+        kept = json.loads((find.folder / FILE).read_text())
+        assert len(kept["safe_runs"]) == 2
+
+    def test_a_system_that_declares_none_is_not_compared(self, tmp_path: Path) -> None:
+        runner = FakeStorms(cuts_power_and_kills)
+        made = a_search(runner, tmp_path)
+        made.search(UNTIL_FOUND, lambda find: None)
+        before = len(runner.jobs)
+        made.pair(find_of(made))
+        assert find_of(made).finding.safe_settings is None
+        assert len(runner.jobs) == before

@@ -1,0 +1,114 @@
+"""The log of Kafka on a disk, as its brokers write it in three formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.systems import registry
+from harness.systems.adapter import Node
+from harness.systems.external.kafka_protocol import read_log, release_in
+from harness.systems.kafka_kraft import KafkaKraft
+from node.formats.errors import UsageError
+
+# Written by another implementation of the formats (kafka-python 3.0.12). The second record of each
+# has a key; the third of format 2 is so long that its size takes two bytes.
+FORMAT_0 = (
+    "0000000000000000000000110c94f89c0000ffffffff000000036f6e65"
+    "000000000000000100000012b77f2df30000000000016b0000000374776f"
+)
+FORMAT_1 = (
+    "0000000000000000000000192e6de1d3010000000000000003e8ffffffff000000036f6e65"
+    "00000000000000010000001a8ca8516e010000000000000003e9000000016b0000000374776f"
+)
+FORMAT_2 = (
+    "00000000000000000000011b00000000026ef7071c00000000000200000000000003e800000000000003ea"
+    "ffffffffffffffffffffffffffff000000031200000001066f6e65001c000202026b0674776f02026802319e03"
+    f"000404019003{'78' * 200}00"
+)
+COMPRESSED = FORMAT_0[:34] + "01" + FORMAT_0[36:]
+
+
+def written(folder: Path, text: str, end: int = 9) -> Path:
+    """The `log.dirs` of a broker that has one partition."""
+    log = folder / "log-0-0"
+    log.mkdir()
+    (log / "00000000000000000000.log").write_bytes(bytes.fromhex(text))
+    marks = f"0\n2\nother 0 7\nlog-0 0 {end}\n"
+    (folder / "replication-offset-checkpoint").write_text(marks)
+    return folder
+
+
+def found(folder: Path) -> list[tuple[int, bytes]]:
+    return list(read_log(folder, "log-0") or ())
+
+
+@pytest.mark.parametrize(
+    ("text", "more"), [(FORMAT_0, []), (FORMAT_1, []), (FORMAT_2, [(2, b"x" * 200)])]
+)
+def test_all_formats_are_read(text: str, more: list[tuple[int, bytes]], tmp_path: Path) -> None:
+    assert found(written(tmp_path, text)) == [(0, b"one"), (1, b"two"), *more]
+
+
+def test_files_are_read_in_their_order(tmp_path: Path) -> None:
+    folder = written(tmp_path, FORMAT_0)
+    later = FORMAT_0.replace("00" * 8, "00" * 7 + "05").replace("00" * 7 + "01", "00" * 7 + "06")
+    (folder / "log-0-0" / "00000000000000000005.log").write_bytes(bytes.fromhex(later))
+    assert [offset for offset, _ in found(folder)] == [0, 1, 5, 6]
+
+
+def test_what_is_above_the_high_watermark_is_not_committed(tmp_path: Path) -> None:
+    assert found(written(tmp_path, FORMAT_2, end=1)) == [(0, b"one")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [FORMAT_0[:-2], FORMAT_0[:-2] + "00", FORMAT_2[:60], FORMAT_0[:20], COMPRESSED, "ff" * 40],
+)
+def test_what_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"00000000\.log cannot be read before byte"):
+        found(written(tmp_path, text))
+
+
+def test_a_broker_without_the_partition_has_no_log(tmp_path: Path) -> None:
+    assert read_log(written(tmp_path, FORMAT_0), "log-1") is None
+
+
+def test_a_release_is_known_by_its_jar(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no Kafka"):
+        release_in(tmp_path)
+    (tmp_path / "libs").mkdir()
+    for name in ("kafka_2.11-0.9.0.1-sources.jar", "kafka_2.11-0.9.0.1.jar", "kafka-clients.jar"):
+        (tmp_path / "libs" / name).touch()
+    assert release_in(tmp_path) == "0.9.0.1"
+
+
+def test_a_node_of_kraft_is_formatted_once_and_then_started(tmp_path: Path) -> None:
+    home = tmp_path / "release"
+    (home / "libs").mkdir(parents=True)
+    (home / "libs" / "kafka_2.13-4.0.0.jar").touch()
+    system = registry.find("kafka_kraft", {"home": str(home)})
+    assert system.version() == "4.0.0"
+    adapter = KafkaKraft(system.settings)
+    nodes = []
+    for name, port in (("n1", 1), ("n2", 2), ("n3", 3)):
+        (tmp_path / name).mkdir()
+        ports = {"client": 1000 + port, "peer": 2000 + port}
+        dialed = {role: number + 5000 for role, number in ports.items()}
+        nodes.append(Node(name=name, folder=tmp_path / name, listens=ports, dialed=dialed))
+    shell, _, script = adapter.command(nodes[0], nodes[1:])
+    assert (shell, script.count("StorageTool"), script.count("exec ")) == ("sh", 1, 1)
+    lines = (tmp_path / "n1" / "server.properties").read_text().splitlines()
+    told = dict(line.split("=", 1) for line in lines)
+    assert told["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:2001"
+    assert told["advertised.listeners"] == "PLAINTEXT://127.0.0.1:6001"
+    assert told["controller.quorum.voters"].split(",")[2] == "3@127.0.0.1:7003"
+    (tmp_path / "n1" / "logs").mkdir()
+    (tmp_path / "n1" / "logs" / "meta.properties").touch()
+    assert "StorageTool" not in " ".join(adapter.command(nodes[0], nodes[1:]))
+
+
+def test_a_release_that_nobody_named_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match="--set home=DIR with the folder of a release"):
+        registry.find("kafka_kraft").version()

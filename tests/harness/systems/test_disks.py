@@ -1,0 +1,113 @@
+"""Our own brokers on both kinds of disks: the same schedule has the same verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.cli.main import main
+from harness.systems.disks import UserDisks
+from nemesis.formats.schedule import Schedule
+from tests.support import disk_kill_campaign
+from tests.support.disk_rig import needs_a_disk
+from tests.support.waiting import until
+
+ONE = {"brokers": 1, "partitions": 1, "replication_factor": 1, "min_isr": 1}
+
+
+def judged(
+    disk: str, cluster: dict[str, Any], fault: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> tuple[str, bool, bool]:
+    """The verdict of a run, whether it names a lost record, and whether the fault had an effect."""
+    schedule = {
+        "floodmark_schedule": 1,
+        "cluster": {**ONE, **cluster},
+        "workload": {"batch": 1, "rate": 30, "seed": 1, "clients": 2, "duration_ms": 10_000},
+        "faults": [{"on": "n1", "for_ms": 300, "after": {"event": "ack", "nth": 10}, **fault}],
+    }
+    file = Path(f"{disk}.json")
+    file.write_text(json.dumps(schedule))
+    output = "--no-spark --no-report --quiet --json"
+    with pytest.raises(SystemExit):
+        main(f"run --schedule {file} --disk {disk} --store {disk} {output}".split())
+    told = json.loads(capsys.readouterr().out)
+    info = json.loads((Path(told["path"]) / "run.json").read_text())
+    assert info["system"]["disk"] == disk
+    assert info["problems"] == []
+    lines = [json.loads(line) for line in (Path(told["path"]) / "faults.jsonl").open()]
+    lost = "lost" in json.dumps(told["result"].get("anomalies", ()))
+    effect = any(line.get("writes", line["action"] == "inject") for line in lines)
+    return told["result"]["verdict"], lost, effect
+
+
+@needs_a_disk
+@pytest.mark.parametrize(
+    ("cluster", "fault"),
+    [
+        ({"flush": "sync"}, {"what": "power-cut", "keep_percent": 0}),
+        ({"flush": "async", "flush_interval_ms": 60_000}, {"what": "power-cut", "keep_percent": 0}),
+        (
+            {"flush": "async", "flush_interval_ms": 60_000},
+            {"what": "power-cut", "keep_percent": 100},
+        ),
+        ({"flush": "sync"}, {"what": "fsync-error"}),
+        ({"flush": "sync"}, {"what": "lying-fsync"}),
+    ],
+)
+def test_a_disk_in_user_space_is_as_the_journal_says(
+    cluster: dict[str, Any],
+    fault: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    on_each = {disk: judged(disk, cluster, fault, capsys) for disk in ("journal", "user-space")}
+    assert on_each["journal"] == on_each["user-space"]
+    assert on_each["journal"][2]
+
+
+@needs_a_disk
+def test_a_disk_whose_process_ends_is_a_problem_and_excuses_its_node(tmp_path: Path) -> None:
+    disks = UserDisks({"n1": tmp_path / "n1", "n2": tmp_path / "n2"}, tmp_path, Schedule(faults=()))
+    excused: list[str] = []
+    try:
+        first = disks.start("n1")
+        assert disks.watch(excused.append) == {"The disk of n1": first, "The disk of n2": 0}
+        assert (excused, disks.problems) == ([], [])
+        psutil.Process(first).kill()
+        until(lambda: disks.watch(excused.append) and excused, "the end of the disk")
+        # The next process of the node has a disk again.
+        second = disks.start("n1")
+        assert disks.watch(excused.append)["The disk of n1"] == second != first
+        assert excused == ["n1"]
+        assert [problem.kind for problem in disks.problems] == ["disk-ended"]
+        disks.power_cut("n1", 0.0, None)
+        disks.watch(excused.append)
+        assert len(disks.problems) == 1, "a power cut ends the process on purpose"
+    finally:
+        disks.close()
+
+
+@needs_a_disk
+def test_copies_that_nobody_restored_are_removed_with_the_disks(tmp_path: Path) -> None:
+    folder = tmp_path / "n1"
+    folder.mkdir()
+    (folder / "log").write_text("x")
+    disks = UserDisks({"n1": folder}, tmp_path, Schedule(faults=()))
+    disks.copy("n1")
+    assert [path.name for path in tmp_path.glob("n1.copy*")] == ["n1.copy-1"]
+    disks.close()
+    assert [path.name for path in tmp_path.glob("n1*")] == ["n1"]
+
+
+@needs_a_disk
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_harness_leaves_nothing(seed: int, tmp_path: Path) -> None:
+    """`tests/support/disk_kill_campaign.py` does so more often."""
+    assert disk_kill_campaign.once(random.Random(seed), tmp_path) in ("clean", "over")

@@ -1,0 +1,339 @@
+"""The disk by itself, without the kernel: after a power cut it is what a simple model says, which
+keeps a synced image and a list of what was done since."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemesis.disk.extents import Extent, ExtentMap, ExtentStore, Zeros
+from nemesis.disk.volume import Inode, Volume
+
+NAMES = ("a", "b", "c", "folder/a", "folder/b")
+FOLDER = "folder"
+
+
+class ModelFile:
+    """A file: what of it is on the disk, what is there now, and which bytes a sync would write."""
+
+    def __init__(self) -> None:
+        self.durable = bytearray()
+        self.live = bytearray()
+        self.dirty: set[int] = set()
+        self.changes: list[tuple[int, str, int, bytes]] = []
+
+    def apply(self, to: bytearray, what: str, at: int, data: bytes) -> None:
+        if what == "write":
+            to.extend(bytes(max(0, at + len(data) - len(to))))
+            to[at : at + len(data)] = data
+        else:
+            del to[at:]
+            to.extend(bytes(at - len(to)))
+
+    def change(self, number: int, what: str, at: int, data: bytes) -> None:
+        before = len(self.live)
+        self.apply(self.live, what, at, data)
+        self.dirty |= set(range(at, at + len(data))) | set(range(before, len(self.live)))
+        self.dirty = {each for each in self.dirty if each < len(self.live)}
+        self.changes.append((number, what, at, data))
+
+    def sync(self) -> None:
+        if not self.changes:
+            return
+        del self.durable[len(self.live) :]
+        self.durable.extend(bytes(len(self.live) - len(self.durable)))
+        for at in self.dirty:
+            self.durable[at] = self.live[at]
+        self.dirty.clear()
+        self.changes.clear()
+
+
+class Model:
+    """A disk as one would describe it: images, and lists of operations."""
+
+    def __init__(self) -> None:
+        self.durable_names: dict[str, ModelFile] = {}
+        self.names: dict[str, ModelFile] = {}
+        self.operations: list[tuple[int, str, str, ModelFile | None]] = []
+        self.number = 0
+
+    def carry_out(self, names: dict[str, ModelFile], operation: Any) -> None:
+        _, what, path, other = operation
+        if what == "make":
+            names[path] = other
+        elif what == "remove":
+            del names[path]
+        else:
+            names[other] = names.pop(path)
+
+    def named(self, what: str, path: str, other: Any = None) -> None:
+        self.number += 1
+        operation = (self.number, what, path, other)
+        self.carry_out(self.names, operation)
+        self.operations.append(operation)
+
+    def changed(self, path: str, what: str, at: int, data: bytes = b"") -> None:
+        self.number += 1
+        self.names[path].change(self.number, what, at, data)
+
+    def sync(self, path: str) -> None:
+        for operation in self.operations:
+            self.carry_out(self.durable_names, operation)
+        self.operations.clear()
+        self.names[path].sync()
+
+    def after_cut(self, keep: float) -> dict[str, bytes]:
+        files = {id(f): f for f in (*self.names.values(), *self.durable_names.values())}
+        for *_, other in self.operations:
+            if isinstance(other, ModelFile):
+                files[id(other)] = other
+        changes = sorted((c[0], f, c) for f in files.values() for c in f.changes)
+        room = round(sum(len(c[3]) for _, _, c in changes) * keep)
+        images = {key: bytearray(file.durable) for key, file in files.items()}
+        last, done = 0, 0
+        for number, file, (_, what, at, data) in changes:
+            if done + len(data) > room:
+                if done < room:
+                    file.apply(images[id(file)], what, at, data[: room - done])
+                    last = number
+                break
+            if done == room and not data and keep < 1:
+                break
+            file.apply(images[id(file)], what, at, data)
+            done, last = done + len(data), number
+        if keep == 1:
+            last = self.number
+        elif not changes:
+            count = round(len(self.operations) * keep)
+            last = self.operations[count - 1][0] if count else 0
+        names = dict(self.durable_names)
+        for operation in self.operations:
+            if operation[0] <= last:
+                self.carry_out(names, operation)
+        return {path: bytes(images[id(file)]) for path, file in names.items()}
+
+
+def at(volume: Volume, path: str) -> tuple[Inode, str]:
+    """The folder of a path, and the last part of it."""
+    folder, _, name = path.rpartition("/")
+    top = volume.inodes[1]
+    return (volume.find(top, folder)[0] if folder else top), name
+
+
+def inode(volume: Volume, path: str) -> Inode:
+    return volume.find(*at(volume, path))[0]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def step(rng: random.Random, volume: Volume, model: Model, *, failing: bool) -> None:
+    """The same to both."""
+    path, other = rng.choice(NAMES), rng.choice(NAMES)
+    there = path in model.names
+    what = rng.choice(("write", "write", "append", "resize", "sync", "remove", "rename", "fail"))
+    if not there:
+        volume.create(*at(volume, path), 0o644)
+        model.named("make", path, ModelFile())
+    elif what in ("write", "append"):
+        size = len(model.names[path].live)
+        offset = size if what == "append" else rng.randint(0, size + 3)
+        data = rng.randbytes(rng.randint(1, 9))
+        volume.write(inode(volume, path), data, offset)
+        model.changed(path, "write", offset, data)
+    elif what == "resize":
+        size = rng.randint(0, 20)
+        if size != len(model.names[path].live):
+            volume.resize(inode(volume, path), size)
+            model.changed(path, "resize", size)
+    elif what == "sync":
+        volume.sync(inode(volume, path))
+        model.sync(path)
+    elif what == "remove":
+        volume.remove(*at(volume, path))
+        model.named("remove", path)
+    elif what == "rename" and other != path:
+        volume.rename(*at(volume, path), *at(volume, other), replace=True)
+        model.named("rename", path, other)
+    elif what == "fail" and failing:
+        volume.fail_sync(inode(volume, path))
+        model.names[path].dirty.clear()
+        if model.names[path].changes:
+            model.names[path].changes.clear()
+
+
+def disk(folder: Path, **options: Any) -> Volume:
+    (folder / "files" / FOLDER).mkdir(parents=True)
+    return Volume(folder / "files", folder / "aside", **options)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_cut_leaves_what_the_model_says(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    keep = (0.0, 1.0, rng.random())[seed % 3]
+    # So small that much of it is in the file.
+    volume, model = disk(tmp_path, memory_bytes=16), Model()
+    for _ in range(rng.randint(1, 150)):
+        step(rng, volume, model, failing=False)
+        assert contents(tmp_path / "files") == {p: bytes(f.live) for p, f in model.names.items()}
+    expected = model.after_cut(keep)
+    volume.cut(keep)
+    assert contents(tmp_path / "files") == expected
+    assert os.listdir(tmp_path / "aside") == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_failed_sync_lost_stays_lost_until_it_is_written_again(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    volume, model = disk(tmp_path), Model()
+    for _ in range(120):
+        step(rng, volume, model, failing=True)
+        assert contents(tmp_path / "files") == {p: bytes(f.live) for p, f in model.names.items()}
+    expected = model.after_cut(0)
+    volume.cut(0)
+    assert contents(tmp_path / "files") == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_that_are_not_told_apart_are_undone_as_exactly(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    volume, model = disk(tmp_path, most_changes=8), Model()
+    for _ in range(200):
+        step(rng, volume, model, failing=seed % 2 == 1)
+    expected = model.after_cut(0)
+    volume.cut(0)
+    assert contents(tmp_path / "files") == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reordering_power_cut_keeps_whole_writes_but_for_one(tmp_path: Path, seed: int) -> None:
+    """Each block was written once: after the cut it has all of the new bytes, none, or (one block)
+    the first of them."""
+    rng = random.Random(seed)
+    volume, blocks = disk(tmp_path), 30
+    volume.create(volume.inodes[1], "log", 0o644)
+    log = inode(volume, "log")
+    volume.write(log, bytes(blocks * 8), 0)
+    volume.sync(log)
+    for block in rng.sample(range(blocks), blocks):
+        volume.write(log, b"x" * 8, block * 8)
+    volume.cut(0.5, rng)
+    data = (tmp_path / "files" / "log").read_bytes()
+    found = [data[place : place + 8] for place in range(0, len(data), 8)]
+    torn = [block for block in found if block not in (bytes(8), b"x" * 8)]
+    assert len(torn) <= 1
+    assert all(block.rstrip(b"\0").strip(b"x") == b"" for block in torn)
+    assert 0 < found.count(b"x" * 8) < blocks
+
+
+def test_a_lie_costs_all_that_was_written_since(tmp_path: Path) -> None:
+    volume = disk(tmp_path)
+    volume.create(volume.inodes[1], "log", 0o644)
+    log = inode(volume, "log")
+    volume.write(log, b"synced,", 0)
+    volume.sync(log)
+    volume.write(log, b"kept,", 7)
+    volume.lies_since = volume.last_change
+    volume.write(log, b"believed,", 12)
+    volume.sync(log)
+    volume.create(volume.inodes[1], "other", 0o644)
+    done = volume.cut(1.0)
+    assert contents(tmp_path / "files") == {"log": b"synced,kept,"}
+    assert (done.before, done.after) == (14, 5)
+
+
+def test_names_wait_for_a_sync_of_any_file(tmp_path: Path) -> None:
+    volume = disk(tmp_path)
+    for path in ("a", "b", "folder/c"):
+        volume.create(*at(volume, path), 0o644)
+    volume.sync(inode(volume, "b"))
+    volume.create(*at(volume, "d"), 0o644)
+    volume.cut(0)
+    assert set(contents(tmp_path / "files")) == {"a", "b", "folder/c"}
+
+
+def test_a_replaced_file_is_back_with_all_that_it_had(tmp_path: Path) -> None:
+    volume = disk(tmp_path)
+    top = volume.inodes[1]
+    volume.create(top, "conf", 0o644)
+    volume.write(inode(volume, "conf"), b"old", 0)
+    volume.sync(inode(volume, "conf"))
+    volume.create(top, "new", 0o644)
+    volume.write(inode(volume, "new"), b"new", 0)
+    volume.rename(top, "new", top, "conf", replace=True)
+    volume.remove(top, "conf")
+    assert contents(tmp_path / "files") == {}
+    volume.cut(0)
+    assert contents(tmp_path / "files") == {"conf": b"old"}
+
+
+def test_what_is_there_already_is_refused_like_the_kernel_does(tmp_path: Path) -> None:
+    volume = disk(tmp_path)
+    top = volume.inodes[1]
+    volume.create(top, "a", 0o644)
+    volume.create(top, "b", 0o644)
+    refused = {
+        errno.EEXIST: lambda: volume.rename(top, "a", top, "b", replace=False),
+        errno.EISDIR: lambda: volume.remove(top, FOLDER),
+        errno.ENOTDIR: lambda: volume.rename(top, FOLDER, top, "a", replace=True),
+        errno.ENOENT: lambda: volume.find(top, "c"),
+    }
+    for number, attempt in refused.items():
+        with pytest.raises(OSError, match=os.strerror(number)):
+            attempt()
+    volume.create(*at(volume, "folder/x"), 0o644)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTEMPTY)):
+        volume.remove_folder(top, FOLDER)
+
+
+def test_a_torn_write_is_of_what_was_synced_last(tmp_path: Path) -> None:
+    volume = disk(tmp_path)
+    volume.create(volume.inodes[1], "log", 0o644)
+    log = inode(volume, "log")
+    for place in range(3):
+        volume.write(log, b"x" * 8, place * 8)
+        volume.sync(log)
+    volume.write(log, b"y" * 8, 24)
+    volume.cut(0)
+    assert volume.tear(0.5, 0.25) == "log is torn at byte 18 of 16..24"
+    assert contents(tmp_path / "files") == {"log": b"x" * 18 + bytes(6)}
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Overwriting again and again without a sync keeps what was there in a file, and once only."""
+    volume = disk(tmp_path, memory_bytes=4096, most_changes=100)
+    volume.create(volume.inodes[1], "log", 0o644)
+    log = inode(volume, "log")
+    volume.write(log, b"o" * 65536, 0)
+    volume.sync(log)
+    for place in range(2000):
+        volume.write(log, b"n" * 4096, place % 16 * 4096)
+    assert volume.in_memory <= 4096
+    assert volume.told_apart <= 101
+    volume.cut(0)
+    assert contents(tmp_path / "files") == {"log": b"o" * 65536}
+
+
+def test_extents_do_not_overlap_and_the_first_counts(tmp_path: Path) -> None:
+    store = ExtentStore(tmp_path)
+    extents = ExtentMap(store)
+    for offset, data in ((4, b"bb"), (0, b"aaaaaa"), (3, b"cccccc")):
+        store.in_memory += len(data)
+        extents.add(Extent(offset, data))
+    extents.add(Extent(8, Zeros(4)))
+    assert list(extents) == [(0, b"aaaa"), (4, b"bb"), (6, b"ccc"), (9, Zeros(3))]
+    extents.remove(1, 5)
+    assert list(extents) == [(0, b"a"), (5, b"b"), (6, b"ccc"), (9, Zeros(3))]
+    assert store.in_memory == 5

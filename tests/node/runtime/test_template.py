@@ -1,0 +1,149 @@
+"""Children that a template forks are those of the process that asked, with what it has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import multiprocess
+import pytest
+
+from node.runtime import children, template
+from node.runtime.template import ForkedChild, Template
+from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Template]:
+    """The template of this test."""
+    monkeypatch.setattr(template, "_template", None)
+    template.prepare(("node.runtime.children",))
+    made = template.fitting()
+    assert made is not None
+    yield made
+    made.close()
+
+
+def begin(code: object, **options: Any) -> tuple[children.Child, Any]:
+    """A child that says what it has, and ends with `code` when it is told to."""
+    near, far = multiprocess.Pipe()
+    child = children.start("child", say, os.getpid(), far, code, **options)
+    far.close()
+    return child, near
+
+
+def say(parent_pid: int, pipe: Any, code: object) -> None:
+    """What the child does."""
+    children.die_with_parent(parent_pid)
+    pending = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    pipe.send((os.getppid(), os.getcwd(), os.environ.get("SAID"), pending))
+    pipe.recv()
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def heard(pipe: Any) -> Any:
+    assert pipe.poll(PATIENCE_S)
+    return pipe.recv()
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (7, 7), ("a sentence", 1), (None, 0)])
+def test_its_exit_code_is_its_own(prepared: Template, code: object, exit_code: int) -> None:
+    child, pipe = begin(code)
+    assert isinstance(child, ForkedChild)
+    assert heard(pipe)[0] == os.getpid()
+    assert child.is_alive()
+    pipe.send("end")
+    child.join(PATIENCE_S)
+    assert child.exitcode == exit_code
+    with pytest.raises(EOFError):
+        pipe.recv()
+    child.close()
+
+
+def test_a_signal_ends_it_and_is_its_exit_code(prepared: Template) -> None:
+    child, pipe = begin(0)
+    heard(pipe)
+    with pytest.raises(ValueError, match="still runs"):
+        child.close()
+    child.kill()
+    child.join(PATIENCE_S)
+    assert child.exitcode == -signal.SIGKILL
+    child.kill()
+    child.terminate()
+
+
+def test_one_that_was_waited_for_is_reaped(prepared: Template) -> None:
+    child, pipe = begin(0)
+    heard(pipe)
+    with pytest.raises(ValueError, match="still runs"):
+        child.close()
+    child.kill()
+    child.join(PATIENCE_S)
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_it_has_the_folder_the_variables_and_the_signals_of_the_moment(
+    prepared: Template, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAID", "now")
+    child, pipe = begin(0, blocked=(signal.SIGUSR2,))
+    assert isinstance(child, ForkedChild)
+    assert heard(pipe) == (os.getpid(), str(tmp_path), "now", {signal.SIGUSR2})
+    child.kill()
+    child.join()
+
+
+def test_variables_of_the_loader_need_a_fresh_interpreter(
+    prepared: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_BIND_NOW", "1")
+    assert template.fitting() is None
+    child, pipe = begin(0)
+    assert not isinstance(child, ForkedChild)
+    assert heard(pipe)[0] == os.getpid()
+    child.kill()
+    child.join()
+
+
+def test_without_its_template_a_child_starts_all_the_same(prepared: Template) -> None:
+    prepared.close()
+    assert template.fitting() is None
+    child, pipe = begin(3)
+    heard(pipe)
+    pipe.send("end")
+    child.join(PATIENCE_S)
+    assert child.exitcode == 3
+
+
+def test_children_outlive_their_template(prepared: Template) -> None:
+    child, pipe = begin(5)
+    heard(pipe)
+    template.prepare(("node.runtime.children", "json"))
+    assert template.fitting() not in (None, prepared)
+    pipe.send("end")
+    child.join(PATIENCE_S)
+    assert child.exitcode == 5
+    again = template.fitting()
+    assert again is not None
+    again.close()
+
+
+def test_nobody_else_becomes_the_parent_of_orphans(prepared: Template) -> None:
+    child, pipe = begin(0)
+    heard(pipe)
+    script = "import os, sys; os.fork() and os._exit(0); os.read(0, 1); print(os.getppid())"
+    import subprocess
+
+    orphan = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    orphan.wait()
+    said, _ = orphan.communicate("\n", timeout=PATIENCE_S)
+    assert int(said) != os.getpid()
+    child.kill()
+    child.join()

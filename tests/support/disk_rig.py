@@ -1,0 +1,79 @@
+"""Programs that work on a disk in user space, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.systems.external.processes import on_disk
+from nemesis.disk.control import UserDisk, why_impossible
+from nemesis.disk.mount import DEVICE
+
+needs_a_disk = pytest.mark.skipif(
+    not os.access(DEVICE, os.R_OK | os.W_OK),
+    reason=f"{DEVICE} is absent or forbidden, so there can be no disk in user space here",
+)
+PATIENCE_S = 60.0
+
+
+@contextmanager
+def disk(place: Path, *, write_through: bool = False) -> Iterator[UserDisk]:
+    """A disk for one node."""
+    made = UserDisk(place / "n1", place / "disk.txt", write_through=write_through)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+class Program:
+    """Python code that runs on a disk, and talks by lines."""
+
+    def __init__(self, used: UserDisk, code: str) -> None:
+        self.process = subprocess.Popen(
+            [*on_disk(used.pid), sys.executable, "-c", f"import os, sys\n{code}"],
+            cwd=used.folder,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def line(self) -> str:
+        """What it says next."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, text: str) -> None:
+        """Give it a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for it; its exit code and the rest of what it said."""
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out.strip()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=PATIENCE_S)
+
+
+def run(used: UserDisk, code: str) -> str:
+    """Run code to its end, without an error; what it said."""
+    code_of_exit, said = Program(used, code).end()
+    assert code_of_exit == 0, said
+    return said
+
+
+__all__ = ["Program", "disk", "needs_a_disk", "run", "why_impossible"]
