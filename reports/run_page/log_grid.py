@@ -123,7 +123,7 @@ def _grid(folder: RunFolder, window: LogWindow) -> Grid | None:
         offsets=offsets,
         marked=marked,
         lines=tuple(lines),
-        lineage=_lineage(list(heads.values())),
+        lineage=lineage(list(heads.values())),
         epochs=tuple(sorted(shown)),
         prefix=prefix,
     )
@@ -251,15 +251,19 @@ def _clients(
     return GridLine(label, kind, tuple(made), hint)
 
 
-def _lineage(heads: list[Head]) -> tuple[Lineage, ...]:
-    """Each replica's epochs (epoch → start offset); those unlike the others' are marked."""
-    usual = Counter(head.epochs for head in heads).most_common(1)
+def lineage(heads: list[Head]) -> tuple[Lineage, ...]:
+    """Each replica's epochs (epoch → start offset). Marked is who has other epochs than most at
+    offsets that all have: an epoch without a record there, or a log that is only shorter, is no
+    difference."""
+    common_leo = min((head.leo for head in heads), default=0)
+    shared = [tuple(e for e in head.epochs if e[1] < common_leo) for head in heads]
+    usual = Counter(shared).most_common(1)
     made = []
-    for head in heads:
+    for head, epochs in zip(heads, shared, strict=True):
         pairs = [f"e{epoch} from {start:,}" for epoch, start in head.epochs]
         text = ", ".join(pairs[-8:]) if len(pairs) > 8 else ", ".join(pairs)
         if len(pairs) > 8:
             text = f"{len(pairs) - 8} earlier, {text}"
-        differs = len(heads) > 1 and head.epochs != usual[0][0]
+        differs = epochs != usual[0][0]
         made.append(Lineage(head.node, head.start, head.leo, head.hw, text or "none", differs))
     return tuple(made)

@@ -17,6 +17,7 @@ from reports import wording
 from reports.charts import acknowledgements, svg
 from reports.run_page import cluster, faults, log_grid, model, time_view
 from reports.run_page.files import Notes
+from reports.run_page.replicas import Head
 from tests.support import report_fixtures as made
 
 
@@ -317,6 +318,23 @@ class TestGrid:
         assert "bad" not in rows["final"].cells[at].classes
         assert not any("bad" in row.cells[at - 1].classes for row in rows.values())
         assert [x.node for x in shown.lineage if x.differs] == ["n2"]
+
+    @pytest.mark.parametrize(
+        ("of_n2", "leo_of_n2", "differing"),
+        [
+            (((1, 0), (2, 5), (4, 9)), 9, []),
+            (((1, 0), (2, 5)), 7, []),
+            (((1, 0), (2, 6)), 9, ["n2"]),
+            (((1, 0), (3, 5)), 9, ["n2"]),
+        ],
+        ids=["epoch without a record", "shorter", "other start", "other epoch"],
+    )
+    def test_who_differs_has_other_epochs_where_all_have_records(
+        self, of_n2: tuple[tuple[int, int], ...], leo_of_n2: int, differing: list[str]
+    ) -> None:
+        others = [Head(n, "log-0", leo=9, hw=9, epochs=((1, 0), (2, 5))) for n in ("n1", "n3")]
+        heads = [*others, Head("n2", "log-0", leo=leo_of_n2, hw=7, epochs=of_n2)]
+        assert [one.node for one in log_grid.lineage(heads) if one.differs] == differing
 
     def test_a_lost_tail_is_seen(self, tmp_path: Path) -> None:
         folder = made.storm(tmp_path / "a" / "b", rate=2)
