@@ -65,17 +65,19 @@ def draw(
     kinds: Sequence[str],
     seed: int,
     links: LinkAbilities = HUB,
+    *,
+    maps: bool = True,
 ) -> tuple[Fault, ...]:
     """The faults of a storm of `workload.duration_ms`, in the order of their times.
 
     `kinds` are names of kinds and of their groups; none gives no faults. `links` are those between
-    the nodes: without single messages no fault chooses among them. Raises UsageError for names
-    that are unknown or impossible here.
+    the nodes: without single messages no fault chooses among them. `maps`: whether their stores
+    have maps that can be full. Raises UsageError for names that are unknown or impossible here.
     """
     chosen = expand(kinds, cluster)
     if not chosen:
         return ()
-    dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links)
+    dice = Dice(cluster, workload, random.Random(f"storm/{seed}"), links, maps=maps)
     storm = _Storm(dice, workload.duration_ms, chosen)
     return tuple(sorted(storm.faults(), key=lambda fault: fault.at_ms or 0))
 

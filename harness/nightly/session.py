@@ -10,7 +10,7 @@ import datetime
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -387,6 +387,8 @@ class NightlySession:
         began_s = self._environment.now_s()
         name = self._prefix + name.removeprefix("nightly-")
         try:
+            # A version that cannot be asked for must not cost the run.
+            tested = None if subject is None else _tested_system(subject)
             folder = self._environment.run(schedule, name, self._settings.store, subject)
         except StorageError:
             raise
@@ -409,8 +411,9 @@ class NightlySession:
             file=file,
             expectation=schedule.expectation,
         )
-        if subject is not None:
-            _name_system(ran, subject)
+        if tested is not None:
+            ran.system, ran.version, ran.given, ran.holds = tested
+            ran.protocol = system_label(ran.system, ran.version, ran.given)
         self._add(ran, self._environment.now_s() - began_s)
 
     def _judge(self) -> None:
@@ -423,16 +426,27 @@ class NightlySession:
             began_s = now_s
 
 
-def _name_system(ran: Ran, subject: StormSubject) -> None:
-    """Say which system a run was of, and whether it should lose nothing: one that declares a safe
-    configuration only in that."""
+class _TestedSystem(NamedTuple):
+    """Which system a run is of, and whether it should lose nothing: one that declares a safe
+    configuration only in that. See `Ran`."""
+
+    name: str
+    version: str
+    given: str
+    holds: bool
+
+
+def _tested_system(subject: StormSubject) -> _TestedSystem:
+    """Raises FloodmarkError where the system cannot be asked for its version."""
     system = registry.find(subject.system, subject.settings)
     given = {name: value for name, value in subject.settings.items() if name != SERVER.name}
-    ran.system, ran.version = system.short_name, system.version()
-    ran.given = " ".join(f"{name}={value}" for name, value in given.items())
-    ran.protocol = system_label(ran.system, ran.version, ran.given)
     safe = system.safe_settings
-    ran.holds = safe is None or system.settings.items() >= safe.items()
+    return _TestedSystem(
+        name=system.short_name,
+        version=system.version(),
+        given=" ".join(f"{name}={value}" for name, value in given.items()),
+        holds=safe is None or system.settings.items() >= safe.items(),
+    )
 
 
 def open_journal(

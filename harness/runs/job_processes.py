@@ -40,16 +40,15 @@ class _Started(NamedTuple):
     number: int
     child: children.Child
     began_s: float
+    until_s: float
 
 
 class JobProcesses:
     """The processes of one owner, in its main thread. `close` it in any case."""
 
-    def __init__(self, work: Work, output: Path, longest_s: float = math.inf) -> None:
-        """Each process does `work` once; `output` gets what they print. A job that takes longer
-        than `longest_s` is killed."""
+    def __init__(self, work: Work, output: Path) -> None:
+        """Each process does `work` once; `output` gets what they print."""
         self._work = work
-        self._longest_s = longest_s
         self._output = output
         self._running: dict[Any, _Started] = {}
         self._begun = 0
@@ -59,20 +58,22 @@ class JobProcesses:
         """How many jobs have not ended."""
         return len(self._running)
 
-    def start(self, name: str, request: bytes) -> int:
-        """Begin a job; returns its number, by which `ended` tells of it."""
+    def start(self, name: str, request: bytes, longest_s: float = math.inf) -> int:
+        """Begin a job; returns its number, by which `ended` tells of it. If it takes longer than
+        `longest_s` it is killed."""
         mine, theirs = multiprocess.get_context("spawn").Pipe(duplex=False)
         job = (os.getpid(), self._output, self._work, request, theirs)
         child = children.start(name, _in_process, *job, with_children=True)
         theirs.close()
         self._begun += 1
-        self._running[mine] = _Started(self._begun, child, time.monotonic())
+        began_s = time.monotonic()
+        self._running[mine] = _Started(self._begun, child, began_s, began_s + longest_s)
         return self._begun
 
     def ended(self, within_s: float) -> list[EndedJob]:
         """The jobs that have ended, once one has or the time is over."""
-        oldest_s = time.monotonic() - self._longest_s
-        hanging = [pipe for pipe, job in self._running.items() if job.began_s < oldest_s]
+        now_s = time.monotonic()
+        hanging = [pipe for pipe, job in self._running.items() if job.until_s < now_s]
         if hanging:
             return self._killed(hanging)
         return [self._reaped(pipe) for pipe in wait(list(self._running), within_s)]
@@ -93,7 +94,7 @@ class JobProcesses:
 
     def _reaped(self, pipe: Any) -> EndedJob:
         """What a process has said that has spoken, or has ended, or is ended now."""
-        number, child, began_s = self._running.pop(pipe)
+        number, child, began_s, _ = self._running.pop(pipe)
         try:
             said = pipe.recv_bytes() if pipe.poll() else b""
         except (EOFError, OSError):

@@ -93,7 +93,7 @@ def to_schedule(request: RunRequest) -> Schedule:
     if request.schedule is None:
         kinds = _kinds(request, cluster, system, links)
         abilities = system.link_abilities(links) or HUB
-        faults = draw(cluster, workload, kinds, workload.seed, abilities)
+        faults = draw(cluster, workload, kinds, workload.seed, abilities, maps=system.simulated)
         made = msgspec.structs.replace(made, faults=faults, drawn=True)
         schedules.check(made, source="drawn storm")
     _check_links(made, system, links)

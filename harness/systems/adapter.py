@@ -180,6 +180,9 @@ class Adapter:
     """Whether offsets have no gaps."""
     failover_ms: ClassVar[int] = 5000
     """From the death of a leader to the first acknowledgement by the next one, at most."""
+    recovery_ms: ClassVar[int] = 0
+    """How long recovery may take once all faults are healed, where that is more than a few
+    failovers."""
     start_s: ClassVar[float] = 60.0
     """How long it may take until the partitions are made."""
     stop_codes: ClassVar[tuple[int, ...]] = (0, -15, 143)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from harness.formats.problem import Problem
 from nemesis.disk import control, damage
-from nemesis.disk.control import UserDisk
+from nemesis.disk.control import DiskTooSlow, UserDisk
 from nemesis.disk.faults import Misbehaviour
 from nemesis.faults import KINDS, kind_of
 from nemesis.faults.power_cut import PowerCut
@@ -123,7 +124,8 @@ class UserDisks:
 
     def power_cut(self, node: str, keep: float, shuffle: int | None) -> tuple[int, int]:
         """Of a node that is down; the unsynced bytes before and after."""
-        return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
+        with self._noting_slowness():
+            return self._disks[node].cut(keep, -1 if shuffle is None else shuffle)
 
     def add_fault(self, node: str, fault: DiskFails) -> int:
         """Let the disk of a node misbehave; the number of that."""
@@ -146,7 +148,8 @@ class UserDisks:
     def damage(self, node: str, wanted: DiskDamage) -> str:
         """Damage the disk of a node that is down; says how."""
         if wanted.what == "tear":
-            return self._disks[node].tear(wanted.which, wanted.bit)
+            with self._noting_slowness():
+                return self._disks[node].tear(wanted.which, wanted.bit)
         return damage_files(self.rest(node), wanted)
 
     def copy(self, node: str) -> int:
@@ -163,6 +166,15 @@ class UserDisks:
         changed = damage.restore(self.rest(node), self._copies[number])
         shutil.rmtree(self._copies.pop(number), ignore_errors=True)
         return changed
+
+    @contextmanager
+    def _noting_slowness(self) -> Iterator[None]:
+        """A cut that was not over in time is a problem of the run: it was made in part."""
+        try:
+            yield
+        except DiskTooSlow as error:
+            self.problems.append(Problem(kind="disk-ended", sentence=str(error)))
+            raise
 
     def close(self) -> None:
         """End all of them, and remove what they kept beside the folders."""

@@ -24,7 +24,7 @@ class Redis(adapter.Adapter):
         adapter.Setting("fsync", "everysec", "appendfsync", ("everysec", "always"), "always"),
     )
     listens, unsynced = ("client", "sentinel"), ("appendonly.aof",)
-    failover_ms, clock_by_libc = 6000, True
+    failover_ms, recovery_ms, clock_by_libc = 6000, 60_000, True  # Sentinel's TILT lasts 30 s.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[list[str]]:
         first = min(me, *others, key=lambda node: node.name)

@@ -28,6 +28,10 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _answers: Final = msgspec.msgpack.Decoder(DiskAnswer)
 
 
+class DiskTooSlow(FloodmarkError):
+    """A disk did not answer in time. Nobody knows what it did until then."""
+
+
 class UserDisk:
     """The disk of one node: a process while the node may run.
 
@@ -108,7 +112,8 @@ class UserDisk:
 
     def cut(self, keep: float, seed: int = -1) -> tuple[int, int]:
         """Of a node that is down: of what was not synced only the share `keep` remains, in order,
-        or drawn with `seed`. The unsynced bytes before and after. The disk has ended then."""
+        or drawn with `seed`. The unsynced bytes before and after. The disk has ended then. Raises
+        DiskTooSlow: it has ended too, and some of them may be gone."""
         if self._process is None:
             return 0, 0
         answer = self._last_order(DiskOrder(what="cut", keep=keep, seed=seed))
@@ -144,7 +149,12 @@ class UserDisk:
         for number in self._wrong:
             counted = self._order(DiskOrder(what="count", number=number)).affected
             self._affected[number] = self._affected.get(number, 0) + counted
-        answer = self._order(order)
+        try:
+            answer = self._order(order)
+        except DiskTooSlow:
+            # It would carry the order out later, when nobody expects that any more.
+            self.end()
+            raise
         for number, one in self._wrong.items():
             if one.what == "lying":
                 self._affected[number] += answer.affected
@@ -177,7 +187,7 @@ class UserDisk:
                     return answer
         except (EOFError, OSError):
             raise FloodmarkError(self._gone()) from None
-        raise FloodmarkError(
+        raise DiskTooSlow(
             f"the disk of {self.folder.name} did not answer within {limit_s:g} s ({what})"
         )
 

@@ -25,10 +25,18 @@ class Dice:
     """Draws for one cluster and workload from one generator."""
 
     def __init__(
-        self, cluster: Cluster, workload: Workload, rng: random.Random, links: LinkAbilities = HUB
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        rng: random.Random,
+        links: LinkAbilities = HUB,
+        *,
+        maps: bool = True,
     ) -> None:
+        """`maps`: whether nodes have a store with a map that can be full, as our own brokers do."""
         self._cluster = cluster
         self.links = links
+        self.maps = maps
         self.timings = cluster.timings
         self.with_voters = cluster.voters > 0
         self.with_clients = workload.clients + workload.consumers > 0

@@ -135,8 +135,9 @@ class DiskFull(_FailingDisk, frozen=True, kw_only=True, tag="disk-full"):
 
     @classmethod
     def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> DiskFull:
-        """Either of the two."""
-        limit: Literal["file-system", "map"] = "map" if dice.chance(0.5) else "file-system"
+        """Either of the two, where there is a map."""
+        of_map = dice.chance(0.5) and dice.maps
+        limit: Literal["file-system", "map"] = "map" if of_map else "file-system"
         return cls(on=on, at_ms=at_ms, for_ms=for_ms, limit=limit)
 
     def as_plainer_kind(self) -> Iterator[Fault]:

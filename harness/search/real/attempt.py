@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from harness.runs.run_folder import remove
 from harness.search.real.storms import StormSubject
 from harness.systems import registry
 from nemesis.faults import KINDS
-from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.fault_log import FaultLine, took_effect
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from node.formats.json_input import JsonReader, Unreadable
@@ -108,20 +109,29 @@ def effects(folder: Path) -> tuple[tuple[str, ...], bool]:
     took effect on links."""
     lost: set[str] = set()
     on_links = False
+    for lines in _lines_by_fault(folder).values():
+        kind = KINDS.get(lines[0].what)
+        if kind is None or not took_effect((line.action, line.affected) for line in lines):
+            continue
+        on_links |= kind.on_links
+        if kind.loss:
+            lost.update(node for line in lines if line.action == "inject" for node in line.nodes)
+    return tuple(sorted(lost)), on_links
+
+
+def _lines_by_fault(folder: Path) -> dict[int, list[FaultLine]]:
+    """What `faults.jsonl` says of each fault; a line that cannot be read says nothing."""
+    found: dict[int, list[FaultLine]] = {}
     reader = JsonReader(FaultLine)
     try:
         lines = (folder / "faults.jsonl").read_bytes().splitlines()
     except OSError:
-        return (), False
+        return {}
     for text in lines:
-        try:
+        with suppress(Unreadable):
             line = reader.decode(text)
-        except Unreadable:
-            continue
-        if line.action == "inject" and (kind := KINDS.get(line.what)) is not None:
-            on_links |= kind.on_links
-            lost.update(line.nodes if kind.loss else ())
-    return tuple(sorted(lost)), on_links
+            found.setdefault(line.fault, []).append(line)
+    return found
 
 
 def storm_in_process(request: bytes) -> bytes:

@@ -116,7 +116,10 @@ class StormDice:
         if self.parts.disks == "any" and self.can_cut_power:
             drawn.append(POWER_CUT)
         workload = replace(self.parts.workload, duration_ms=duration_ms)
-        return list(draw(self.parts.cluster, workload, drawn, self.seed, self.dice.links))
+        dice = self.dice
+        return list(
+            draw(self.parts.cluster, workload, drawn, self.seed, dice.links, maps=dice.maps)
+        )
 
     def _swarm(self, kinds: Sequence[str]) -> tuple[str, ...]:
         """The kinds of this storm, in the order of the registry."""

@@ -20,8 +20,13 @@ from harness.runs.interrupts import Interrupts
 from harness.runs.progress import Progress
 from harness.search import deadline
 from harness.search.real.families import Disks
-from harness.search.real.main import SystemSearchRequest, finish, jobs_of, output_file, subject_of
-from harness.search.real.runner import StormProcesses
+from harness.search.real.main import (
+    SystemSearchRequest,
+    finish,
+    jobs_of,
+    storm_processes,
+    subject_of,
+)
 from harness.search.real.system_search import Find, SearchBudget, SystemSearch
 from node.formats.bounds import LargeCount, Number, Seconds
 from node.formats.errors import StorageError, UsageError
@@ -191,7 +196,7 @@ def _search(
     )
     subject, system = subject_of(asked)
     is_late = deadline.after(request.seconds)
-    runner = StormProcesses(output_file(request.store))
+    runner = storm_processes(system, request.store)
     try:
         search = SystemSearch(
             *(subject, system, runner, request.store),
@@ -275,6 +280,7 @@ class BlindSearch:
         found = find.finding
         self._output(f"{self._row.code}: {found.bucket}, {found.seconds_before:.0f} s")
         if self._row.is_found(found):
+            find.wanted = self._row.is_found
             self._found.append(find)
         else:
             # Another failure of the same class may be the one.

@@ -23,6 +23,7 @@ from harness.search.real.system_search import Find, SearchBudget, StormCounts, S
 from harness.systems import registry
 from harness.systems.external.links import KERNEL_LINKS
 from harness.systems.interface import System
+from nemesis.formats.schedule import Cluster
 from nemesis.links import namespaces
 from node.formats.errors import UsageError
 
@@ -73,7 +74,7 @@ def search_system(
     def stop() -> bool:
         return is_late() or interrupts.asked
 
-    runner = StormProcesses(output_file(request.store))
+    runner = storm_processes(system, request.store)
     try:
         search = SystemSearch(
             subject,
@@ -140,6 +141,12 @@ def subject_of(request: SystemSearchRequest) -> tuple[StormSubject, System]:
         disks=cast("Disks", request.disks),
     )
     return subject, system
+
+
+def storm_processes(system: System, store: Path) -> StormProcesses:
+    """What runs the storms of a system; close it in any case."""
+    recovery_ms = system.limits(system.complete(Cluster())).recovery_ms
+    return StormProcesses(output_file(store), recovery_ms)
 
 
 def jobs_of(asked: int) -> int:

@@ -9,10 +9,12 @@ import msgspec
 
 from harness.runs.job_processes import JobProcesses
 from harness.search.real.attempt import StormJob, StormOutcome, storm_in_process
+from nemesis.formats.schedule import Schedule
 from node.formats.json_input import JsonReader, Unreadable
 
-LONGEST_RUN_S: Final = 600.0
-"""A run that takes longer is taken to hang, and killed."""
+BESIDE_THE_STORM_S: Final = 600.0
+"""What a run may take beside storm and recovery. One that takes longer is taken to hang, and
+killed."""
 
 
 class EndedStorm(NamedTuple):
@@ -46,9 +48,11 @@ class StormRunner(Protocol):
 class StormProcesses:
     """The storms of real processes. `close` it in any case."""
 
-    def __init__(self, output: Path) -> None:
-        """`output` gets what the processes print."""
-        self._jobs = JobProcesses(storm_in_process, output, longest_s=LONGEST_RUN_S)
+    def __init__(self, output: Path, recovery_ms: int) -> None:
+        """`output` gets what the processes print. `recovery_ms` is how long the system may take to
+        recover from a storm."""
+        self._jobs = JobProcesses(storm_in_process, output)
+        self._recovery_ms = recovery_ms
         self._outcomes = JsonReader(StormOutcome)
 
     @property
@@ -58,7 +62,8 @@ class StormProcesses:
 
     def start(self, job: StormJob) -> int:
         """See `StormRunner`."""
-        return self._jobs.start("storm", msgspec.json.encode(job))
+        longest_s = longest_run_s(job.schedule, self._recovery_ms)
+        return self._jobs.start("storm", msgspec.json.encode(job), longest_s)
 
     def ended(self, within_s: float) -> list[EndedStorm]:
         """See `StormRunner`."""
@@ -79,3 +84,8 @@ class StormProcesses:
     def close(self) -> None:
         """Leave no process behind."""
         self._jobs.close()
+
+
+def longest_run_s(schedule: Schedule, recovery_ms: int) -> float:
+    """How long a run of a schedule may take, in seconds."""
+    return BESIDE_THE_STORM_S + (schedule.workload.duration_ms + recovery_ms) / 1000

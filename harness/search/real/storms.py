@@ -75,7 +75,7 @@ class StormGenerator:
             disks=self._disks,
             failover_ms=system.limits(cluster).session_ms,
         )
-        dice = Dice(cluster, workload, rng, self._links or HUB)
+        dice = Dice(cluster, workload, rng, self._links or HUB, maps=system.simulated)
         family, faults = draw_faults(parts, dice, seed)
         schedule = Schedule(
             name=f"{system.short_name}-{family}".lower(),

@@ -73,14 +73,25 @@ class StormCounts(msgspec.Struct, kw_only=True):
     problems: list[str] = []
 
 
+Wanted = Callable[[SystemFinding], bool]
+"""Whether a finding shows what is looked for."""
+
+
+def any_failure(finding: SystemFinding) -> bool:
+    """Whatever fails is wanted."""
+    return True
+
+
 @dataclass
 class Find:
-    """A finding while it is worked on."""
+    """A finding while it is worked on. A run of a smaller schedule counts only if what it came to
+    is `wanted` too."""
 
     finding: SystemFinding
     drawn: Schedule
     smallest: Schedule
     folder: Path
+    wanted: Wanted = any_failure
     counts: dict[str, RunCounts] = field(default_factory=dict)
     """By digest of the schedule."""
     runs: dict[str, str] = field(default_factory=dict)
@@ -257,7 +268,7 @@ class SystemSearch:
         ):
             self.counts.shrink_runs += 1
             before = find.counts.get(digest, RunCounts())
-            failed = _is_alike(find.finding, outcome)
+            failed = _is_alike(find, outcome)
             find.counts[digest] = RunCounts(failed=before.failed + failed, of=before.of + 1)
             if failed and digest not in find.runs:
                 find.runs[digest] = outcome.folder
@@ -368,13 +379,21 @@ def bucket(outcome: StormOutcome) -> str:
     return f"{name}: {under}{_UNDELIVERED if is_undelivered(name, outcome.broken[name]) else ''}"
 
 
-def _is_alike(finding: SystemFinding, outcome: StormOutcome) -> bool:
+def _is_alike(find: Find, outcome: StormOutcome) -> bool:
     """Whether a run broke what the finding is about, in the same way."""
+    finding = find.finding
     anomaly = outcome.broken.get(finding.property)
-    return anomaly is not None and (
-        is_undelivered(finding.property, anomaly)
-        == is_undelivered(finding.property, finding.anomaly)
+    if anomaly is None:
+        return False
+    shown = msgspec.structs.replace(
+        finding,
+        anomaly=anomaly,
+        disks=len(outcome.lost_disks),
+        on_links=outcome.on_links,
+        run=outcome.folder,
     )
+    undelivered = is_undelivered(finding.property, finding.anomaly)
+    return is_undelivered(shown.property, shown.anomaly) == undelivered and find.wanted(shown)
 
 
 def _is_open(counts: RunCounts) -> bool:

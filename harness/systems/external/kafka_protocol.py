@@ -122,14 +122,19 @@ def release_in(folder: Path) -> str:
 
 def read_log(folder: Path, partition: str) -> Iterator[tuple[int, bytes]] | None:
     """The records of a partition below the high watermark that a stopped broker wrote down; None
-    where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files."""
+    where it has no replica. `folder` is its `log.dirs`. Raises ValueError for damaged files, and
+    where the broker has records and no high watermark: nothing says which of them are committed."""
     log = folder / f"{partition}-0"
     if not log.is_dir():
         return None
-    marks = (folder / "replication-offset-checkpoint").read_text().splitlines()[2:]
+    checkpoint = folder / "replication-offset-checkpoint"
+    marks = checkpoint.read_text().splitlines()[2:]
     ends = {name: int(end) for name, number, end in map(str.split, marks) if number == "0"}
-    found = (each for file in sorted(log.glob("*.log")) for each in _read_segment(file))
-    return ((offset, value) for offset, value in found if offset < ends.get(partition, 0))
+    files = sorted(log.glob("*.log"))
+    if partition not in ends and any(file.stat().st_size for file in files):
+        raise ValueError(f"{checkpoint} has no high watermark of {partition}, which has records")
+    found = (each for file in files for each in _read_segment(file))
+    return ((offset, value) for offset, value in found if offset < ends[partition])
 
 
 def _read_segment(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -24,6 +24,7 @@ import msgspec
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
 from harness.systems.external import guardian, launcher
+from harness.systems.external.excuses import Excuses
 from harness.systems.node_processes import Done, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
@@ -78,7 +79,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         self._stop_codes = frozenset(stop_codes)
         self._prefix = tuple(prefix)
         self.mark = uuid.uuid4().hex
-        self._excused: dict[str, int] = {}
+        self.excuses = Excuses()
         self._guardian: subprocess.Popen[bytes] | None = None
 
     # -- what there is
@@ -105,9 +106,9 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
 
     def excuse(self, node: str, *, now: bool = False) -> None:
         """From its next process on, or the present one, the node may end by itself: its disk is
-        damaged, or fails."""
+        damaged."""
         first = max(1, self.incarnation(node)) if now else self.incarnation(node) + 1
-        self._excused[node] = min(first, self._excused.get(node, first))
+        self.excuses.from_now_on(node, first)
 
     # -- what can be done
 
@@ -142,6 +143,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         except OSError as error:
             raise FloodmarkError(f"{node} cannot be started: {error}") from None
         self._running[node] = _NodeProcess(process, self._incarnations[node])
+        self.excuses.started(node, self._incarnations[node])
         self._tell_guardian(f"+{process.pid}\n")
         self._started(node, process.pid)
 
@@ -220,7 +222,7 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         code = running.process.wait(REAP_TIMEOUT_S)
         guardian.kill_marked(self._mark_of(node), {running.process.pid})
         self._tell_guardian(f"-{running.process.pid}\n")
-        excused = running.incarnation >= self._excused.get(node, running.incarnation + 1)
+        excused = self.excuses.covers(node, running.incarnation)
         outside = ended_from_outside(code) and not excused
         by = ended_by(done, code, obeyed=code in self._stop_codes, outside=outside)
         expected = excused or by in ("kill", "stop", "outside")

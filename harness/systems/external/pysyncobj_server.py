@@ -91,9 +91,17 @@ def main(host: str, port: str, conf: str, node: str, *others: str) -> None:
     settings = pysyncobj.SyncObjConf(**decode(conf, dict[str, Any]))
     raft = pysyncobj.SyncObj(node, others, settings, consumers=[lists])
 
-    def stop(number: int, frame: Any) -> None:
-        Path(APPLIED).write_text(json.dumps(lists.lists))
+    def write_and_end() -> None:
+        try:
+            Path(APPLIED).write_text(json.dumps(lists.lists))
+        except OSError as error:
+            sys.stderr.write(f"{error}\n")
+            os._exit(1)
         os._exit(0)
+
+    def stop(number: int, frame: Any) -> None:
+        # The thread of the Raft changes the lists: nobody else may write them down.
+        raft.addOnTickCallback(write_and_end)
 
     signal.signal(signal.SIGTERM, stop)
     NodeServer((host, int(port)), raft, lists).serve_forever()

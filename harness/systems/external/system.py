@@ -171,7 +171,8 @@ class ExternalSystem(System):
     def limits(self, cluster: Cluster) -> Limits:
         """Recovery may take several failovers: a machine may be busy."""
         failover_ms = self.adapter.failover_ms
-        recovery_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
+        usual_ms = max(LEAST_RECOVERY_MS, FAILOVERS_OF_A_RECOVERY * failover_ms)
+        recovery_ms = max(usual_ms, self.adapter.recovery_ms)
         return Limits(session_ms=failover_ms, recovery_ms=recovery_ms)
 
     def run_options(self) -> tuple[str, ...]:

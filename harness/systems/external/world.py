@@ -39,6 +39,7 @@ class ExternalWorld(UnableWorld):
         self._operate = operate
         self._tracers = tracers
         self._clocks = clocks
+        self._failing: set[tuple[str, int]] = set()
         self.power_cut_assumption = "" if isinstance(disks, UserDisks) else disks.assumption
         self.reorders_writes = isinstance(disks, UserDisks)
 
@@ -63,15 +64,22 @@ class ExternalWorld(UnableWorld):
         self._processes.start(node)
 
     def add_disk_fault(self, node: str, fault: DiskFails) -> int:
-        """Let the disk in user space misbehave."""
+        """Let the disk in user space misbehave. A node may end because of it; what a disk that
+        lied does not have is missing for good."""
         number = self._in_user_space().add_fault(node, fault)
-        if fault.what != "slow":
+        if fault.what == "lying":
             self._processes.excuse(node, now=True)
+        elif fault.what != "slow":
+            self._processes.excuses.begin(node, self._processes.incarnation(node))
+            self._failing.add((node, number))
         return number
 
     def remove_disk_fault(self, node: str, number: int) -> int:
         """End that; how many requests it affected."""
         self._processes.reap()
+        if (node, number) in self._failing:
+            self._failing.remove((node, number))
+            self._processes.excuses.end(node)
         return self._in_user_space().remove_fault(node, number)
 
     def damage_disk(self, node: str, damage: DiskDamage) -> str:
@@ -133,8 +141,11 @@ class ExternalWorld(UnableWorld):
     def add_call_fault(self, node: str, fault: CallFails) -> int:
         """Attach strace to the node's processes."""
         number = self._tracers.add(node, starter(), self._processes.pids(node), fault)
-        if fault.action != "delay":
+        if fault.action == "lie":
             self._processes.excuse(node, now=True)
+        elif fault.action != "delay":
+            # The next process is not traced.
+            self._processes.excuses.process(node, self._processes.incarnation(node))
         return number
 
     def remove_call_fault(self, node: str, number: int) -> int:

@@ -136,7 +136,7 @@ class Nodes(NodeProcesses[_Running]):
         self._make_config = make_config
         self._excuse = excuse
         self._environment = environment
-        self._may_be_killed: set[str] = set()
+        self._may_be_killed: set[tuple[str, int]] = set()
         self._armed: dict[str, list[Breakpoint]] = {}
         self._disk_faults: dict[str, list[DiskFault]] = {}
         self._deadly: set[int] = set()
@@ -232,8 +232,8 @@ class Nodes(NodeProcesses[_Running]):
         return None if running is None else running.process.pid
 
     def may_be_killed(self, node: str) -> None:
-        """A fault may end the node's processes by a signal."""
-        self._may_be_killed.add(node)
+        """A fault may end the node's present process by a signal."""
+        self._may_be_killed.add((node, self.incarnation(node)))
 
     def boot_again(self, node: str) -> None:
         """The node's next processes find another boot of the host."""
@@ -291,7 +291,7 @@ class Nodes(NodeProcesses[_Running]):
         code = running.process.exitcode
         code = -signal.SIGKILL if code is None else code
         by = who_ended_a_broker(done, code)
-        if by == "outside" and node in self._may_be_killed:
+        if by == "outside" and (node, running.incarnation) in self._may_be_killed:
             return self._record(node, running, code, "itself", expected=True)
         expected = by in ("kill", "outside") or (by == "stop" and code == 0)
         if code == EXIT_STORAGE:

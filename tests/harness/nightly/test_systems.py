@@ -12,6 +12,7 @@ from harness.formats.nightly_run import NightlyRun, SystemStorms, nightly_runs
 from harness.nightly import plan
 from harness.search.real.storms import StormSubject
 from nemesis.formats import schedule as schedules
+from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 from reports.nightly_page import index_model
 from tests.support import trial_adapters
@@ -67,6 +68,43 @@ def test_all_versions_get_the_same_storms(store: NightlyRuns) -> None:
     pairs = [digests for digests in kept.values() if len(digests) == 2]
     assert pairs
     assert all(len(set(digests.values())) == 1 for digests in pairs)
+
+
+def test_a_version_that_cannot_be_asked_for_costs_no_run_that_was_made(
+    store: NightlyRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def version(self: trial_adapters.Trial) -> str:
+        asked.append(len(asked))
+        if len(asked) % 2:
+            return "1.0"
+        raise UsageError("the server does not answer")
+
+    made: list[Path] = []
+    run = FakeEnvironment.run
+
+    def counted(
+        self: FakeEnvironment,
+        schedule: Schedule,
+        name: str,
+        store: Path,
+        subject: StormSubject | None = None,
+    ) -> Path:
+        folder = run(self, schedule, name, store, subject)
+        if subject is not None:
+            made.append(folder)
+        return folder
+
+    monkeypatch.setattr(FakeEnvironment, "run", counted)
+    monkeypatch.setattr(trial_adapters.Trial, "version", version)
+    store.nightly(systems=(subject("fast"),), systems_share=60)
+    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
+    lost = [row for row in journal if isinstance(row, nightly_journal.Lost)]
+    assert lost
+    assert {row.sentence for row in lost} == {"the server does not answer"}
+    assert made
+    assert len(rows(store)) == len(made)
 
 
 def test_without_systems_nothing_changes() -> None:

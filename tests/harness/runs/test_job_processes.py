@@ -53,9 +53,13 @@ def test_each_job_has_its_own_end(tmp_path: Path) -> None:
 
 
 def test_a_job_that_hangs_is_killed(tmp_path: Path) -> None:
-    processes = JobProcesses(does, tmp_path / "out.txt", longest_s=0.0)
-    (ended,) = all_of(processes, b"hang").values()
-    assert (ended.answer, processes.running) == (None, 0)
+    processes = JobProcesses(does, tmp_path / "out.txt")
+    other = processes.start("another job", b"hang")
+    hanging = processes.start("a job", b"hang", longest_s=0.0)
+    (ended,) = processes.ended(PATIENCE_S)
+    assert (ended.number, ended.answer, processes.running) == (hanging, None, 1)
+    (ended,) = processes.kill()
+    assert ended.number == other
 
 
 def test_a_job_that_stands_still_amid_its_answer_is_killed(tmp_path: Path) -> None:

@@ -117,6 +117,27 @@ def test_a_failure_that_is_not_the_known_one_hides_no_other_of_its_class(tmp_pat
     assert made.finding.run == runs[3].folder
 
 
+def test_a_smaller_schedule_shows_the_known_loss_too(tmp_path: Path) -> None:
+    def plan(job: StormJob, run: int) -> StormOutcome:
+        cut = any(fault.what == "power-cut" for fault in job.schedule.faults)
+        return loses_a_write(job, *(("n1",) if cut else ()))
+
+    runner, system = FakeStorms(plan), registry.find(TRIAL)
+    search = SystemSearch(
+        *(StormSubject(system=TRIAL, disks="one"), system, runner, tmp_path),
+        seed=1,
+        jobs=1,
+        stop=lambda: False,
+        clock_s=runner.now_s,
+    )
+    row = KnownLoss(code="disk", system=TRIAL, loss="one", disks="one", lost_disks=1, safe={})
+    blind = BlindSearch(row, search, 1e9, lambda line: None)
+    made = blind.shrink(blind.search())
+    assert made.finding is not None
+    assert len(made.finding.faults) == 1
+    assert "Cut the power" in made.finding.faults[0]
+
+
 def test_the_table_has_medians_and_the_smallest_schedule() -> None:
     unshrunk = finding(counts=RunCounts(failed=1, of=1), faults=("1.00 s: Kill n1",))
     made = [searched(1, 100.0, unshrunk), searched(2, 300.0, finding()), searched(3, 900.0, None)]

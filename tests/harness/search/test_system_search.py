@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from harness.formats.system_finding import FILE, FOLDER, RunCounts, SystemFinding
-from harness.search.real.attempt import StormJob, StormOutcome
+from harness.search.real.attempt import StormJob, StormOutcome, effects
 from harness.search.real.families import FAMILIES
+from harness.search.real.runner import longest_run_s
 from harness.search.real.storms import StormGenerator, StormSubject
 from harness.search.real.system_search import Find, SearchBudget, SystemSearch
 from harness.systems import registry
+from nemesis.faults.dice import Dice
+from nemesis.faults.disks import DiskFull
 from nemesis.formats import schedule as schedules
-from nemesis.formats.schedule import Fault, Schedule
+from nemesis.formats.fault_log import FaultLine
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.formats.errors import UsageError
 from node.formats.json_input import read_file
 from tests.support import trial_adapters
@@ -94,6 +100,16 @@ class TestDrawing:
         rings = {s.family for s in drawn for f in s.schedule.faults if f.what == "ring"}
         assert rings == {"plain"}
 
+    def test_only_a_store_with_a_map_is_drawn_with_a_full_one(self) -> None:
+        limits = {True: set[str](), False: set[str]()}
+        for maps, found in limits.items():
+            dice = Dice(Cluster(), Workload(), random.Random(1), maps=maps)
+            found.update(DiskFull.draw_on(dice, "n1", 0, 1).limit for _ in range(50))
+        assert limits == {True: {"map", "file-system"}, False: {"file-system"}}
+        generator = storms(kinds=("disk-full", "kill"))
+        drawn = [fault for n in ANY_STORMS for fault in generator.draw(n).schedule.faults]
+        assert {fault.limit for fault in drawn if isinstance(fault, DiskFull)} == {"file-system"}
+
     def test_kinds_that_the_system_cannot_take_are_refused(self) -> None:
         with pytest.raises(UsageError, match="cannot take 'upgrade'"):
             storms(kinds=("upgrade",))
@@ -129,6 +145,11 @@ def cuts_power_and_kills(job: StormJob, run: int) -> StormOutcome | bool:
         return False
     later = [f for f in job.schedule.faults if f.what == "kill"]
     return loses_a_write(job, "n2") if later else False
+
+
+def lost_power(job: StormJob) -> tuple[str, ...]:
+    """The disk that lost something, if one did."""
+    return ("n2",) if power_cuts(job.schedule) else ()
 
 
 def find_of(found: SystemSearch) -> Find:
@@ -268,6 +289,15 @@ class TestShrinking:
         assert find.smallest.cluster.partitions == 1
         assert all((fault.at_ms or 0) % 500 == 0 for fault in find.smallest.faults)
 
+    def test_a_run_that_does_not_show_what_is_wanted_does_not_count(self, tmp_path: Path) -> None:
+        made = search(lambda job, run: loses_a_write(job, *lost_power(job)), tmp_path)
+        made.search(SearchBudget(storms=20), lambda find: None)
+        find = made.finds[f"{LOST}: one disk"]
+        find.wanted = lambda finding: finding.disks == 1 and Path(finding.run).is_dir()
+        made.shrink(find)
+        assert [fault.what for fault in find.smallest.faults] == ["power-cut"]
+        assert find.finding.counts == RunCounts(failed=2, of=2)
+
     def test_only_failing_runs_of_the_smallest_and_of_the_drawn_schedule_stay(
         self, tmp_path: Path
     ) -> None:
@@ -332,3 +362,37 @@ class TestSafeConfiguration:
         made.pair(find_of(made))
         assert find_of(made).finding.safe_settings is None
         assert len(runner.jobs) == before
+
+
+class TestOutcome:
+    def test_a_fault_that_was_injected_without_effect_took_nothing(self, tmp_path: Path) -> None:
+        lines = [
+            *_lines(0, "lying-fsync", "n1", writes=0),
+            *_lines(1, "lying-fsync", "n2", writes=3),
+            *_lines(2, "cut", "n1", connections=0),
+            FaultLine(fault=3, what="power-cut", action="skipped", t_us=1, nodes=("n3",)),
+        ]
+        assert _effects(tmp_path, lines) == (("n2",), False)
+        lines += _lines(4, "isolate", "n1", connections=2)
+        assert _effects(tmp_path, lines) == (("n2",), True)
+
+    def test_a_long_storm_of_a_slow_system_has_time(self) -> None:
+        storm = storms().draw(0).schedule
+        usual_s = longest_run_s(storm, 15_000)
+        longer = replace(storm, workload=replace(storm.workload, duration_ms=3_600_000))
+        assert longest_run_s(longer, 15_000) > 3600 + 15
+        assert longest_run_s(storm, 600_000) - usual_s == 585
+
+
+def _lines(fault: int, what: str, node: str, **counts: int) -> list[FaultLine]:
+    return [
+        FaultLine(fault=fault, what=what, action="inject", t_us=1, nodes=(node,)),
+        FaultLine(fault=fault, what=what, action="heal", t_us=2, nodes=(node,)),
+        FaultLine(fault=fault, what=what, action="effect", t_us=2, nodes=(node,), **counts),
+    ]
+
+
+def _effects(folder: Path, lines: list[FaultLine]) -> tuple[tuple[str, ...], bool]:
+    text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    (folder / "faults.jsonl").write_bytes(text + b"{\n")
+    return effects(folder)

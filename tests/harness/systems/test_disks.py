@@ -12,7 +12,9 @@ import pytest
 
 from harness.cli.main import main
 from harness.systems.disks import UserDisks
+from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
+from node.formats.errors import FloodmarkError
 from tests.support import disk_kill_campaign
 from tests.support.disk_rig import needs_a_disk
 from tests.support.waiting import until
@@ -90,6 +92,21 @@ def test_a_disk_whose_process_ends_is_a_problem_and_excuses_its_node(tmp_path: P
         disks.power_cut("n1", 0.0, None)
         disks.watch(excused.append)
         assert len(disks.problems) == 1, "a power cut ends the process on purpose"
+    finally:
+        disks.close()
+
+
+@needs_a_disk
+def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = UserDisks({"n1": tmp_path / "n1"}, tmp_path, Schedule(faults=()))
+    try:
+        psutil.Process(disks.start("n1")).suspend()
+        monkeypatch.setattr(control, "ORDER_S", 0.05)
+        with pytest.raises(FloodmarkError):
+            disks.power_cut("n1", 0.0, None)
+        assert [problem.kind for problem in disks.problems] == ["disk-ended"]
     finally:
         disks.close()
 

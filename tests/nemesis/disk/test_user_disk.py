@@ -53,6 +53,23 @@ def test_a_power_cut_takes_what_was_not_synced_and_a_kill_nothing(tmp_path: Path
         assert run(used, "print(open('log').read())") == "synced,"
 
 
+def test_a_cut_that_takes_too_long_does_not_happen_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with disk(tmp_path) as used:
+        run(used, f"{WRITES}file.write(b'not synced')")
+        stopped = psutil.Process(used.pid)
+        stopped.suspend()
+        monkeypatch.setattr(control, "ORDER_S", 0.05)
+        with pytest.raises(control.DiskTooSlow, match="did not answer"):
+            used.cut(0.0)
+        assert used.pid == 0
+        until(lambda: not stopped.is_running(), "the end of the disk")
+        monkeypatch.undo()
+        used.start()
+        assert run(used, "print(open('log').read())") == "not synced"
+
+
 def test_a_part_of_what_was_not_synced_can_remain(tmp_path: Path) -> None:
     with disk(tmp_path) as used:
         run(used, f"{WRITES}os.fsync(file)\nfor _ in range(50): file.write(bytes(range(200)))")

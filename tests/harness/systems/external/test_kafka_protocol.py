@@ -71,6 +71,15 @@ def test_what_cannot_be_read_is_one_sentence(text: str, tmp_path: Path) -> None:
         found(written(tmp_path, text))
 
 
+def test_records_without_a_high_watermark_are_not_an_empty_log(tmp_path: Path) -> None:
+    folder = written(tmp_path, FORMAT_0)
+    (folder / "replication-offset-checkpoint").write_text("0\n1\nother 0 7\n")
+    with pytest.raises(ValueError, match="no high watermark of log-0"):
+        found(folder)
+    (folder / "log-0-0" / "00000000000000000000.log").write_bytes(b"")
+    assert found(folder) == []
+
+
 def test_a_broker_without_the_partition_has_no_log(tmp_path: Path) -> None:
     assert read_log(written(tmp_path, FORMAT_0), "log-1") is None
 

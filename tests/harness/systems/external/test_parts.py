@@ -20,15 +20,18 @@ from checker.formats.anomalies import KINDS as ANOMALIES
 from harness.runs.system_check import HINTS
 from harness.systems import registry
 from harness.systems.adapter import Adapter, Node, Roles, Setting
+from harness.systems.disks import UserDisks
 from harness.systems.external import guardian, processes, several
+from harness.systems.external.excuses import Excuses
 from harness.systems.external.logs import log_lines
 from harness.systems.external.probe import Probe
 from harness.systems.external.processes import ExternalProcesses, Launch
 from harness.systems.external.static_check import mistakes
 from harness.systems.external.unsynced import UnsyncedFiles
 from harness.systems.external.world import ExternalWorld
+from nemesis.formats.schedule import Cluster, Schedule
 from nemesis.strace import Tracers
-from nemesis.world import DiskDamage
+from nemesis.world import DiskDamage, DiskFails
 from node.formats.errors import FloodmarkError, UsageError
 from node.formats.files import AppendOnlyFile
 from tests.support import trial_adapters
@@ -115,6 +118,57 @@ def test_only_damage_that_was_done_excuses_a_node(
     until(nodes.reap, "the end of n1")
     assert ends(tmp_path) == [("itself", 3, False), ("itself", 3, excused)]
     nodes.close()
+
+
+def test_a_fault_excuses_only_the_processes_that_it_was_on() -> None:
+    excuses = Excuses()
+    excuses.started("n1", 1)
+    excuses.begin("n1", 1)
+    excuses.started("n1", 2)
+    excuses.begin("n1", 2)
+    excuses.end("n1")
+    excuses.started("n1", 3)
+    excuses.end("n1")
+    excuses.started("n1", 4)
+    excuses.process("n1", 5)
+    excused = [number for number in range(1, 8) if excuses.covers("n1", number)]
+    assert excused == [1, 2, 3, 5]
+    assert not excuses.covers("n2", 1)
+
+
+def test_damage_excuses_to_the_end() -> None:
+    excuses = Excuses()
+    excuses.from_now_on("n1", 3)
+    excuses.from_now_on("n1", 5)
+    assert [number for number in range(1, 6) if excuses.covers("n1", number)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("what", "excused"), [("error", [True, False]), ("lying", [True, True]), ("slow", 2 * [False])]
+)
+def test_a_node_is_excused_while_its_disk_fails(
+    tmp_path: Path, what: Any, excused: list[bool]
+) -> None:
+    disks = UserDisks({"n1": tmp_path / "n1"}, tmp_path, Schedule(faults=()))
+    nodes = started(tmp_path, ["sh", "-c", "exit 3"])
+    world = ExternalWorld(
+        nodes={"n1": Node("n1", tmp_path / "n1", {}, {})},
+        processes=nodes,
+        disks=disks,
+        links=None,
+        operate=lambda operation: None,
+        tracers=Tracers(tmp_path),
+        clocks=None,
+    )
+    # No disk was started: it only remembers what is to be wrong with it.
+    number = world.add_disk_fault("n1", DiskFails(what))
+    until(nodes.reap, "the end of n1")
+    world.remove_disk_fault("n1", number)
+    nodes.start("n1")
+    until(nodes.reap, "the end of n1")
+    assert [expected for _, _, expected in ends(tmp_path)] == excused
+    nodes.close()
+    disks.close()
 
 
 def shell(script: str) -> list[str]:
@@ -400,6 +454,13 @@ def test_the_adapters_that_come_with_floodmark_have_no_mistakes() -> None:
 def test_an_adapter_that_comes_with_floodmark_is_short(name: str) -> None:
     text = (ROOT / "harness/systems" / f"{name}.py").read_text()
     assert len(text.splitlines()) <= 100
+
+
+def test_a_recovery_takes_several_failovers_or_as_long_as_the_system_says() -> None:
+    limits = {name: registry.find(name).limits(Cluster()) for name in ("nats", "redis")}
+    assert limits["nats"].recovery_ms == 4 * limits["nats"].session_ms
+    # Sentinels that were all paused act again after 30 s.
+    assert limits["redis"].recovery_ms > 30_000 + 2 * limits["redis"].session_ms
 
 
 def test_a_file_without_an_adapter_is_one_sentence(tmp_path: Path) -> None:

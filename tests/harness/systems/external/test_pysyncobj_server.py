@@ -5,46 +5,94 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from harness.systems.adapter import Node
+from harness.systems.adapter import Node, Record
 from harness.systems.external.processes import starter
 from harness.systems.ports import PortLease
 from harness.systems.pysyncobj import SERVER, PySyncObj
+from node.formats.json_input import Unreadable
 from tests.support.paths import ROOT
 from tests.support.waiting import until
+
+ADAPTER = PySyncObj({"files": "memory", "compact": "5000"})
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[tuple[Node, subprocess.Popen[bytes]]]:
+    """A cluster of one node, whose server answers."""
+    lease = PortLease(2)
+    client, peer = lease.ports
+    arguments = ["127.0.0.1", str(client), "{}", f"127.0.0.1:{peer}"]
+    process = subprocess.Popen(
+        [*starter(), sys.executable, "-P", "-m", SERVER, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        ports = {"client": client, "peer": peer}
+        node = Node("n1", folder, ports, ports)
+        until(lambda: answers(node), "a server that answers")
+        yield node, process
+    finally:
+        process.kill()
+        process.wait()
+        lease.release()
 
 
 def test_what_an_earlier_process_applied_is_not_the_log_of_one_that_was_killed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "applied").write_text(json.dumps({"log-0": [b"old".hex()]}))
-    lease = PortLease(2)
-    try:
-        client, peer = lease.ports
-        arguments = ["127.0.0.1", str(client), "{}", f"127.0.0.1:{peer}"]
-        server = subprocess.Popen(
-            [*starter(), sys.executable, "-P", "-m", SERVER, *arguments],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT)},
-        )
-        ports = {"client": client, "peer": peer}
-        node = Node("n1", tmp_path, ports, ports)
-        adapter = PySyncObj({"files": "memory", "compact": "5000"})
-        until(lambda: answers(adapter, node), "a server that answers")
-        server.kill()
-        server.wait()
+    with server(tmp_path) as (node, process):
+        process.kill()
+        process.wait()
         with pytest.raises(FileNotFoundError):
-            adapter.dump(node, "log-0")
-    finally:
-        lease.release()
+            ADAPTER.dump(node, "log-0")
 
 
-def answers(adapter: PySyncObj, node: Node) -> bool:
+def test_a_server_that_is_stopped_while_it_appends_leaves_all_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    sent: list[bytes] = []
+
+    def send_until_it_ends(node: Node) -> None:
+        connection = ADAPTER.connect("c1", [node])
+        with suppress(OSError, RuntimeError, Unreadable):
+            while True:
+                payload = f"{len(sent)}".encode()
+                record = Record("log-0", payload, len(sent), -1, 5.0)
+                assert ADAPTER.send(connection, record) == len(sent)
+                sent.append(payload)
+
+    with server(tmp_path) as (node, process):
+        until(lambda: is_ready(node), "a node that leads")
+        client = threading.Thread(target=send_until_it_ends, args=(node,))
+        client.start()
+        until(lambda: len(sent) > 20, "records")
+        process.terminate()
+        assert process.wait(60) == 0
+        client.join(60)
+        kept = [payload for _, payload in ADAPTER.dump(node, "log-0") or ()]
+    assert kept[: len(sent)] == sent
+
+
+def is_ready(node: Node) -> bool:
     try:
-        adapter.connect("c1", [node])[0].close()
+        ADAPTER.create([node], "log-0", 1)
+    except RuntimeError:
+        return False
+    return True
+
+
+def answers(node: Node) -> bool:
+    try:
+        ADAPTER.connect("c1", [node])[0].close()
     except ConnectionRefusedError:
         return False
     return True
