@@ -28,7 +28,7 @@ class Kafka(KafkaProtocol):
         Setting("home", "", "the folder of another release with ZooKeeper; without it 0.9.0.1"),
     )
     listens, voters, unsynced = ("client",), 1, ("logs/*/*.log",)
-    failover_ms, speaks = 9000, "0.9.0.1"
+    failover_ms, speaks, stop_codes = 9000, "0.9.0.1", (0, -15, 143, 1)  # 1: it was not up yet.
 
     def command(self, me: Node, others: Sequence[Node]) -> list[str]:
         main, wait = "org.apache.zookeeper.server.quorum.QuorumPeerMain", []

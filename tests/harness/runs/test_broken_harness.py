@@ -10,15 +10,19 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
+import msgspec
 import psutil
 import pytest
 import zmq
 
+from harness.systems.floodmark import nodes
 from harness.systems.floodmark.nodes import who_ended_a_broker
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
+from node.formats.files import AppendOnlyFile
 from tests.support.running_harness import FAST, acknowledged, part, run_folder, start, wait_until
 from tests.support.waiting import PATIENCE_S, until
 
@@ -47,6 +51,31 @@ def test_who_ended_a_broker(
     why: Literal["kill", "stop", "itself", "hung"], code: int, by: str
 ) -> None:
     assert who_ended_a_broker(why, code) == by
+
+
+class _Config(msgspec.Struct):
+    breakpoints: tuple[object, ...] = ()
+    disk_faults: tuple[object, ...] = ()
+    boots: int = 0
+
+
+def test_a_fault_that_may_end_a_process_excuses_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spawn(config: object, pipe: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            pid=os.getpid(), exitcode=-signal.SIGKILL, join=lambda timeout_s: None
+        )
+
+    monkeypatch.setattr(nodes, "spawn", spawn)
+    make_config: Any = lambda node, incarnation: _Config()  # noqa: E731
+    ours = nodes.Nodes(make_config, AppendOnlyFile(tmp_path / "exits.jsonl"))
+    ours.start("n1")
+    ours.may_be_killed("n1")
+    assert [(end.by, end.expected) for end in ours.reap()] == [("itself", True)]
+    ours.start("n1")
+    assert [end.by for end in ours.reap()] == ["outside"]
+    assert [problem.kind for problem in ours.problems] == ["node-ended"]
 
 
 def broken(

@@ -9,8 +9,12 @@ import pytest
 from harness.systems import registry
 from harness.systems.adapter import Node
 from harness.systems.external.kafka_protocol import read_log, release_in
+from harness.systems.external.processes import ExternalProcesses, Launch
+from harness.systems.kafka import Kafka
 from harness.systems.kafka_kraft import KafkaKraft
 from node.formats.errors import UsageError
+from node.formats.files import AppendOnlyFile
+from tests.support.waiting import until
 
 # Written by another implementation of the formats (kafka-python 3.0.12). The second record of each
 # has a key; the third of format 2 is so long that its size takes two bytes.
@@ -121,3 +125,30 @@ def test_a_node_of_kraft_is_formatted_once_and_then_started(tmp_path: Path) -> N
 def test_a_release_that_nobody_named_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="--set home=DIR with the folder of a release"):
         registry.find("kafka_kraft").version()
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("trap 'exit 1' TERM; echo up; while :; do sleep 0.05; done", True),
+        ("echo up; exit 1", False),
+    ],
+)
+def test_a_broker_that_is_asked_to_end_before_it_is_up_may_halt(
+    script: str, expected: bool, tmp_path: Path
+) -> None:
+    launch = Launch(["sh", "-c", script], tmp_path, "127.0.0.1", {})
+    nodes = ExternalProcesses(
+        *(lambda node: launch, lambda node, pid: None, tmp_path),
+        AppendOnlyFile(tmp_path / "exits.jsonl"),
+        stop_codes=Kafka.stop_codes,
+    )
+    nodes.start("n1")
+    until(lambda: "up" in (tmp_path / "n1.txt").read_text(), "a node that is up")
+    if expected:
+        nodes.ask_to_stop("n1")
+        nodes.await_stop("n1")
+    else:
+        until(nodes.reap, "the end of n1")
+    nodes.close()
+    assert len(nodes.unexpected) == (not expected)
