@@ -316,9 +316,11 @@ def taken_by(folder: Path) -> int:
 
 def _sum_of(folder: Path, size: Callable[[os.stat_result], int]) -> int:
     total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += size(file.stat(follow_symlinks=False))
+    # What is removed meanwhile counts nothing: `os.walk` passes over a folder that is gone.
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                total += size(os.lstat(os.path.join(place, name)))
     return total
 
 

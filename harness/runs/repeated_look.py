@@ -9,25 +9,31 @@ from typing import Self
 
 class RepeatedLook:
     """Calls a function in a thread of its own, at once and then every so often, while it is
-    entered. Left, it has ended."""
+    entered. Left, it has ended. What the function raised ends the looking and is raised when it is
+    left: nobody takes what was seen until then for all there was."""
 
     def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
         """`name` is that of the thread."""
         self._look = look
         self._every_s = every_s
         self._done = threading.Event()
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        if self._failed is not None and kind is None:
+            raise self._failed
 
     def _watch(self) -> None:
-        while True:
+        try:
             self._look()
-            if self._done.wait(self._every_s):
-                return
+            while not self._done.wait(self._every_s):
+                self._look()
+        except BaseException as error:
+            self._failed = error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from harness.runs.repeated_look import RepeatedLook
 from tests.support.waiting import until
 
@@ -22,3 +24,22 @@ def test_the_first_look_does_not_wait() -> None:
     looked = threading.Event()
     with RepeatedLook(looked.set, 3600.0, "looker"):
         until(looked.is_set)
+
+
+def test_what_a_look_raises_is_raised_when_it_is_left() -> None:
+    looked = threading.Event()
+
+    def look() -> None:
+        looked.set()
+        raise ValueError("cannot look")
+
+    with pytest.raises(ValueError, match="cannot look"), RepeatedLook(look, 3600.0, "looker"):
+        until(looked.is_set)
+
+
+def test_another_error_is_not_hidden_by_that_of_a_look() -> None:
+    def look() -> None:
+        raise ValueError("cannot look")
+
+    with pytest.raises(KeyError), RepeatedLook(look, 3600.0, "looker"):
+        raise KeyError("of the work")
