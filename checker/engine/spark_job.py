@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checker.engine import stages
-from checker.engine.judge import SPARK_ROWS, judge_rows
+from checker.engine.judge import SPARK_ROWS, Share, decoded, judge_rows
 from checker.engine.local import check_runs
 from checker.engine.plan import RunToJudge
 from checker.engine.spark_session import error_summary
@@ -94,7 +94,7 @@ class SparkExecutor(StagedExecutor):
         """Judge all groups of all runs, in an order that depends on nothing."""
         yield from self._judged()
 
-    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, bytes | None]:
+    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
         tasks = bins(work, self._workers.number)
         reader = ReadSources(tuple(run.written for run in self._runs), None, only)
 
@@ -110,7 +110,7 @@ class SparkExecutor(StagedExecutor):
         facts = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, SPARK_SCHEMA)
         judged = facts.groupBy("run", "partition").applyInArrow(judge_rows, SPARK_ROWS)
         rows: list[dict[str, Any]] = judged.toArrow().to_pylist()
-        return {(row["run"], row["partition"]): row["body"] for row in rows}
+        return {(row["run"], row["partition"]): decoded({Share.WHOLE: row["body"]}) for row in rows}
 
 
 def _partitions(cores: int, size: int) -> int:

@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 from checker.engine.class_archive import archive_for, build_in_background, spark_home
 from checker.engine.java import Java, find_java, java_home
 from checker.engine.owned_folder import OwnedFolder
-from checker.engine.workers import usable_cores
+from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
 from node.runtime.environment import inherited
 
@@ -222,6 +222,7 @@ def _environment(settings: JvmSettings, place: Path) -> Iterator[None]:
         }
         if settings.is_local:  # On a cluster the user names the Python of its machines.
             wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+            wanted |= SMALL_PAGES
         with inherited(wanted):
             yield
 

@@ -5,7 +5,8 @@
 A worker of the first stage reads some sources and leaves the facts in a file of its own; nothing
 comes back but where they are. This process then knows what there is of each group and how large it
 is. A worker of the second stage maps the facts of one group into memory and judges it, the largest
-group first. Large histories of lines are made into tables by the same workers before
+group first. A group so large that one worker would end long after the others is judged by two, a
+share of the checks each. Large histories of lines are made into tables by the same workers before
 (`checker.engine.large_history`).
 """
 
@@ -20,14 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.checks.findings import Origin
 from checker.checks.unknown_values import joined_origins, origins
 from checker.engine import plan
-from checker.engine.judge import judged_or_none
+from checker.engine.judge import Share, decoded, judged_or_none
 from checker.engine.large_history import into_tables
 from checker.engine.local import check_runs
 from checker.engine.owned_folder import OwnedFolder
@@ -50,6 +50,8 @@ SMALL_BYTES: Final = 16 << 20
 """A run of so much evidence is judged whole by one worker."""
 TASK_BYTES: Final = 64 << 20
 TASKS_PER_WORKER: Final = 2
+LARGE_GROUP_ROWS: Final = 1 << 18
+"""To map a smaller group into memory twice costs more than a second worker saves."""
 _RUNS_A_TASK: Final = 16
 _FEW_BYTES: Final = 4 << 20
 _SHARED: Final = "floodmark-facts-"
@@ -147,15 +149,15 @@ class StagedExecutor:
             for source in _sources(number, run, in_parts.get(number))
         ]
         made = self._groups(work, None)
-        if whole := {key for key, body in made.items() if body is None}:
+        if whole := {key for key, judged in made.items() if judged is None}:
             again = {run for run, _ in whole}
             made |= self._groups([source for source in work if source.run in again], whole)
         for run, partition in sorted(made):
-            body = made[run, partition]
-            assert body is not None, "what is judged by all of its reads is judged"
-            yield run, msgspec.msgpack.decode(body, type=Judged)
+            judged = made[run, partition]
+            assert judged is not None, "what is judged by all of its reads is judged"
+            yield run, judged
 
-    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, bytes | None]:
+    def _groups(self, work: Sequence[Source], only: Set[Key] | None) -> dict[Key, Judged | None]:
         """The judged groups of these sources; None for those that must be judged by all of their
         reads, as those of `only` are."""
         read = ReadSources(tuple(run.written for run in self._runs), self._shared, only)
@@ -165,10 +167,12 @@ class StagedExecutor:
                 found[blob.run, blob.partition].append(blob)
         # In an order that does not depend on which worker was first.
         groups = [sorted(blobs, key=lambda blob: blob.order) for blobs in found.values()]
-        groups.sort(
-            key=lambda blobs: (-sum(b.rows for b in blobs), blobs[0].run, blobs[0].partition)
-        )
-        return dict(self._workers.map(judge_blobs, groups))
+        bodies: dict[Key, dict[Share, bytes | None]] = defaultdict(dict)
+        for key, share, body in self._workers.map(
+            judge_blobs, shares(groups, self._workers.number)
+        ):
+            bodies[key][share] = body
+        return {key: decoded(parts) for key, parts in bodies.items()}
 
     def origins(self, unknown: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Origin]]:
         """By run and value, the sends that wrote these values: one task for some row groups."""
@@ -239,10 +243,27 @@ def _is_large(block: pa.RecordBatch) -> bool:
     return block.num_rows >= LEAST_ROWS and bool(block.column("kind")[0].as_py() == Kind.READ)
 
 
-def judge_blobs(blobs: Sequence[PackedBlob]) -> tuple[Key, bytes | None]:
-    """One group, judged; None if its reads were downsampled and all of them are needed."""
+def shares(
+    groups: Sequence[Sequence[PackedBlob]], workers: int
+) -> list[tuple[Share, Sequence[PackedBlob]]]:
+    """What there is to judge, the largest first. The checks of a partition are shared by two
+    workers where it is so large that one worker would end long after the others."""
+    rows = [(sum(blob.rows for blob in blobs), blobs) for blobs in groups]
+    fair = sum(size for size, _ in rows) // workers
+    work: list[tuple[Share, Sequence[PackedBlob]]] = []
+    for size, blobs in sorted(rows, key=lambda g: (-g[0], g[1][0].run, g[1][0].partition)):
+        alone = size <= max(fair, LARGE_GROUP_ROWS) or not blobs[0].partition
+        parts = (Share.WHOLE,) if alone else (Share.PLACES, Share.TIMES)
+        work += [(share, blobs) for share in parts]
+    return work
+
+
+def judge_blobs(work: tuple[Share, Sequence[PackedBlob]]) -> tuple[Key, Share, bytes | None]:
+    """One group, judged by a share of the checks; None if its reads were downsampled and all of
+    them are needed."""
+    share, blobs = work
     first = blobs[0]
-    return (first.run, first.partition), judged_or_none(first.partition, blobs)
+    return (first.run, first.partition), share, judged_or_none(first.partition, blobs, share)
 
 
 def _origins_in(work: tuple[Source, Sequence[int]]) -> tuple[int, list[dict[int, Origin]]]:

@@ -26,6 +26,10 @@ from node.runtime.children import Child, settle_in
 
 PATIENCE_S: Final = 3600.0
 """How long one item may take."""
+SMALL_PAGES: Final = {"NUMPY_MADVISE_HUGEPAGE": "0"}
+"""The environment of a worker. NumPy would ask for huge pages: columns are made, used once or twice
+and left, and to clear 2 MB at each first touch takes longer than huge pages save (docs/speed.md).
+"""
 _LOOK_S: Final = 5.0
 _END: Final = b""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -154,6 +158,7 @@ class ProcessWorkers:
 def _main(parent_pid: int, pipe: Connection) -> None:
     """What each process does: one item after another."""
     settle_in(parent_pid, "")
+    os.environ.update(SMALL_PAGES)  # NumPy has not been imported yet.
     _keep_memory()
     import pyarrow as pa
 

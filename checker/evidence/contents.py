@@ -385,9 +385,20 @@ class Evidence:
         return found
 
     @cached_property
-    def _first_records(self) -> tuple[I64, I64]:
-        at = self._first_values
-        return np.append(self.values.first, -1)[at], np.append(self.values.flags, 0)[at]
+    def _first_records(self) -> tuple[I64, Mask]:
+        """The lowest offset that the first record of each send was read at, or -1; and whether an
+        ok read returned it."""
+        if len(self.shared_values) or (self.sends.count == 0).any():
+            at, flags = self.place_of(self.sends.value)
+            return at, (flags & READ_OK) != 0
+        lowest = np.full(len(self.sends), NEVER)
+        ok = np.zeros(len(self.sends), bool)
+        read, writer = self.read_records, self.writer_of_read
+        rows = np.flatnonzero(writer >= 0)
+        rows = rows[read.value[rows] == self.sends.value[writer[rows]]]
+        np.minimum.at(lowest, writer[rows], read.offset[rows])
+        ok[writer[rows[(read.flags[rows] & READ_OK) != 0]]] = True
+        return np.where(lowest == NEVER, -1, lowest), ok
 
     @cached_property
     def bases(self) -> I64:
@@ -399,8 +410,7 @@ class Evidence:
     @cached_property
     def first_read(self) -> Mask:
         """For each send whether an ok read returned its first record."""
-        found: Mask = (self._first_records[1] & READ_OK) != 0
-        return found
+        return self._first_records[1]
 
     def dense(self, offsets: I64) -> I64:
         """Dense index of each offset, of which there must be evidence."""

@@ -62,17 +62,29 @@ def picked(column: I64, index: Any) -> I64:
 def order_of(columns: Sequence[I64], *, stable: bool = True) -> I64:
     """The rows in the order of these columns, the first counts most; equal rows stay in order."""
     rows = len(columns[0])
-    key = None if rows < _FEW else joined(columns)
+    key, used = (None, 0) if rows < _FEW else _joined_first(columns)
     if key is None:
         return np.lexsort(tuple(columns[::-1]))
+    whole = used == len(columns)
     low, bits = int(key.min()), rows.bit_length()
-    if (int(key.max()) - low) >> (62 - bits):
-        return np.argsort(key, kind="stable" if stable else None)
-    # To sort numbers is twice as fast as to sort their places, so each takes its place along.
-    packed: I64 = (key - low << bits) | np.arange(rows)
-    packed.sort()
-    packed &= (1 << bits) - 1
-    return packed
+    if whole and not (int(key.max()) - low) >> (62 - bits):
+        # To sort numbers is twice as fast as to sort their places, so each takes its place along.
+        packed: I64 = (key - low << bits) | np.arange(rows)
+        packed.sort()
+        packed &= (1 << bits) - 1
+        return packed
+    order: I64 = np.argsort(key)
+    return order if whole and not stable else _ties_sorted(order, key[order], columns[used:])
+
+
+def _ties_sorted(order: I64, key: I64, rest: Sequence[I64]) -> I64:
+    """Rows in the order of `key`, which is sorted: equal ones by the other columns, then as they
+    were."""
+    same = key[1:] == key[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((rows, *(column[rows] for column in rest[::-1]), key[tied]))]
+    return order
 
 
 def any_order_of(columns: Sequence[I64]) -> I64:
@@ -82,9 +94,15 @@ def any_order_of(columns: Sequence[I64]) -> I64:
 
 def joined(columns: Sequence[I64]) -> I64 | None:
     """One number a row that sorts as the columns do; None if there is none of 63 bits."""
+    key, used = _joined_first(columns)
+    return key if used == len(columns) else None
+
+
+def _joined_first(columns: Sequence[I64]) -> tuple[I64 | None, int]:
+    """The same for as many of the first columns as fit into 63 bits, and how many those are."""
     key: I64 | None = None
     room = 1
-    for column in columns:
+    for used, column in enumerate(columns):
         if is_constant(column) and key is not None:
             continue
         low, high = int(column.min()), int(column.max())
@@ -93,9 +111,9 @@ def joined(columns: Sequence[I64]) -> I64 | None:
             continue
         room *= span
         if room > _ROOM:
-            return None
+            return key, used
         key = column - low if key is None else key * span + (column - low)
-    return key
+    return key, len(columns)
 
 
 def places(haystack: I64, needles: I64, side: Literal["left", "right"] = "left") -> I64:

@@ -22,6 +22,7 @@ from checker.evidence.sorting import any_order_of, order_of
 _FINEST_US: Final = 100_000
 _UNKNOWN_US: Final = 1_000_000
 _MOST_STEPS: Final = 1_000
+_MOST_COUNTERS: Final = 1 << 20
 _LONGEST_US: Final = 1 << 40  # so that sums of millions fit into 64 bits
 _HAS_LEO: Final = (Kind.HW, Kind.APPEND, Kind.ROLE, Kind.TRUNCATED)
 
@@ -98,12 +99,16 @@ def _unseen(steps: Steps, known: Evidence) -> tuple[tuple[int, int, int], ...]:
 
 def _counted(*columns: I64) -> list[I64]:
     """The different numbers of all columns, and how often each is in each of them."""
-    found = np.unique(np.concatenate(columns))
-    counts = [np.zeros(len(found), np.int64) for _ in columns]
-    for column, count in zip(columns, counts, strict=True):
-        own, times = np.unique(column, return_counts=True)
-        count[np.searchsorted(found, own)] = times
-    return [found, *counts]
+    every = [column for column in columns if len(column)]
+    low = min((int(column.min()) for column in every), default=0)
+    width = max((int(column.max()) for column in every), default=-1) - low + 1
+    if width > _MOST_COUNTERS:
+        found = np.unique(np.concatenate(columns))
+        places = [np.searchsorted(found, column) for column in columns]
+        return [found, *(np.bincount(place, minlength=len(found)) for place in places)]
+    counts = [np.bincount(column - low, minlength=width) for column in columns]
+    there = np.flatnonzero(np.logical_or.reduce(counts))
+    return [there + low, *(count[there] for count in counts)]
 
 
 def _lag(group: Group, steps: Steps) -> tuple[tuple[str, str, int, int, int], ...]:

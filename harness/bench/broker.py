@@ -336,8 +336,9 @@ def table(figures: Figures) -> str:
     if (judging := figures.judging) is not None:
         lines.append(
             f"a storm of {judging.storm_s:g} s: {judging.last_op_to_verdict_s:.1f} s from the last "
-            f"operation to the verdict ({judging.verdict}), of which Spark {judging.check_s:.1f} s "
-            f"for {judging.operations:,} operations ({judging.operations_s:,.0f}/s)"
+            f"operation to the verdict ({judging.verdict}), of which the checker "
+            f"{judging.check_s:.1f} s for {judging.operations:,} operations "
+            f"({judging.operations_s:,.0f}/s)"
         )
     return "\n".join(lines)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -51,12 +52,16 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
-    """What to judge: histories of these numbers of operations, `repeat` times each."""
+    """What to judge: histories of these numbers of operations, `repeat` times each.
+
+    `hot`: the shares of the sends that go to one partition. Histories of one size that differ in it
+    are judged in turn, so that they can be compared.
+    """
 
     ops: tuple[int, ...] = SIZES
     keys: int = 20
     poll_records: int = 5
-    hot: float = 0.0
+    hot: tuple[float, ...] = (0.0,)
     seed: int = 1
     inject: bool = True
     repeat: int = 1
@@ -76,18 +81,35 @@ def run_check_bench(
     session = SparkSoon(options=spark._replace(large=large)) if spark else ManyProcesses()
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-", dir=settings.folder) as name:
         for ops in settings.ops:
-            folder = Path(name) / f"{ops}-operations"
-            progress.phase(f"making {ops:,} operations")
-            began = time.monotonic()
-            made = make_history(_size(settings, ops), folder)
-            make_s = time.monotonic() - began
-            for _ in range(settings.repeat):
-                progress.phase(f"judging {ops:,} operations")
-                found.append(_judged(session, folder, made, settings, make_s))
-            if settings.lines:
+            found += _of_one_size(session, Path(name), settings, ops, progress)
+    return found
+
+
+def _of_one_size(
+    session: SparkSoon | ManyProcesses,
+    place: Path,
+    settings: CheckBench,
+    ops: int,
+    progress: Progress,
+) -> list[Checked]:
+    """Make and judge the histories of one size."""
+    made: list[tuple[Path, float, Made, float]] = []
+    for hot in settings.hot:
+        folder = place / f"{ops}-operations-{hot:g}"
+        progress.phase(f"making {ops:,} operations")
+        began = time.monotonic()
+        history = make_history(_size(settings, ops, hot), folder)
+        made.append((folder, hot, history, time.monotonic() - began))
+    found = []
+    for turn in range(settings.repeat):
+        for folder, hot, history, make_s in made:
+            progress.phase(f"judging {ops:,} operations")
+            found.append(_judged(session, folder, history, settings.keys, hot, make_s))
+            if settings.lines and turn == settings.repeat - 1:
                 progress.phase(f"reading {ops:,} operations from lines")
                 found[-1] = _from_lines(session, folder, found[-1])
-            shutil.rmtree(folder)
+    for folder, *_ in made:
+        shutil.rmtree(folder)
     return found
 
 
@@ -107,12 +129,12 @@ def _from_lines(session: SparkSoon | ManyProcesses, folder: Path, known: Checked
     )
 
 
-def _size(settings: CheckBench, ops: int) -> Size:
+def _size(settings: CheckBench, ops: int, hot: float) -> Size:
     return Size(
         ops=ops,
         keys=settings.keys,
         poll_records=settings.poll_records,
-        hot=settings.hot,
+        hot=hot,
         seed=settings.seed,
         anomalies=tuple(INJECTIONS) if settings.inject else (),
     )
@@ -122,7 +144,8 @@ def _judged(
     session: SparkSoon | ManyProcesses,
     folder: Path,
     made: Made,
-    settings: CheckBench,
+    keys: int,
+    hot: float,
     make_s: float,
 ) -> Checked:
     """Judge one history, the session being there already."""
@@ -138,8 +161,8 @@ def _judged(
     return Checked(
         ops=made.ops,
         records_read=made.records_read,
-        keys=settings.keys,
-        hot=settings.hot,
+        keys=keys,
+        hot=hot,
         make_s=round(make_s, 2),
         seconds=round(seconds, 2),
         ops_s=round(made.ops / seconds),
@@ -168,15 +191,15 @@ def compare(
 def check_table(found: Sequence[Checked]) -> str:
     """The figures for a person."""
     lines = [
-        f"{'operations':>12} {'read':>12} {'seconds':>8} {'operations/s':>13} {'cpu s':>7} "
-        f"{'floor s':>8} {'x floor':>8} {'peak MB':>8} "
+        f"{'operations':>12} {'hot':>4} {'read':>12} {'seconds':>8} {'operations/s':>13} "
+        f"{'cpu s':>7} {'floor s':>8} {'x floor':>8} {'peak MB':>8} "
         f"{'injected':>8} {'missed':>7} {'invented':>9}"
     ]
     lines += [
-        f"{each.ops:>12,} {each.records_read:>12,} {each.seconds:>8.1f} {each.ops_s:>13,.0f} "
-        f"{each.cpu_s:>7.1f} {each.floor_s:>8.2f} {each.cpu_s / max(each.floor_s, 0.01):>8.1f} "
-        f"{each.peak_bytes >> 20:>8,} {each.injected:>8} {len(each.missed):>7} "
-        f"{len(each.invented):>9}"
+        f"{each.ops:>12,} {each.hot:>4g} {each.records_read:>12,} {each.seconds:>8.1f} "
+        f"{each.ops_s:>13,.0f} {each.cpu_s:>7.1f} {each.floor_s:>8.2f} "
+        f"{each.cpu_s / max(each.floor_s, 0.01):>8.1f} {each.peak_bytes >> 20:>8,} "
+        f"{each.injected:>8} {len(each.missed):>7} {len(each.invented):>9}"
         for each in found
     ]
     for each in found:
@@ -188,4 +211,18 @@ def check_table(found: Sequence[Checked]) -> str:
             )
         lines += [f"missed: {missed}" for missed in each.missed]
         lines += [f"invented: {invented}" for invented in each.invented]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_beside_spread(found)])
+
+
+def _beside_spread(found: Sequence[Checked]) -> Iterator[str]:
+    """How the histories with a hot partition compare with the spread ones of their size."""
+    for ops, hot in dict.fromkeys((each.ops, each.hot) for each in found if each.hot):
+        own = [each for each in found if (each.ops, each.hot) == (ops, hot)]
+        spread = [each for each in found if (each.ops, each.hot) == (ops, 0)]
+        if spread:
+            rate = median(e.ops_s for e in own) / median(e.ops_s for e in spread)
+            cpu = median(e.cpu_s for e in own) / median(e.cpu_s for e in spread)
+            yield (
+                f"{ops:,} operations, {hot:.0%} of the sends to one partition: {rate:.0%} of the "
+                f"speed of the spread history, {cpu:.2f} times its processor seconds (medians)"
+            )

@@ -116,12 +116,13 @@ def bench_check(
         int, typer.Option(**taking(Whole(1, 10_000)), help="Records per poll.")
     ] = 5,
     hot: Annotated[
-        float,
+        list[float] | None,
         typer.Option(
             **taking(Number(0, 1)),
-            help="Share of the sends, 0 to 1, that go to the first partition.",
+            help="Share of the sends, 0 to 1, that go to the first partition; repeatable, to "
+            "compare [default: 0].",
         ),
-    ] = 0.0,
+    ] = None,
     seed: Annotated[int, typer.Option(**taking(SEED), help="Seed of the generated history.")] = 1,
     valid: Annotated[bool, typer.Option("--valid", help="Inject no anomalies.")] = False,
     repeat: Annotated[
@@ -175,7 +176,7 @@ def bench_check(
         ops=tuple(ops or map(int, SIZES)),
         keys=keys,
         poll_records=poll_records,
-        hot=hot,
+        hot=tuple(dict.fromkeys(hot or (0.0,))),
         seed=seed,
         inject=not valid,
         repeat=repeat,
