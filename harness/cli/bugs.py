@@ -234,6 +234,9 @@ def explore_each(
     Keeps the shortest counterexample of each, as a schedule that fails in the simulated world. What
     was explored by earlier calls is not explored again. Exit code: 0 when each has one, else 1.
     """
+    from harness.sim import compiled
+
+    compiled.leave()
     from harness.explore.explorer import ExplorationLimits
     from harness.explore.known_bugs import as_markdown, explore_bugs, targets
     from harness.runs.interrupts import Interrupts

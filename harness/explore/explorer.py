@@ -10,8 +10,6 @@ not depend on the number of processes.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import itertools
 import multiprocessing
@@ -31,16 +29,18 @@ from harness.explore.local_steps import News
 from harness.explore.moves import Action, Moves, State
 from harness.sim import compiled
 from harness.sim.invariant_checker import Violation
+from harness.sim.run import no_collections
 from node.formats.errors import FloodmarkError, UsageError
 from node.runtime.children import settle_in
+from node.runtime.reap import REAP_S
 
 Outcome = Literal["violation", "none", "time", "memory", "stopped"]
 SLICE: Final = 200
 """States that are expanded between two looks at time and memory."""
 PARALLEL_FROM: Final = 2 * SLICE
 """Smaller frontiers are not worth a fork."""
-WORKER_ENDS_S: Final = 30.0
-"""How long a process may take to end after its last word."""
+WORKER_S: Final = 3600.0
+"""How long a process may take for its slice, which takes it some seconds."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
 FORMAT: Final = 2
@@ -145,7 +145,8 @@ class Explorer:
             self._parents[first] = None
             self._frontier = _Frontier(0, 0, [first], [], [])
         outcome: Outcome | None = None
-        with _no_collections():
+        # What it makes stays, and has no cycles: to look for them would take long.
+        with no_collections():
             while outcome is None:
                 outcome = self._round(limits, lambda: before_s + _cpu_s() - began_s, stop)
                 self._spent_s = before_s + _cpu_s() - began_s
@@ -266,17 +267,24 @@ class Explorer:
             worker.start()
             theirs.close()
             started.append((worker, ours))
-        for worker, ours in started:
-            try:
+        try:
+            for _, ours in started:
+                if not ours.poll(WORKER_S):
+                    raise FloodmarkError(
+                        f"a worker of the exploration took over {WORKER_S:g} s; "
+                        "with --cores 1 there are none"
+                    )
                 found: tuple[News, list[list[_Found]]] = pickle.loads(ours.recv_bytes())
-            except EOFError:
-                raise FloodmarkError(
-                    "a worker of the exploration ended by itself; with --cores 1 there are none"
-                ) from None
-            finally:
-                worker.join(WORKER_ENDS_S)
+                yield found
+        except EOFError:
+            raise FloodmarkError(
+                "a worker of the exploration ended by itself; with --cores 1 there are none"
+            ) from None
+        finally:
+            for worker, ours in started:
                 ours.close()
-            yield found
+                worker.kill()
+                worker.join(REAP_S)
 
     # -- results
 
@@ -365,18 +373,6 @@ def _renumbered(state: State, numbers: Any) -> State:
         # Held messages are in the order of their numbers, which are others here.
         held=tuple(sorted((a, b, messages[m]) for a, b, m in state.held)),
     )
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """What an exploration makes stays, and has no cycles: to look for them takes long."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _cpu_s() -> float:

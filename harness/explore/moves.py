@@ -196,13 +196,16 @@ class Moves:
             self._seen = None
         return state, violation
 
-    def letter(self, actions: Sequence[Action]) -> tuple[str, str, Any, bytes | None]:
-        """Sender, receiver, message and body of what is the oldest message after a path."""
+    def letter(
+        self, actions: Sequence[Action], held: int | None = None
+    ) -> tuple[str, str, Any, bytes | None]:
+        """Sender, receiver, message and body of what is the oldest message after a path, or of the
+        held one with that number."""
         state = self.boot()
         for action in actions:
             state, violation = self._followed(*self.apply(state, action))
             assert violation is None
-        source, to, message = state.queue[0]
+        source, to, message = state.queue[0] if held is None else state.held[held]
         return self.names[source], self.names[to], *self.local.messages[message]
 
     def _followed(

@@ -112,6 +112,13 @@ class _Due(NamedTuple):
     extra: Any = None
 
 
+class _Held(NamedTuple):
+    """A pair of nodes that is cut, or a message that is held, and the name of the fault."""
+
+    what: Any
+    fault: str
+
+
 class Confirmed(NamedTuple):
     """A schedule that fails in the simulated world after so many runs, and not without the bugs."""
 
@@ -218,6 +225,8 @@ def _timeline(
             extra = moves.letter(actions[: done - 1])
             if each[0] != "double" and arrive_ms:
                 arrive_ms.pop(0)
+        elif each[0] == "release":
+            extra = moves.letter(actions[: done - 1], each[1])
         elif each[0] in ("crash", "send-crash"):
             extra = _first_event(moves, actions[:done])
             if each[0] == "crash" and each[1][0] == "expire":
@@ -299,7 +308,7 @@ def _schedule(
         faults.append(Delay(on="all", to="all", delay_ms=slow_ms, at_ms=0))
         faults.append(Delay(on="all", to="voters", delay_ms=slow_ms, at_ms=0))
     operations: list[Operation] = []
-    held: list[str] = []
+    held: list[_Held] = []
     for number, (each, choice) in enumerate(zip(due, variant, strict=True)):
         when = _when(each)[choice]
         name = f"{each.action[0]}-{number}"
@@ -330,7 +339,7 @@ def _schedule(
 
 
 def _faults(
-    bounds: Bounds, due: _Due, name: str, when: dict[str, Any], held: list[str]
+    bounds: Bounds, due: _Due, name: str, when: dict[str, Any], held: list[_Held]
 ) -> list[Fault]:
     """The faults that an action is in a schedule."""
     names = (*bounds.cluster().voter_names(), *bounds.cluster().broker_names())
@@ -342,14 +351,16 @@ def _faults(
         case ("start", at):
             return [Restart(on=names[at], **when)]
         case ("fence", at):
-            held.append(name)
+            held.append(_Held((0, at), name))
             voters = ",".join(bounds.cluster().voter_names())
             return [Cut(name=name, on=names[at], to=voters, **when)]
         case ("cut", (one, other)):
-            held.append(name)
+            held.append(_Held((one, other), name))
             return [Cut(name=name, on=names[one], to=names[other], **when)]
-        case ("heal", _) | ("release", _):
-            return [Release(of=held.pop(0), **when)] if held else []
+        case ("heal", pair):
+            return _released(held, pair, when)
+        case ("release", _):
+            return _released(held, due.extra, when)
         case ("elect", _, first):
             return [ElectPreferred(partition=PARTITION, first=first, **when)]
         case ("move", _):
@@ -359,12 +370,21 @@ def _faults(
         case ("lose",):
             return [_link(due, "drop", "", when)]
         case ("delay", _):
-            held.append(name)
+            held.append(_Held(due.extra, name))
             return [_link(due, "hold", name, when)]
         case ("double",):
-            held.append(name)
+            held.append(_Held(due.extra, name))
             return [_link(due, "duplicate", name, when)]
     raise AssertionError(due.action)
+
+
+def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]:
+    """The end of the first fault that holds `what`."""
+    for place, each in enumerate(held):
+        if each.what == what:
+            del held[place]
+            return [Release(of=each.fault, **when)]
+    return []
 
 
 def _link(due: _Due, action: Any, name: str, when: dict[str, Any]) -> Fault:

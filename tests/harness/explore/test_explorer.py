@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from harness.explore.moves import Action, Edge, Moves, State
 from harness.explore.run import ExploreRequest, explore
 from harness.sim.invariant_checker import Violation
 from node.formats import trace
-from node.formats.errors import UsageError
+from node.formats.errors import FloodmarkError, UsageError
 
 
 def explored(bounds: Bounds, **options: bool) -> Exploration:
@@ -69,6 +72,23 @@ def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
         two.nodes,
         two.digest,
     )
+
+
+def test_a_worker_that_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
+    monkeypatch.setattr("harness.explore.explorer.WORKER_S", 0.01)
+    made = Explorer(Bounds(records=0), cores=2)
+    mine = os.getpid()
+
+    def hangs(state: State) -> Iterator[Edge]:
+        while os.getpid() != mine:
+            signal.pause()
+        raise AssertionError("a worker does it")
+
+    monkeypatch.setattr(made.moves, "edges", hangs)
+    with pytest.raises(FloodmarkError, match=r"took over 0\.01 s"):
+        made.run(ExplorationLimits())
+    assert not multiprocessing.active_children()
 
 
 def test_an_exploration_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
