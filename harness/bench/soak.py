@@ -217,9 +217,7 @@ def one_storm(
         result = run_and_judge(run, progress, interrupts)
     interrupts.at_once = False
     deletions, deleted_records = deletions_in(folder / "trace")
-    run_bytes = bytes_of(folder)
-    with (folder / "history.jsonl").open("rb") as history:
-        operations = sum(1 for _ in history) // 2
+    run_bytes, operations = bytes_of(folder), operations_in(folder)
     others = [each for each in folder.parent.iterdir() if each.is_dir() and not each.is_symlink()]
     if result.verdict is Verdict.VALID or len(others) > MOST_KEPT:
         shutil.rmtree(folder, ignore_errors=True)
@@ -302,6 +300,13 @@ def _kind(pid: int) -> str:
     if number.isdigit():
         return {"n": "broker", "v": "voter"}.get(letter, "other")
     return name if name in ("hub", "clients") else "other"
+
+
+def operations_in(run: Path) -> int:
+    """The operations in the history of a run; none where it ended before there was one."""
+    with contextlib.suppress(FileNotFoundError), (run / "history.jsonl").open("rb") as history:
+        return sum(1 for _ in history) // 2
+    return 0
 
 
 def bytes_of(folder: Path) -> int:

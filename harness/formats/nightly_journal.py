@@ -48,7 +48,8 @@ class Began(JournalRow, tag="began"):
 class Searched(JournalRow, tag="search"):
     """A stretch of simulated search on a protocol that is expected to hold. What it found was saved
     before the line is written; `kept` says where. `states` counts joint states of the cluster, and
-    `unseen` is how probable it was at the end that the next schedule shows another one."""
+    `unseen` is how probable it was at the end that the next schedule shows another one, by the
+    `independent` ones of the schedules."""
 
     protocol: str
     engine: str
@@ -63,6 +64,7 @@ class Searched(JournalRow, tag="search"):
     problems: list[str] = []
     states: LargeCount = 0
     unseen: Probability = 1.0
+    independent: LargeCount = 0
 
 
 class KnownBugSearched(JournalRow, tag="known-bug"):

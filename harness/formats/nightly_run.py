@@ -145,11 +145,12 @@ class Totals(msgspec.Struct, kw_only=True):
 class Unseen(msgspec.Struct, kw_only=True):
     """What the searches of one protocol know of what they have not seen: the most joint states of
     the cluster that one search met, and how probable it was at its end that the next schedule shows
-    another one: the mean over all schedules. Of all searches together it is lower."""
+    another one: the mean over the `independent` schedules. Of all searches together it is lower."""
 
     schedules: LargeCount = 0
     states: LargeCount = 0
     unseen: Probability = 1.0
+    independent: LargeCount = 0
 
 
 class NightlyRun(msgspec.Struct, kw_only=True):

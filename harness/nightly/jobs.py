@@ -140,6 +140,7 @@ def _search(job: SearchJob) -> Searched:
         kept=kept,
         states=result.states,
         unseen=result.unseen,
+        independent=result.independent,
     )
 
 

@@ -177,14 +177,15 @@ class _Adding:
         self._nightly.problems += [f"{row.key}: {p}" for p in row.problems]
 
     def _unseen(self, row: Searched) -> None:
-        """Add what a search has not seen: the mean over all schedules of a protocol."""
+        """Add what a search has not seen: the mean over the independent schedules of a protocol."""
         if not row.schedules:
             return
         seen = self._nightly.unseen.setdefault(row.protocol, Unseen())
-        both = seen.schedules + row.schedules
-        weighted = seen.unseen * seen.schedules + row.unseen * row.schedules
-        seen.unseen = round(min(1.0, weighted / both), 4)
-        seen.schedules, seen.states = both, max(seen.states, row.states)
+        both = seen.independent + row.independent
+        weighted = seen.unseen * seen.independent + row.unseen * row.independent
+        seen.unseen = round(min(1.0, weighted / both), 4) if both else 1.0
+        seen.schedules, seen.independent = seen.schedules + row.schedules, both
+        seen.states = max(seen.states, row.states)
 
     def _bucket(self, bucket: Bucket, count: int) -> None:
         """Count a failure; of two descriptions the one with a schedule, and the smaller, stays."""

@@ -30,6 +30,7 @@ from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Expectation, Schedule
 from node.formats.errors import UsageError
 from node.formats.json_input import decode
+from node.runtime.reap import REAP_S
 
 REPORT_EVERY_S: Final = 0.5
 JOIN_S: Final = 10.0
@@ -84,7 +85,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class CampaignResult(msgspec.Struct, kw_only=True):
     """What a campaign has done so far. `coverage` counts the decision points met, `states` the
     joint states of the cluster; `unseen` is how probable it is that the next schedule, if drawn
-    independently, shows another one (`harness.search.unseen`). `buckets` counts failures by
+    independently, shows another one (`harness.search.unseen`), by the `independent` ones of the
+    schedules. `buckets` counts failures by
     bucket, `fault_coverage` faults by `kind/role/phase`."""
 
     schedules: int = 0
@@ -94,6 +96,7 @@ class CampaignResult(msgspec.Struct, kw_only=True):
     coverage: int = 0
     states: int = 0
     unseen: float = 1.0
+    independent: int = 0
     seconds: float = 0.0
     findings: list[Finding] = []
     problems: list[str] = []
@@ -223,7 +226,7 @@ def _end(
     for worker in workers:
         if worker.is_alive():
             worker.kill()
-        worker.join()
+        worker.join(REAP_S)
 
 
 def _drain(
@@ -257,6 +260,7 @@ def _merge(result: CampaignResult, met: _Met, update: dict[str, Any]) -> None:
         add = met.states.add if independent else met.states.add_related
         add(states)
     result.states, result.unseen = met.states.distinct, met.states.probability
+    result.independent = met.states.schedules
     for found in update["findings"]:
         _keep(result.findings, decode(found, Finding))
     result.problems += [p for p in update["problems"] if p not in result.problems]
@@ -412,10 +416,12 @@ def search_alone(campaign: Campaign) -> CampaignResult:
 
 def merge(results: Iterable[CampaignResult]) -> CampaignResult:
     """The sum of several results; of each bucket the first finding is kept. Their states are not
-    put together: `states` is the most of one result, and `unseen` their mean, which is too high."""
+    put together: `states` is the most of one result, and `unseen` their mean over
+    the independent schedules, which is too high."""
     total = CampaignResult(unseen=0.0)
     for result in results:
-        total.unseen += result.unseen * result.schedules
+        total.unseen += result.unseen * result.independent
+        total.independent += result.independent
         total.schedules += result.schedules
         total.failures += result.failures
         total.virtual_us += result.virtual_us
@@ -428,7 +434,7 @@ def merge(results: Iterable[CampaignResult]) -> CampaignResult:
         total.problems += [p for p in result.problems if p not in total.problems]
         for name in _COUNTED:
             _add(getattr(total, name), getattr(result, name))
-    total.unseen = total.unseen / total.schedules if total.schedules else 1.0
+    total.unseen = total.unseen / total.independent if total.independent else 1.0
     return total
 
 

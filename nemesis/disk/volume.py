@@ -92,7 +92,7 @@ class Volume:
         for name in os.listdir(self._aside):
             os.unlink(name, dir_fd=self._aside)
         self._store = ExtentStore(aside, memory_bytes)
-        self._most = most_changes
+        self._most = self._merge_at = most_changes
         self.told_apart = 0
         self._names = NameChanges(self.root, self._aside)
         self._last_change = 0
@@ -436,7 +436,7 @@ class Volume:
         self._changed[inode.number] = inode
         inode.changes.add(Change(self._last_change, offset, length, before, old_size, new_size))
         self.told_apart += 1
-        if self.told_apart > self._most:
+        if self.told_apart > self._merge_at:
             self._merge()
 
     def _merge(self) -> None:
@@ -446,6 +446,9 @@ class Volume:
             if inode.changes is not None and count * len(counts) * 2 >= self._most:
                 inode.changes.merge_older()
         self.told_apart = sum(len(inode.changes or ()) for inode in self._changed.values())
+        # Each file keeps one change at least: with very many files there is little to merge.
+        few = self.told_apart <= self._most
+        self._merge_at = self._most if few else 2 * self.told_apart
 
     def _unsynced(self) -> Iterator[tuple[Inode, Change]]:
         for inode in self._changed.values():

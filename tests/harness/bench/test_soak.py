@@ -99,6 +99,12 @@ def test_a_storm_has_a_middle_and_an_end(tmp_path: Path) -> None:
     assert (found.disk_middle, found.disk_late) == (490, 690)
 
 
+def test_operations_are_counted_also_where_there_is_no_history(tmp_path: Path) -> None:
+    assert soak.operations_in(tmp_path) == 0
+    (tmp_path / "history.jsonl").write_text("{}\n" * 6)
+    assert soak.operations_in(tmp_path) == 3
+
+
 def test_deletions_are_counted_by_traces(tmp_path: Path) -> None:
     (tmp_path / "n1.jsonl").write_text(
         '{"event":"deleted","from_start":2,"start":7}\n{"event":"append","base_offset":7}\n'

@@ -99,13 +99,14 @@ def test_processes_that_fail_or_take_too_long_are_lost_pieces(tmp_path: Path) ->
         DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
         DeterminismJob(key="determinism/0", protocol="kafka", seed=3, runs=1),
     ]
-    done = list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: False))
+    done = list(side_by_side(jobs, tmp_path / "out.txt", 0.0, lambda: False))
     (failed,) = (one for one in done if one.result is None)
     assert failed.job.key == "known-bug/0"
     assert failed.sentence.startswith("StopIteration")
     first, second = (one.result for one in done if isinstance(one.result, Digests))
     assert compared(jobs[1], first, second).differing == []
-    (late,) = side_by_side(jobs[:1], tmp_path / "out.txt", -1.0, lambda: False)
+    endless = msgspec.structs.replace(jobs[1], runs=1 << 30)
+    (late,) = side_by_side([endless], tmp_path / "out.txt", -1.0, lambda: False)
     assert late.result is None
     assert late.sentence.startswith("its process ended with ")
     assert list(side_by_side(jobs, tmp_path / "out.txt", 300.0, lambda: True)) == []
@@ -210,9 +211,9 @@ def test_a_small_nightly_run_on_real_processes(tmp_path: Path) -> None:
 
 
 def test_what_the_searches_of_a_protocol_have_not_seen_is_their_mean() -> None:
-    def search(protocol: str, schedules: int, states: int, unseen: float) -> Searched:
-        made = Searched(protocol=protocol, engine="random", seed=1, schedules=schedules)
-        return msgspec.structs.replace(made, states=states, unseen=unseen)
+    def search(protocol: str, independent: int, states: int, unseen: float) -> Searched:
+        made = Searched(protocol=protocol, engine="random", seed=1, schedules=2 * states)
+        return msgspec.structs.replace(made, states=states, unseen=unseen, independent=independent)
 
     began = Began(number=1, seed=0, budget_s=60, cores=1, started="2026-01-01", machine="")
     searches = (
@@ -221,4 +222,4 @@ def test_what_the_searches_of_a_protocol_have_not_seen_is_their_mean() -> None:
         search("quorum", 0, 0, 1),
     )
     made = summarise([began, *searches], [])
-    assert made.unseen == {"kafka": Unseen(schedules=400, states=90, unseen=0.5)}
+    assert made.unseen == {"kafka": Unseen(schedules=320, independent=400, states=90, unseen=0.5)}
