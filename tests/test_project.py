@@ -346,26 +346,34 @@ def test_files_name_no_machine_and_no_registry() -> None:
     assert not found, "\n".join(found)
 
 
-PRIVATE_WORDS = re.compile(
-    r"\b(agenda|anew|blackout|breach|crew|exhibit|farewell|gist|knots?|mood|museum|opsview|parcel"
-    r"|precursor|pursue|relapse|seesaw|strangers?|strikes|tally|tellers|tempers|testify|turmoil"
-    r"|watcher|weather)\b",
-    re.IGNORECASE,
-)
+WORDS_PAGE = ROOT / "docs" / "contributing.md"
+
+
+def refused_words(page: str) -> list[str]:
+    """The bold words in the column "not" of the table of words."""
+    table = re.search(r"^\| say \| for \| not \|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert table, "there is a table of words"
+    cells = [line.strip("|").split("|")[2] for line in table[1].splitlines()]
+    return [word for cell in cells for word in re.findall(r"\*\*([\w -]+)\*\*", cell)]
+
+
 SEED_TEXTS = ("museum/{",)
 """Old seed texts draw the schedules of saved figures."""
 
 
 def test_names_and_docs_have_the_words_of_the_field() -> None:
     """docs/contributing.md has the table of the words and what to say instead."""
+    words = refused_words(WORDS_PAGE.read_text(encoding="utf-8"))
+    assert len(words) > 20
+    assert len(set(words)) == len(words)
+    refused = re.compile(rf"\b(?:{'|'.join(words)})s?\b", re.IGNORECASE)
     files = [*python_files(*PACKAGES, "tests"), *TestDocuments.files]
     found = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
         for file in files
         if file.name not in ("contributing.md", "CHANGELOG.md", Path(__file__).name)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if PRIVATE_WORDS.search(line.replace("_", " "))
-        and not any(text in line for text in SEED_TEXTS)
+        if refused.search(line.replace("_", " ")) and not any(text in line for text in SEED_TEXTS)
     ]
     assert not found, "\n".join(found)
 
@@ -395,6 +403,80 @@ def test_waits_take_any_descriptor() -> None:
         and ast.unparse(node) in ("select.select", "from select import select")
     ]
     assert not found, "\n".join(found)
+
+
+# Calls without an argument that return only when something has happened.
+ENDLESS_WAITS = {"wait", "join", "get", "acquire", "result", "communicate", "accept"}
+RECEIVES = {"recv", "recv_bytes", "recv_multipart"}
+LIMITED = {"poll", "wait_for", "settimeout"}
+# Functions that may wait for ever, and why.
+MAY_WAIT = {
+    ("checker/engine/workers.py", "map"): "`_ready` has seen what it takes",
+    ("checker/engine/workers.py", "_main"): "a worker lives until its parent closes the pipe",
+    ("harness/bench/machine_limits.py", "_loopback_us"): "the client is connected",
+    ("harness/sim/copies.py", "_whole"): "the child of a fork, which ends at once",
+    ("harness/systems/external/calls.py", "call"): "the task is done",
+    ("harness/systems/external/several.py", "main"): "it lives as long as what it started",
+    ("harness/systems/external/system.py", "_version"): "the future is done",
+    ("nemesis/disk/process.py", "_obey"): "a disk lives until the harness closes the pipe",
+    ("nemesis/disk/server.py", "obey"): "a lock that is held for one request",
+    ("node/runtime/template.py", "_fork_twice"): "the child of a fork, which ends at once",
+    ("nemesis/links/tcp_proxy.py", "run"): "a proxy lives until the harness closes the pipe",
+    ("nemesis/links/tcp_proxy.py", "_changed"): "the caller limits it",
+    ("nemesis/links/tcp_proxy.py", "_obey"): "the event loop has seen that there is something",
+}
+
+
+def endless_waits(function: ast.AST) -> Iterator[ast.Call]:
+    """The calls in a function that may wait without a deadline. What it polls first, it may
+    receive."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    named = [(node, node.func.attr) for node in calls if isinstance(node.func, ast.Attribute)]
+    within = {inner for node, name in named if name in LIMITED for inner in ast.walk(node)}
+    polls = any(name in LIMITED for _, name in named)
+    for node, name in named:
+        if ast.unparse(node.func) == "os.waitpid":
+            if ast.unparse(node.args[1]) == "0":
+                yield node
+        elif name in RECEIVES and not (node.args or node.keywords):
+            if not polls:
+                yield node
+        elif name in ENDLESS_WAITS and not (node.args or node.keywords) and node not in within:
+            yield node
+
+
+def test_every_wait_has_a_deadline() -> None:
+    """Whatever hangs, the harness does not."""
+    found = {
+        (str(file.relative_to(ROOT)), function.name): node.lineno
+        for file in python_files(*PACKAGES)
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in endless_waits(function)
+    }
+    assert {place: line for place, line in found.items() if place not in MAY_WAIT} == {}
+    assert MAY_WAIT.keys() <= found.keys(), "exceptions that nobody needs"
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        ("child.join()", True),
+        ("child.join(REAP_S)", False),
+        ("','.join(names)", False),
+        ("process.wait(timeout=3)", False),
+        ("process.wait()", True),
+        ("pipe.recv()", True),
+        ("pipe.poll(3) and pipe.recv()", False),
+        ("os.waitpid(pid, 0)", True),
+        ("os.waitpid(pid, os.WNOHANG)", False),
+        ("asyncio.wait_for(event.wait(), 3)", False),
+        ("names.get(key)", False),
+        ("updates.get()", True),
+    ],
+)
+def test_waits_are_understood(body: str, waits: bool) -> None:
+    assert bool([*endless_waits(ast.parse(f"def f():\n    {body}"))]) == waits
 
 
 def test_a_test_raises_signals_in_its_own_thread() -> None:

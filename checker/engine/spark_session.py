@@ -40,6 +40,7 @@ from checker.engine.owned_folder import OwnedFolder
 from checker.engine.workers import SMALL_PAGES, usable_cores
 from checker.formats.errors import CheckerError, SparkStartError
 from node.runtime.environment import inherited
+from node.runtime.reap import REAP_S
 
 # PySpark says this on standard error at every grouped Arrow job; no table of ours is a pandas one.
 warnings.filterwarnings(
@@ -153,7 +154,8 @@ class Jvm:
             return self._process.wait(timeout_s) == 0
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(REAP_S)
             return False
         finally:
             self._folder.close()

@@ -23,6 +23,7 @@ import multiprocess
 from checker.formats.errors import CheckerError
 from node.runtime import children
 from node.runtime.children import Child, settle_in
+from node.runtime.reap import REAP_S
 
 PATIENCE_S: Final = 3600.0
 """How long one item may take."""
@@ -67,7 +68,7 @@ class _Process:
         """Make it end, whatever it is doing."""
         self.near.close()
         self.process.kill()
-        self.process.join()
+        self.process.join(REAP_S)
 
 
 class ProcessWorkers:

@@ -7,6 +7,7 @@ asked the network for. Everything waits for answers of the browser, with a deadl
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -18,6 +19,7 @@ from typing import Any, Final, Self
 
 from node.formats import json_input
 from node.formats.errors import FloodmarkError
+from node.runtime.reap import REAP_S
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DEADLINE_S: Final = 60.0
@@ -92,7 +94,8 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(REAP_S)
         os.close(self._read)
         os.close(self._write)
 

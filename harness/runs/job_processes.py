@@ -17,11 +17,10 @@ import multiprocess
 from multiprocess.connection import wait
 
 from node.runtime import children
+from node.runtime.reap import REAP_S
 
 Work = Callable[[bytes], bytes]
 """A function that a process can import: it turns a request into an answer."""
-REAP_S: Final = 10.0
-"""How long the kernel may take to end a process that was killed."""
 _FAILED: Final = b"!"
 _DONE: Final = b"="
 

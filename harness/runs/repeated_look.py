@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
+
+ENDS_S: Final = 60.0
+"""How long the last look may take until nobody waits for it any more."""
 
 
 class RepeatedLook:
     """Calls a function in a thread of its own, at once and then every so often, while it is
-    entered. Left, it has ended. What the function raised ends the looking and is raised when it is
-    left: nobody takes what was seen until then for all there was."""
+    entered. Left, it has ended, or is in a look that hangs. What the function raised ends the
+    looking and is raised when it is left: nobody takes what was seen until then for all there was.
+    """
 
     def __init__(self, look: Callable[[], object], every_s: float, name: str) -> None:
         """`name` is that of the thread."""
@@ -26,7 +30,7 @@ class RepeatedLook:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        self._thread.join(ENDS_S)
         if self._failed is not None and kind is None:
             raise self._failed
 

@@ -16,8 +16,10 @@ from harness.clients.types import Status
 from harness.formats.problem import how_ended
 from harness.runs.clock import now_us
 from node.runtime import children
+from node.runtime.reap import REAP_S
 
-REAP_S: Final = 1.0
+ENDS_S: Final = 1.0
+"""How long a process may take to end after its pipe broke."""
 SILENT_US: Final = 20_000_000
 """The process reports several times a second."""
 
@@ -70,7 +72,7 @@ class RemoteClients:
                 )
         except (EOFError, OSError):
             if not self._status.problem and not self._problem:
-                self._process.join(REAP_S)
+                self._process.join(ENDS_S)
                 code = self._process.exitcode
                 how = "its pipe broke" if code is None else how_ended(code)
                 self._problem = (
@@ -105,7 +107,7 @@ class RemoteClients:
         self._process.join(timeout_s)
         if self._process.exitcode is None:
             self._process.kill()
-            self._process.join()
+            self._process.join(REAP_S)
         self._pipe.close()
 
     def _command(self, command: ClientCommand) -> None:

@@ -15,8 +15,11 @@ from nemesis.links.hub_control import AddRule, GetStats, RemoveRule
 from nemesis.links.rule import Counts, LinkRule
 from node.formats.errors import FloodmarkError
 from node.runtime import children
+from node.runtime.reap import REAP_S
 
 DEADLINE_S: Final = 10.0
+NAMING_S: Final = 1.0
+"""How long an unknown process may dial before the harness has said whose it is."""
 _LOOK_S: Final = 0.1
 
 Address = tuple[str, int]
@@ -38,13 +41,15 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All that a proxy needs.
 
     `shared_clients` are the names of the clients that have one process in common, which dials as
-    `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. The proxy dies with `parent_pid`, the
-    process that started it, and writes its output to `output_file` ("": where its parent does).
+    `nemesis.links.tcp_rules.CLIENTS`. `seed` draws jitter. A process that dials may be named up to
+    `naming_s` seconds later. The proxy dies with `parent_pid`, the process that started it, and
+    writes its output to `output_file` ("": where its parent does).
     """
 
     doors: tuple[Door, ...]
     shared_clients: tuple[str, ...] = ()
     seed: int = 0
+    naming_s: float = NAMING_S
     parent_pid: int
     output_file: str = ""
 
@@ -154,7 +159,7 @@ class TcpLinks:
                         file.write(stats)
             self._pipe.close()
             self._child.kill()
-            self._child.join()
+            self._child.join(REAP_S)
 
     def _ask(self, command: ProxyCommand) -> ProxyAnswer:
         """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if refused."""

@@ -38,8 +38,6 @@ from nemesis.links.tcp_rules import UNKNOWN, TcpRules
 from node.formats.errors import FloodmarkError
 from node.runtime.children import settle_in
 
-NAMING_S: Final = 1.0
-"""How long an unknown process may dial before the harness has said whose it is."""
 BACKLOG: Final = 512
 
 
@@ -151,7 +149,7 @@ class TcpProxy:
         await asyncio.sleep(0)
         ends = connection.near.ends
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + NAMING_S
+        deadline = loop.time() + self._config.naming_s
         while ends is not None:
             name = self._dialers.name_of(ends)
             if name is not None:

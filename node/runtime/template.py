@@ -31,6 +31,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
+from node.runtime.reap import REAP_S
+
 _READY_S: Final = 30.0
 """How long the template may take to import its modules, on a busy machine."""
 _MAX_DESCRIPTORS: Final = 16
@@ -204,6 +206,8 @@ class Template:
                 self._socket.sendall(data)
                 (pid,) = _LENGTH.unpack(_exactly(self._socket, _LENGTH.size))
             except (OSError, EOFError) as error:
+                # An answer that came later would be taken for that of the next request.
+                self.close()
                 raise TemplateGone(str(error)) from None
         if not pid:
             raise TemplateGone("it could not fork")
@@ -214,7 +218,8 @@ class Template:
         self._socket.close()
         if self._owner == os.getpid():
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(REAP_S)
 
 
 def _surroundings() -> tuple[list[tuple[str, str]], list[str]]:

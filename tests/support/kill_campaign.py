@@ -107,7 +107,8 @@ def once(name: str, rng: random.Random, folder: Path, life_s: float) -> Ran:
     instant_s = rng.random() * life_s
     killed = pid = 0
     below: list[int] = []
-    while harness.poll() is None:
+    end_s = time.monotonic() + LIMIT_S
+    while harness.poll() is None and time.monotonic() < end_s:
         if not began:
             # A process that ends while they are listed is not the one that is looked for.
             with contextlib.suppress(OSError):

@@ -172,7 +172,8 @@ class ExternalProcesses(NodeProcesses[_NodeProcess]):
         guardian.kill_marked(f"{guardian.MARK}={self.mark}")
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()
-            self._guardian.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._guardian.wait(REAP_TIMEOUT_S)
             self._guardian = None
 
     # -- inside

@@ -52,6 +52,7 @@ from node.formats.wire import ADMIN
 from node.runtime import children
 from node.runtime.curve import CurveKeys
 from node.runtime.process import EXIT_STORAGE, ProcessConfig
+from node.runtime.reap import REAP_S
 
 READY_TIMEOUT_S: Final = 30.0
 HUB_EVERY_S: Final = 5.0
@@ -244,7 +245,7 @@ class FloodmarkCluster:
         self._count_turned_away()
         if self._hub is not None:
             self._hub.kill()
-            self._hub.join()
+            self._hub.join(REAP_S)
         if self.hub is not None:
             self.hub.close()
         if self._mail is not None:

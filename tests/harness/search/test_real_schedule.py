@@ -226,7 +226,7 @@ def test_runs_on_busy_hosts_are_slow_and_deterministic() -> None:
     assert BUSY_HOST.boot_us[0] <= restarted - ended <= BUSY_HOST.boot_us[1]
 
 
-def test_moods_of_the_network_leave_the_faults_their_numbers() -> None:
+def test_properties_of_the_network_leave_the_faults_their_numbers() -> None:
     schedule, _ = bitten()[0]
     assert jittered(schedule).faults[:2] == schedule.faults
     tried: list[int] = []

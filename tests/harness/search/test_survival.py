@@ -38,7 +38,7 @@ def test_the_curve_is_the_published_one() -> None:
 
 
 def test_the_log_rank_test_is_the_published_one() -> None:
-    """Expected 10.7 relapses of the placebo group, 21 were seen: chi square 16.79."""
+    """Expected 10.7 events of the placebo group, 21 were seen: chi square 16.79."""
     result = log_rank(PLACEBO, TREATED)
     assert round(21 - result.excess, 2) == 10.75
     assert result.excess**2 / result.variance == pytest.approx(16.79, abs=0.01)

@@ -71,19 +71,10 @@ def test_a_signal_ends_it_and_is_its_exit_code(prepared: Template) -> None:
         child.close()
     child.kill()
     child.join(PATIENCE_S)
+    assert not Path(f"/proc/{child.pid}").exists(), "it is reaped"
     assert child.exitcode == -signal.SIGKILL
     child.kill()
     child.terminate()
-
-
-def test_one_that_was_waited_for_is_reaped(prepared: Template) -> None:
-    child, pipe = begin(0)
-    heard(pipe)
-    with pytest.raises(ValueError, match="still runs"):
-        child.close()
-    child.kill()
-    child.join(PATIENCE_S)
-    assert not Path(f"/proc/{child.pid}").exists()
 
 
 def test_it_has_the_folder_the_variables_and_the_signals_of_the_moment(
@@ -114,6 +105,19 @@ def test_without_its_template_a_child_starts_all_the_same(prepared: Template) ->
     prepared.close()
     assert template.fitting() is None
     child, pipe = begin(3)
+    heard(pipe)
+    pipe.send("end")
+    child.join(PATIENCE_S)
+    assert child.exitcode == 3
+
+
+def test_a_template_that_answers_too_late_is_not_asked_again(prepared: Template) -> None:
+    """Its late answer would be taken for that of the next request."""
+    os.kill(prepared._process.pid, signal.SIGSTOP)
+    prepared._socket.settimeout(0.01)
+    child, pipe = begin(3)
+    assert not isinstance(child, ForkedChild)
+    assert template.fitting() is None
     heard(pipe)
     pipe.send("end")
     child.join(PATIENCE_S)

@@ -1,0 +1,8 @@
+"""How long to wait for a process that was killed: the kernel ends it as soon as it is scheduled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REAP_S: Final = 60.0
+"""A deadline for a broken kernel: even on a machine with fifty busy processes it is not reached."""
