@@ -28,7 +28,7 @@ from harness.runs.run import Run, RunSettings
 from harness.systems import registry
 from harness.systems.floodmark.curve_cost import KeyCost, cost_of_messages, of_a_batch
 from harness.systems.floodmark.system import HUB_LINKS, SYSTEM
-from harness.systems.interface import NO_LINKS, ClusterUnderTest, System
+from harness.systems.interface import NO_LINKS, ClusterUnderTest, RunClients, System
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import FloodmarkError, UsageError
@@ -146,7 +146,7 @@ def _cost_of_the_hub(
     """One client with and without the hub by turns: the last load with it, and what it adds in ms.
 
     By turns, so that a machine that is busier for a while is so for both; and without waiting for
-    the disk, whose moods are larger than what is measured here.
+    the disk, whose jitter is larger than what is measured here.
     """
     found: dict[bool, list[Load]] = {True: [], False: []}
     for turn in range(HUB_TURNS):
@@ -229,6 +229,7 @@ def measure_system(
         let_pass(cluster, WARM_UP_S, lambda: driver.status.problem)
         before = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
         let_pass(cluster, settings.seconds, lambda: driver.status.problem)
+        _await_acknowledgement(cluster, driver, before.t_us)
         after = Moment(now_us(), _used_s(), _used_by_s(driver.pid))
         driver.stop_writing()
         let_pass(cluster, 0.5, lambda: driver.status.problem)
@@ -253,6 +254,20 @@ def measure_system(
             (after.clients_s - before.clients_s) / (after.t_us - before.t_us) * 1e6, 2
         ),
     )
+
+
+def _await_acknowledgement(cluster: ClusterUnderTest, driver: RunClients, since_us: int) -> None:
+    """Return when something was acknowledged since `since_us`: on a machine that is very busy, a
+    measurement lasts longer than it should."""
+    deadline = time.monotonic() + FIRST_ACK_S
+    acked: int | None = None
+    while time.monotonic() < deadline:
+        status = driver.status
+        if acked is None and status.t_us > since_us:
+            acked = status.acked
+        if acked is not None and status.acked > acked:
+            return
+        let_pass(cluster, _LOOK_S, lambda: driver.status.problem)
 
 
 class Moment(NamedTuple):

@@ -12,6 +12,7 @@ import pytest
 
 from nemesis.wall_clocks import WallClocks, library
 from node.formats.errors import UsageError
+from tests.support.waiting import PATIENCE_S
 
 CODE = """
 import sys, time
@@ -94,7 +95,7 @@ def test_a_wait_with_the_monotonic_clock_takes_its_time(tmp_path: Path) -> None:
         env=os.environ | clocks.environment("n1"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert told.stdout.strip() == "True"

@@ -15,12 +15,12 @@ import pytest
 from harness.systems.external.processes import on_disk
 from nemesis.disk.control import UserDisk, why_impossible
 from nemesis.disk.mount import DEVICE
+from tests.support.waiting import PATIENCE_S
 
 needs_a_disk = pytest.mark.skipif(
     not os.access(DEVICE, os.R_OK | os.W_OK),
     reason=f"{DEVICE} is absent or forbidden, so there can be no disk in user space here",
 )
-PATIENCE_S = 60.0
 
 
 @contextmanager

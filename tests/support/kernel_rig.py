@@ -16,11 +16,12 @@ from nemesis.links import namespaces
 from nemesis.links.kernel_links import KernelLinks, address
 from nemesis.links.rule import Action, LinkRule
 from tests.support.tcp_process import PROGRAM, TcpProcess
+from tests.support.waiting import PATIENCE_S
 
 NODES = ("n1", "n2", "n3")
 CLIENTS = ("c1", "c2")
 PORT, SPARED_PORT = 4222, 8222
-PATIENCE_S, AT_ONCE_S = 60.0, 0.2
+AT_ONCE_S = 0.2
 
 
 class RigNode(TcpProcess):

@@ -22,9 +22,8 @@ from node.core.messages import AnyMessage, ProduceRequest
 from node.runtime.children import Child
 from node.runtime.loop import MakeCore
 from node.runtime.process import ProcessConfig, spawn
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
-DEADLINE_S = 60.0
 BODY = batch.build(1, b"record")
 
 
@@ -45,7 +44,7 @@ def until_gone(pid: int) -> None:
         # Not select(), which refuses descriptors above 1,023.
         poll = select.poll()
         poll.register(fd, select.POLLIN)
-        assert poll.poll(DEADLINE_S * 1000), f"process {pid} lives on"
+        assert poll.poll(PATIENCE_S * 1000), f"process {pid} lives on"
     finally:
         os.close(fd)
 
@@ -72,7 +71,7 @@ class Node:
         self.outbox = self._context.socket(zmq.PUSH)
         self.outbox.set(zmq.RECONNECT_IVL, 10)
         self.outbox.set(zmq.IMMEDIATE, 1)
-        self.outbox.set(zmq.SNDTIMEO, int(DEADLINE_S * 1000))
+        self.outbox.set(zmq.SNDTIMEO, int(PATIENCE_S * 1000))
         self.outbox.connect(self.config.bind)
         self.process: Child
         self.breakpoints: ProcessOrders
@@ -84,7 +83,7 @@ class Node:
         process = getattr(self, "process", None)
         if process is not None and process.exitcode is None:
             process.kill()
-            process.join(DEADLINE_S)
+            process.join(PATIENCE_S)
         self._context.destroy(linger=0)
 
     def start(self) -> Self:
@@ -117,7 +116,7 @@ class Node:
 
     def receive(self) -> AnyMessage:
         """The next message to c1."""
-        assert self.inbox.poll(int(DEADLINE_S * 1000)), f"no answer; output: {self.output()}"
+        assert self.inbox.poll(int(PATIENCE_S * 1000)), f"no answer; output: {self.output()}"
         receiver, sender, message, _ = wire.decode(self.inbox.recv_multipart())
         assert (receiver, sender) == ("c1", "n1")
         return message
@@ -129,7 +128,7 @@ class Node:
 
     def ended(self) -> int:
         """Wait for the end of the process; returns its exit code."""
-        self.process.join(DEADLINE_S)
+        self.process.join(PATIENCE_S)
         code = self.process.exitcode
         assert code is not None, "the process did not end"
         return code

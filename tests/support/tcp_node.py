@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class Node:

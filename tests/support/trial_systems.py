@@ -16,6 +16,8 @@ from harness.systems.interface import System
 from nemesis.formats.schedule import Schedule
 from tests.support.harness_fakes import FakeClients, FakeCluster, FakeWorld
 
+FORGOTTEN = 3
+
 
 class InMemoryClients(FakeClients):
     """One producer whose sends are acknowledged at once, and a reader at the end, who does not
@@ -33,13 +35,22 @@ class InMemoryClients(FakeClients):
     @property
     def status(self) -> Status:
         if self.calls and "stop_writing" not in self.calls and len(self._log) < 500:
-            offset, value = len(self._log), 1 + len(self._log)
-            self._log.append(value)
-            self._write(
-                sends=(Send(partition="log-0", value=value),),
-                done=(Send(partition="log-0", value=value, offset=offset),),
-            )
+            self._send()
         return super().status
+
+    def go(self) -> None:
+        super().go()
+        # However late the next look is.
+        for _ in range(2 * FORGOTTEN):
+            self._send()
+
+    def _send(self) -> None:
+        offset, value = len(self._log), 1 + len(self._log)
+        self._log.append(value)
+        self._write(
+            sends=(Send(partition="log-0", value=value),),
+            done=(Send(partition="log-0", value=value, offset=offset),),
+        )
 
     def read_everything(self) -> None:
         kept = len(self._log) - self._forgotten
@@ -117,4 +128,4 @@ class InMemoryLog(System):
 class ForgetfulLog(InMemoryLog):
     """A log that loses its last three records."""
 
-    forgotten = 3
+    forgotten = FORGOTTEN

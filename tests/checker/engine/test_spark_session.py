@@ -20,7 +20,7 @@ from checker.engine.class_archive import ClassArchive, archive_for, build_in_bac
 from checker.engine.java import Java, find_java
 from checker.formats.errors import JavaMissing, SparkStartError
 from tests.support.paths import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 # One worker runs all of these, so that they share one JVM.
 pytestmark = pytest.mark.xdist_group("spark")
@@ -162,7 +162,7 @@ def test_a_failed_start_is_one_sentence(tmp_path: Path) -> None:
     spark_session.close_jvm()  # another test file may have left one, with a log of its own
     background = spark_session.SessionInBackground("broken", driver_memory="much", log_file=log)
     with pytest.raises(SparkStartError, match=r"Invalid maximum heap size.*spark\.log") as caught:
-        background.get(60)
+        background.get(PATIENCE_S)
     assert "\n" not in str(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_a_missing_java_shows_when_the_session_is_asked_for(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(JavaMissing):
-        spark_session.SessionInBackground("no java").get(60)
+        spark_session.SessionInBackground("no java").get(PATIENCE_S)
 
 
 @pytest.mark.slow

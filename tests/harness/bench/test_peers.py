@@ -25,7 +25,8 @@ def test_a_system_is_loaded_in_each_round_and_one_that_is_absent_is_named() -> N
     (rates,) = found.rates
     assert (rates.label, rates.clients) == ("ours", 2)
     assert len(rates.acked_s) == len(found.limits) == 2
-    assert min(*rates.acked_s, *rates.p50_ms, rates.clients_core) > 0
+    assert min(*rates.acked_s, *rates.p50_ms) > 0
+    assert rates.clients_core >= 0, "0 where a core is shared by many"
     assert all(p99 >= p50 for p50, p99 in zip(rates.p50_ms, rates.p99_ms, strict=True))
     for limits in found.limits:
         assert min(limits.fdatasync_us, limits.loopback_us, limits.lmdb_us) > 0

@@ -19,6 +19,7 @@ from harness.runs.options import RunRequest, default_name, to_schedule
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.errors import UsageError
+from tests.support.waiting import PATIENCE_S
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -189,7 +190,7 @@ def test_what_a_library_logs_does_not_reach_the_terminal() -> None:
         "main.assemble = lambda _: lambda words, **how: log.error('a trace')\n"
         "main.main(['run'])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -210,7 +211,11 @@ def imported_by(*words: str) -> tuple[list[str], set[str]]:
         f"try:\n    main({list(words)})\nfinally:\n    print(*sorted(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     *lines, imported = done.stdout.splitlines()
     return lines, set(imported.split())

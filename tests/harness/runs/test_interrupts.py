@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from harness.runs.interrupts import EXIT_STOPPED, Interrupts, StopNow, ended_by_signals
+from tests.support.waiting import PATIENCE_S
 
 COMMAND = """
 import signal, sys, time
@@ -64,7 +65,7 @@ def test_a_signal_while_judging_ends_with_the_code_of_a_stop(
 ) -> None:
     started = command(PLAIN, folder)
     started.send_signal(stop)
-    said = started.communicate(timeout=30)
+    said = started.communicate(timeout=PATIENCE_S)
     assert said == ("", "floodmark: stopped.\n")
     assert started.returncode == EXIT_STOPPED
 
@@ -76,7 +77,7 @@ def test_signals_while_it_ends_give_no_other_code(folder: str) -> None:
     assert started.stdout.readline() == "cleaning\n"
     started.send_signal(signal.SIGTERM)
     started.send_signal(signal.SIGTERM)
-    started.communicate(timeout=30)
+    started.communicate(timeout=PATIENCE_S)
     assert started.returncode == EXIT_STOPPED
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import psutil
 
 from harness.runs.job_processes import EndedJob, JobProcesses
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
-PATIENCE_S = 120.0
 MORE_THAN_A_PIPE_HOLDS = 8 << 20
 
 

@@ -16,6 +16,7 @@ from harness.runs import judge
 from harness.runs.judge import IN_PROCESS_BYTES, SparkOptions, SparkSoon
 from harness.runs.options import RunRequest, to_schedule
 from tests.support.checker.story import Story
+from tests.support.waiting import PATIENCE_S
 
 
 class Unwilling(SparkSoon):
@@ -93,7 +94,11 @@ def test_checks_and_pages_are_not_loaded_before_the_storm() -> None:
         "print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     imported = set(done.stdout.split())
     slow = {"numpy", "pyarrow", "pandas", "pyspark", "matplotlib", "jinja2", "reports"}

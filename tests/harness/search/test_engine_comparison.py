@@ -45,11 +45,11 @@ def searched(
 
 
 def test_a_search_ends_with_its_find() -> None:
-    made = time_to_bug(TARGETS["M19"], "random", 0, 60)
+    made = time_to_bug(TARGETS["M19"], "random", 0, 3600)
     assert made.found
-    assert made.seconds < 60
+    assert made.seconds < 3600
     assert made.schedules < 200
-    assert made.is_current(300)
+    assert made.is_current(7200)
 
 
 def test_a_search_without_a_find_uses_its_budget() -> None:

@@ -32,6 +32,7 @@ from harness.serve.archive import packed
 from harness.serve.server import MOST_CONNECTIONS, StoreServer, _hosts
 from reports import build
 from tests.support import report_fixtures as made
+from tests.support.waiting import PATIENCE_S
 
 LOST = "no-lost-acknowledged-write"
 KEY = "0123456789ab"
@@ -94,7 +95,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(store: Path, idle_s: float = 20.0) -> Iterator[int]:
+def serving(store: Path, idle_s: float = PATIENCE_S) -> Iterator[int]:
     """Serve a store; gives the port."""
     with StoreServer("127.0.0.1", 0, store, idle_s=idle_s) as server:
         thread = threading.Thread(target=server.run)
@@ -108,7 +109,7 @@ def serving(store: Path, idle_s: float = 20.0) -> Iterator[int]:
 
 def asking(port: int) -> Get:
     def ask(path: str, method: str = "GET", host: str = "localhost") -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         connection.request(method, path, headers={"Host": host})
         return connection.getresponse()
 
@@ -362,14 +363,14 @@ def test_a_reader_that_goes_away_ends_the_packing(store: Path) -> None:
     asyncio.run(first_block())
     for thread in threading.enumerate():
         if thread.name == "pack":
-            thread.join(20)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: local"])
 def test_a_connection_on_which_nothing_moves_is_closed(store: Path, said: bytes) -> None:
     with serving(store, idle_s=0.05) as port, socket.create_connection(("127.0.0.1", port)) as one:
-        one.settimeout(20)
+        one.settimeout(PATIENCE_S)
         one.sendall(said)
         with suppress(ConnectionResetError):
             assert one.recv(100) == b""
@@ -379,21 +380,23 @@ def test_a_reader_that_stops_reading_is_left(tmp_path: Path) -> None:
     (tmp_path / "large.bin").write_bytes(bytes(32 << 20))
     with serving(tmp_path, idle_s=0.05) as port, socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.settimeout(20)
+        one.settimeout(PATIENCE_S)
         one.connect(("127.0.0.1", port))
         one.sendall(b"GET /store/large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n")
         ended = select.poll()
         # A reset by the server is seen without reading.
         ended.register(one, 0)
-        assert ended.poll(20_000)
+        assert ended.poll(PATIENCE_S * 1000)
 
 
 def test_connections_beyond_the_bound_are_closed(store: Path) -> None:
     with ExitStack() as opened:
         port = opened.enter_context(serving(store))
         for _ in range(MOST_CONNECTIONS):
-            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
-        one_more = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S))
+        one_more = opened.enter_context(
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        )
         with suppress(ConnectionResetError):
             assert one_more.recv(100) == b""
 
@@ -410,7 +413,7 @@ def test_a_signal_ends_it_in_order(store: Path, stop: signal.Signals) -> None:
         port = int(said.rpartition(":")[2].partition("/")[0])
         assert asking(port)("/").status == 200
         served.send_signal(stop)
-        assert served.communicate(timeout=30) == ("", "")
+        assert served.communicate(timeout=PATIENCE_S) == ("", "")
     assert served.returncode == 0
 
 
@@ -421,6 +424,6 @@ def test_help_loads_no_server() -> None:
         "finally: print({'uvicorn', 'starlette', 'anyio'} & sys.modules.keys(), file=sys.stderr)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert ended.stderr == "set()\n"

@@ -17,6 +17,7 @@ from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import UsageError
 from tests.support import trial_systems
 from tests.support.trial_systems import ForgetfulLog, InMemoryLog
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -112,5 +113,5 @@ def test_loading_every_system_changes_nothing_of_the_standard_library() -> None:
         "            print(module.__name__, name)\n"
     )
     words = [sys.executable, "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout == ""

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,9 +27,10 @@ from node.formats.errors import FloodmarkError
 from node.formats.wire import envelope
 from node.runtime.children import EXIT_ORPHANED
 from tests.support.paths import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
-PATIENCE_S = 30.0
+KNOCK, LAST_KNOCK = -1, 1_000_000_000
+DEADLINE_MS = round(PATIENCE_S * 1000)
 SPAWN = get_context("spawn")
 
 
@@ -52,7 +52,7 @@ class Node:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.linger = 0  # or a test that fails would leave a context that never ends
         self.inbox = self._context.socket(zmq.PULL)
-        self.inbox.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
+        self.inbox.set(zmq.RCVTIMEO, DEADLINE_MS)
         self.inbox.bind(address)
         self.outbox = self._context.socket(zmq.PUSH)
         self.outbox.set(zmq.SNDHWM, 0)
@@ -92,7 +92,7 @@ class Net:
         self.process = SPAWN.Process(target=hub.main, args=(self.config,))
         self.process.start()
         self.control = HubControl(
-            self.config.control, deadline_ms=30_000, is_alive=self.process.is_alive
+            self.config.control, deadline_ms=DEADLINE_MS, is_alive=self.process.is_alive
         )
         self.nodes: dict[str, Node] = {}
 
@@ -108,30 +108,18 @@ class Net:
         return Node(name, self.config.nodes[name], self.config.bind)
 
     def reach(self, node: Node) -> None:
-        """Return once the hub is connected to a node (and the node to the hub)."""
+        """Return once the hub is connected to a node (and the node to the hub), and nothing that
+        the node has sent is on its way."""
 
         def answered() -> int:
-            node.send(node.name, -1)
+            node.send(node.name, KNOCK)
             return node.inbox.poll(20)
 
         until(answered)
-        self.settle()
-        while node.inbox.poll(0):
-            node.receive()
-
-    def settle(self) -> None:
-        """Return once everything that was sent has been forwarded or dropped."""
-        marker = self.passed()
-        while True:
-            threading.Event().wait(0.05)
-            now = self.passed()
-            if now == marker:
-                return
-            marker = now
-
-    def passed(self) -> int:
-        stats = self.control.stats()
-        return stats.forwarded + sum(stats.unreachable.values()) + stats.garbage
+        # What comes from one sender comes in order: after this one there are no others.
+        node.send(node.name, LAST_KNOCK)
+        while node.receive() != LAST_KNOCK:
+            pass
 
     def cut(self, sender: str, receiver: str) -> int:
         return self.control.add(LinkRule(senders=(sender,), receivers=(receiver,), action="drop"))
@@ -440,7 +428,7 @@ HOSTILE_COMMANDS: dict[str, list[bytes]] = {
 
 def test_no_command_ends_the_hub(net: Net) -> None:
     with zmq.Context() as context, context.socket(zmq.REQ) as outsider:
-        outsider.set(zmq.RCVTIMEO, round(PATIENCE_S * 1000))
+        outsider.set(zmq.RCVTIMEO, DEADLINE_MS)
         outsider.connect(net.config.control)
         for name, frames in HOSTILE_COMMANDS.items():
             outsider.send_multipart(frames)
@@ -559,7 +547,7 @@ def test_the_hub_dies_with_its_parent(tmp_path: Path) -> None:
     with started as harness:
         assert harness.stdout is not None
         pid = int(harness.stdout.readline())
-        with HubControl(config.control, deadline_ms=30_000) as control:
+        with HubControl(config.control, deadline_ms=DEADLINE_MS) as control:
             control.wait_ready()
             os.kill(pid, signal.SIGINT)  # Ctrl-C is the harness's affair
             control.stats()

@@ -15,7 +15,7 @@ from nemesis.links.abilities import KERNEL
 from nemesis.links.kernel_links import KernelLinks
 from node.formats.errors import FloodmarkError, UsageError
 from tests.support.paths import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 def why_not() -> str:
@@ -34,7 +34,12 @@ possible = pytest.mark.skipif(bool(why_not()), reason=why_not() or "possible her
 @possible
 def test_rules_drop_and_reset_by_sender_and_receiver() -> None:
     done = subprocess.run(
-        [*RIG, "faults"], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+        [*RIG, "faults"],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     whole = ["ok", "hello"]

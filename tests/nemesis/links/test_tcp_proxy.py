@@ -22,11 +22,10 @@ from nemesis.links.tcp_rules import CLIENTS, WINDOW_BYTES
 from node.formats.errors import FloodmarkError, UsageError
 from tests.support.paths import ROOT
 from tests.support.tcp_process import PROGRAM, TcpProcess
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 HOST = "127.0.0.1"
 ROLES = ("client", "peer")
-PATIENCE_S = 60.0
 
 
 def start_node(*ports: int) -> TcpProcess:
@@ -173,26 +172,26 @@ class TestWhoDials:
         net.await_acted(everybody)
         assert net.links.remove(cut).acted == 0
 
-    def test_who_is_named_a_moment_later_is_not_unknown(self, net: Net) -> None:
-        late = net.nodes["n4"] = start_node()
-        net.dial("n4", "n1")
-        late("send", "n1", "x")
-        net.links.set_processes("n4", [late.process.pid])
-        assert net.receive("n4", "n1", 1) == "x"
-        assert net.accepted() == {"n4>n1 peer": 1}
-
-    def test_a_door_of_its_own_needs_no_process(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("dialer", ["", "c7"])
+    def test_who_is_named_a_moment_later_or_has_a_door_of_its_own_is_not_unknown(
+        self, dialer: str
+    ) -> None:
         with PortLease(2) as lease:
             door, real = lease.ports
-            mine = Door(node="n1", role="x", listen=(HOST, door), target=(HOST, real), dialer="c7")
+            only = Door(
+                node="n1", role="x", listen=(HOST, door), target=(HOST, real), dialer=dialer
+            )
             node, me = start_node(real), start_node()
-            links = TcpLinks(ProxyConfig(doors=(mine,), parent_pid=os.getpid()))
+            config = ProxyConfig(doors=(only,), naming_s=PATIENCE_S, parent_pid=os.getpid())
+            links = TcpLinks(config)
             try:
                 links.wait_ready()
                 me("dial", "n1", HOST, door)
                 me("send", "n1", "x")
+                if not dialer:
+                    links.set_processes("n4", [me.process.pid])
                 assert me("receive", "n1", 1, PATIENCE_S) == "x"
-                assert links.stats().accepted == {"c7>n1 x": 1}
+                assert links.stats().accepted == {f"{dialer or 'n4'}>n1 x": 1}
             finally:
                 links.close()
                 node.kill()
