@@ -18,6 +18,8 @@ from node.runtime import children
 from node.runtime.reap import REAP_S
 
 DEADLINE_S: Final = 10.0
+START_S: Final = 60.0
+"""A busy machine takes its time to start a process."""
 NAMING_S: Final = 1.0
 """How long an unknown process may dial before the harness has said whose it is."""
 _LOOK_S: Final = 0.1
@@ -95,7 +97,8 @@ class TcpLinks:
     """A proxy of one run, as a process that ends with this one; main thread only.
 
     The interface is that of `nemesis.links.hub_control.HubControl`: `add`, `remove`, `wait_ready`,
-    `close`. Every call waits at most `DEADLINE_S` and then raises ProxyGone. `problems` are
+    `close`. Every call waits at most `DEADLINE_S` (`wait_ready`: `START_S`) and then
+    raises ProxyGone. `problems` are
     sentences that make the verdict of the run unknown.
     """
 
@@ -123,7 +126,7 @@ class TcpLinks:
 
     def wait_ready(self) -> None:
         """Return once every door is open. Raises FloodmarkError when one cannot be had."""
-        self.stats()
+        self._ask(GetStats(), START_S)
 
     def add(self, rule: LinkRule) -> int:
         """Put a rule in force; returns its number. Raises FloodmarkError for an impossible one."""
@@ -161,16 +164,16 @@ class TcpLinks:
             self._child.kill()
             self._child.join(REAP_S)
 
-    def _ask(self, command: ProxyCommand) -> ProxyAnswer:
+    def _ask(self, command: ProxyCommand, limit_s: float = DEADLINE_S) -> ProxyAnswer:
         """Send a command, wait for its answer. Raises ProxyGone, or FloodmarkError if refused."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + limit_s
         try:
             self._pipe.send_bytes(msgspec.msgpack.encode(command))
             while not self._pipe.poll(_LOOK_S):
                 if time.monotonic() > deadline:
                     # An answer that came later would be taken for that of the next command.
                     self._child.kill()
-                    raise ProxyGone(f"the TCP proxy did not answer within {DEADLINE_S:g} s")
+                    raise ProxyGone(f"the TCP proxy did not answer within {limit_s:g} s")
             answer = msgspec.msgpack.decode(self._pipe.recv_bytes(), type=ProxyAnswer)
         except (OSError, EOFError):
             self._child.join(DEADLINE_S)
