@@ -17,12 +17,11 @@ PLUGIN = "harness.pytest_plugin"
 NAIVE = f"{ROOT}/examples/naive_log/adapter.py"
 NO_WAITING = """
     import pytest
-    from harness.runs import storm
+    from tests.support.harness_fakes import virtual_time
 
     @pytest.fixture(autouse=True)
     def no_waiting(monkeypatch):
-        for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-            monkeypatch.setattr(storm, name, 0.0)
+        virtual_time(monkeypatch)
 """
 SUITE = """
     from tests.support.trial_systems import ForgetfulLog, InMemoryLog

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from harness.clients.types import Status
 from harness.formats.problem import Problem
 from harness.formats.run_info import Promise
+from harness.runs import clock, storm
 from harness.runs.clock import now_us
 from harness.runs.run_folder import RunDir
 from harness.systems.floodmark.system import Floodmark
@@ -16,6 +19,30 @@ from nemesis.view import ClusterView
 from nemesis.world import UnableWorld
 from node.formats.errors import FloodmarkError
 from node.formats.trace import TraceEvent
+
+
+class VirtualTime:
+    """Stands for the module `time` in `harness.runs.clock`: time passes only where a run waits."""
+
+    def __init__(self) -> None:
+        self.t_ns = 10**15
+        self.asleep_s = 0.0
+        """How long each wait takes at least: the process gets no processor."""
+
+    def monotonic_ns(self) -> int:
+        return self.t_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.t_ns += max(1_000, round(max(seconds, self.asleep_s) * 1e9))
+
+
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """From now on runs in this process take no time, however busy the machine is."""
+    made = VirtualTime()
+    monkeypatch.setattr(clock, "time", made)
+    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
+        monkeypatch.setattr(storm, name, 0.0)
+    return made
 
 
 class FakeWorld(UnableWorld):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from tests.support.paths import ROOT
@@ -44,6 +45,12 @@ def wait_until(is_so: Callable[[], bool], harness: subprocess.Popen[str]) -> Non
         return is_so()
 
     until(seen)
+
+
+def problems(info: dict[str, Any]) -> list[str]:
+    """The kinds of the problems in a run.json. What a busy machine adds is left out: it says that
+    nothing can be concluded from what took too long, and the rest holds all the same."""
+    return [each["kind"] for each in info["problems"] if each["kind"] != "too-busy"]
 
 
 def acknowledged(folder: Path) -> int:

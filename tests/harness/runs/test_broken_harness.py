@@ -23,7 +23,15 @@ from harness.systems.floodmark.nodes import who_ended_a_broker
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule, Workload
 from node.formats.files import AppendOnlyFile
-from tests.support.running_harness import FAST, acknowledged, part, run_folder, start, wait_until
+from tests.support.running_harness import (
+    FAST,
+    acknowledged,
+    part,
+    problems,
+    run_folder,
+    start,
+    wait_until,
+)
 from tests.support.waiting import PATIENCE_S, until
 
 ONE = Cluster(brokers=1, replication_factor=1, min_isr=1, partitions=1, timings=FAST)
@@ -136,7 +144,7 @@ def test_a_process_that_somebody_suspends_makes_a_run_unknown_and_goes_on(
 ) -> None:
     code, info, result = broken(tmp_path, ONE, kill(name, signal.SIGSTOP))
     assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
-    assert [problem["kind"] for problem in info["problems"]] == ["suspended"], info["problems"]
+    assert problems(info) == ["suspended"], info["problems"]
     assert result["sentence"].startswith(f"unknown: {who} was suspended from outside (SIGSTOP)")
     assert all(info["phases"].values()), "it went through all that follows the storm"
 
@@ -164,7 +172,7 @@ def test_who_was_turned_away_stands_in_run_json_and_changes_no_verdict(tmp_path:
     _, info, _ = broken(tmp_path, ONE, breakage)
     assert info["turned_away"].keys() <= {"n1", "v1", "hub", "clients", "admin"}
     assert info["turned_away"]["n1"] >= 1
-    assert [problem["kind"] for problem in info["problems"]] == ["interrupted"]
+    assert problems(info) == ["interrupted"]
 
 
 def listening(pid: int) -> list[Any]:
@@ -181,7 +189,7 @@ def test_processes_killed_from_outside_are_nobodys_fault(tmp_path: Path) -> None
 
     code, info, result = broken(tmp_path, ONE, breakage)
     assert (code, result["verdict"]) == (2, "unknown"), result["sentence"]
-    assert [problem["kind"] for problem in info["problems"]] == ["node-ended"] * 2
+    assert problems(info) == ["node-ended"] * 2
     first = "was ended from outside (" in result["sentence"]
     assert first, result["sentence"]
     exits = [json.loads(line) for line in (run_folder(tmp_path) / "exits.jsonl").open()]

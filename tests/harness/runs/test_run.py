@@ -13,16 +13,14 @@ import pytest
 
 from harness.formats import seal
 from harness.formats.problem import Problem, node_ended
-from harness.runs import run, run_folder, storm
-from harness.runs.clock import LOOK_US
+from harness.runs import run, run_folder
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from harness.runs.run import Run, RunSettings
 from nemesis.faults import Kill
 from nemesis.formats.schedule import After, Cluster, Schedule, Send, Timings, Workload
 from node.formats.errors import FloodmarkError, StorageError
-from tests.support import harness_fakes
-from tests.support.harness_fakes import FakeCluster, FakeSystem
+from tests.support.harness_fakes import FakeCluster, FakeSystem, VirtualTime, virtual_time
 
 ALL_PHASES = ["go", "healed", "stop_writing", "read_everything", "close"]
 BRIEF = Workload(clients=1, consumers=1, duration_ms=60)
@@ -30,31 +28,10 @@ TIMINGS = Timings(heartbeat_ms=1, session_ms=20, lag_ms=1)
 PLAIN = Schedule(cluster=Cluster(timings=TIMINGS), workload=BRIEF)
 
 
-class Clock:
-    """Time that passes only where a run waits."""
-
-    def __init__(self) -> None:
-        self.t_us = 1_000_000_000
-        self.asleep_us = 0
-        """How long the next wait takes at least: the process gets no processor."""
-
-    def now_us(self) -> int:
-        return self.t_us
-
-    def wait(self, until_us: int) -> None:
-        self.t_us += max(1, self.asleep_us, min(LOOK_US, until_us - self.t_us))
-
-
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     """The one of the run, of its pace and of its cluster."""
-    made = Clock()
-    monkeypatch.setattr(storm, "RealPace", lambda: made)
-    for module in (run, harness_fakes):
-        monkeypatch.setattr(module, "now_us", made.now_us)
-    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-        monkeypatch.setattr(storm, name, 0.0)
-    return made
+    return virtual_time(monkeypatch)
 
 
 def execute(
@@ -133,8 +110,10 @@ def test_faults_happen_are_recorded_and_healed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_harness_without_a_processor_does_late_what_was_due(tmp_path: Path, clock: Clock) -> None:
-    clock.asleep_us = 10_000_000
+def test_a_harness_without_a_processor_does_late_what_was_due(
+    tmp_path: Path, clock: VirtualTime
+) -> None:
+    clock.asleep_s = 10.0
     faults = (Kill(on="n2", at_ms=10, for_ms=20), Kill(on="n3", at_ms=60))
     schedule = Schedule(cluster=PLAIN.cluster, workload=BRIEF, faults=faults)
     cluster, _, lines = execute(tmp_path, schedule)

@@ -17,7 +17,14 @@ from nemesis.formats.schedule import Cluster, Schedule, Workload
 from nemesis.links import namespaces
 from node.formats.errors import UsageError
 from tests.support.paths import ROOT
-from tests.support.running_harness import acknowledged, descendants, lives, start, wait_until
+from tests.support.running_harness import (
+    acknowledged,
+    descendants,
+    lives,
+    problems,
+    start,
+    wait_until,
+)
 from tests.support.waiting import until
 
 OUTPUT = "--no-spark --no-report --quiet --json"
@@ -54,7 +61,7 @@ def test_what_is_acknowledged_outlives_a_kill(
     told = json.loads(capsys.readouterr().out)
     broken = [p["property"] for p in told["result"]["properties"] if p["verdict"] == "invalid"]
     info = json.loads((Path(told["path"]) / "run.json").read_text())
-    assert (broken, info["problems"]) == ([], []), told["result"]["sentence"]
+    assert (broken, problems(info)) == ([], []), told["result"]["sentence"]
     assert info["system"]["version"].startswith(version)
     assert info["system"]["settings"] == settings
     acknowledged = (
@@ -100,7 +107,7 @@ def test_what_is_acknowledged_outlives_cuts_of_the_kernel(
     told = json.loads(done.stdout)
     broken = [p["property"] for p in told["result"]["properties"] if p["verdict"] == "invalid"]
     info = json.loads((Path(told["path"]) / "run.json").read_text())
-    assert (broken, info["problems"]) == ([], []), told["result"]["sentence"]
+    assert (broken, problems(info)) == ([], []), told["result"]["sentence"]
     assert info["system"]["links"] == "kernel"
     lines = [json.loads(line) for line in (Path(told["path"]) / "faults.jsonl").open()]
     cuts = [line for line in lines if line["what"] == "cut" and line["action"] == "inject"]

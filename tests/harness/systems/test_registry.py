@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.runs import storm
 from harness.systems import registry
 from nemesis.faults import Kill
 from nemesis.formats.schedule import Cluster, Schedule
 from node.formats.errors import UsageError
 from tests.support import trial_systems
+from tests.support.harness_fakes import virtual_time
 from tests.support.trial_systems import ForgetfulLog, InMemoryLog
 from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LEAST_RECOVERY_S", "STOP_MARGIN_S", "CATCH_UP_S"):
-        monkeypatch.setattr(storm, name, 0.0)
+    virtual_time(monkeypatch)
 
 
 @pytest.mark.usefixtures("_no_waiting")

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -392,9 +391,7 @@ def test_a_probe_that_hangs_stops_nobody(tmp_path: Path) -> None:
     made = Probe(adapter, (node,), ("log-0",), lambda name: 1, tmp_path / "probe.txt")
     made.start()
     assert made.events() == []
-    began = time.monotonic()
     made.close()
-    assert time.monotonic() - began < 60
 
 
 # -- the class
