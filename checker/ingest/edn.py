@@ -180,6 +180,24 @@ def _plain_map(found: Any) -> tuple[dict[Any, Any] | None, int]:
     return made, maps
 
 
+def read_line(line: bytes) -> list[Any]:
+    """The forms of a line with which an operation begins and ends. Raises Unreadable if it does
+    not: then `read_forms` must look at it."""
+    try:
+        text = line.decode()
+        if text.startswith("{") and (form := _plain_form(text)) is not None:
+            return [form]
+        return parse(_without_opening(text))
+    except (UnicodeDecodeError, EdnError) as error:
+        raise Unreadable(str(error)) from None
+
+
+def _without_opening(text: str) -> str:
+    """A line without the opening or closing bracket of the whole file, which is no part of an
+    operation."""
+    return text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
+
+
 def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
     """The forms of a file with the line each begins at; an EdnError stands for a broken one.
 
@@ -201,8 +219,7 @@ def read_forms(lines: Iterable[Line]) -> Iterator[tuple[int, Any]]:
             if text.startswith("{") and (form := _plain_form(text)) is not None:
                 yield number, form
                 continue
-            # An opening or closing bracket of the whole file is no part of an operation.
-            text = text.lstrip(" [(") if text.lstrip()[:1] in "[(" else text
+            text = _without_opening(text)
         held.append(text)
         size += len(text) + 1
         if size < wait:

@@ -7,7 +7,8 @@ results stand next to what they are about; it is rebuilt each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,11 @@ import msgspec
 
 from checker.evidence.run_meta import RunMeta
 from checker.formats.errors import CheckerError
-from checker.ingest.edn import EdnError, read_forms
+from checker.ingest.edn import EdnError, read_forms, read_line
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.lines import Line, Problems, lines_of, read_blocks, read_lines
+from checker.ingest.jepsen_columns import translate
+from checker.ingest.line_shapes import NotPlain
+from checker.ingest.lines import Block, Line, Problems, lines_of, read_blocks, read_lines
 from checker.ingest.read_history import read_history
 from checker.ingest.source import Ingested, Source, why
 from harness.formats.history import Op, encode
@@ -28,9 +31,15 @@ SUFFIX: Final = ".floodmark"
 HISTORIES: Final = ("history.edn", "history.jsonl", "history.json")
 _jepsen: Final = JsonReader(Any)
 _PROBED_LINES: Final = 20
+_BLOCK_BYTES: Final = 4 << 20
 _ALL: Final = 1 << 30
 # Nothing is known of the system but what its clients say: markers of transactions may leave gaps.
 _PROMISE: Final = {"contiguous_offsets": False}
+
+LINES: Final[Mapping[str, Callable[[bytes], Sequence[Any]]]] = {
+    "edn": read_line,
+    "jepsen": lambda line: [_jepsen.decode(line)],
+}
 
 
 def external_history_in(path: Path) -> Path | None:
@@ -111,15 +120,18 @@ def validate(file: Path) -> list[str]:
         into = Ingested(RunMeta(), problems=problems)
         read_history(Source(0, file.parent, "history", file), into)
     else:
-        count = sum(1 for _ in _ops(file, form, Translator(), problems))
+        forms = forms_of(form, read_blocks(file))
+        count = sum(1 for _ in ops_of(file, forms, Translator(), problems))
         if not count and not problems:
             problems.add("empty", f"{file.name} has no operation in it: there is nothing to judge.")
     return [*problems.sentences(), *problems.notes]
 
 
-def _ops(file: Path, form: str, translator: Translator, problems: Problems) -> Iterator[Op]:
+def ops_of(
+    file: Path, forms: Iterable[tuple[int, Any]], translator: Translator, problems: Problems
+) -> Iterator[Op]:
     """The operations of a Jepsen history in our form; what is no operation is a problem."""
-    for number, found in _forms(file, form):
+    for number, found in forms:
         if isinstance(found, Exception):
             sentence = f"{file.name} line {number} cannot be read: {why(found)}."
             problems.add(f"{file.name}: line", sentence)
@@ -140,13 +152,33 @@ def _translate(file: Path, form: str, target: Path) -> dict[str, Any]:
     """Write a Jepsen history in our form; what run.json has to say of it."""
     translator, problems = Translator(), Problems()
     with target.open("wb") as out:
-        for op in _ops(file, form, translator, problems):
-            out.write(encode(op))
+        out.writelines(_translated(file, form, translator, problems))
     return {
         "partitions": {partition: [] for partition in sorted(translator.partitions)},
         "problems": [Problem(kind="history-line", sentence=each) for each in problems.sentences()],
         "history_whole": not problems,
     }
+
+
+def _translated(
+    file: Path, form: str, translator: Translator, problems: Problems
+) -> Iterator[bytes]:
+    """The lines of a Jepsen history in our form: by column, and one by one from the first block on
+    in which something is odd."""
+    blocks = read_blocks(file, _BLOCK_BYTES)
+    odd: list[Block] = []
+    forms: Iterable[tuple[int, Any]]
+    try:
+        for number, text in blocks:
+            try:
+                yield translate(text, LINES[form], translator)
+            except NotPlain:
+                odd.append((number, text))
+                break
+        forms = forms_of(form, chain(odd, blocks))
+    except OSError as error:
+        forms = [(0, EdnError(str(error.strerror)))]
+    yield from map(encode, ops_of(file, forms, translator, problems))
 
 
 def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
@@ -165,13 +197,13 @@ def _json_forms(first: int, block: bytes) -> Iterator[tuple[int, Any]]:
             yield line.number, error
 
 
-def _forms(file: Path, form: str) -> Iterator[tuple[int, Any]]:
+def forms_of(form: str, blocks: Iterable[Block]) -> Iterator[tuple[int, Any]]:
     """Each operation of a history as data, with its line; an exception stands for a broken one."""
     try:
         if form == "edn":
-            yield from read_forms(read_lines(file))
+            yield from read_forms(line for block in blocks for line in lines_of(*block))
             return
-        for first, block in read_blocks(file):
+        for first, block in blocks:
             yield from _json_forms(first, block)
     except OSError as error:
         yield 0, EdnError(str(error.strerror))

@@ -18,7 +18,9 @@ from harness.formats.history import Op, OpKind, OpType, Read, RecordRun, Send
 _TYPES: Final = get_args(OpType)
 _KINDS: Final = get_args(OpKind)
 _LIMIT: Final = 2**63 - 2**33
-_NS_PER_US: Final = 1000
+NS_PER_US: Final = 1000
+MOST_SHOWN: Final = 60
+"""Characters of a value that is quoted; longer ones are cut."""
 
 
 class NotAnOperation(ValueError):
@@ -33,69 +35,61 @@ class Translator:
         self.partitions: set[str] = set()
         # Then the other half of an operation may be missing, which is no further mistake.
         self.lines_lost = False
-        self._open: dict[int, Op] = {}
+        self.open: dict[int, tuple[int, OpKind]] = {}
         # Processes that began again at the start of every partition: what they read is final. For
         # each the offset that comes next in the partitions it was assigned.
-        self._from_start: dict[int, dict[str, int]] = {}
+        self.from_start: dict[int, dict[str, int]] = {}
 
     def take(self, form: Any) -> Op | None:
         """Our operation for a form; None for what no client did. Raises NotAnOperation."""
-        if type(form) is not dict and not isinstance(form, Mapping):
-            raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
-        process = form.get("process")
-        if isinstance(process, str):
+        common = _common(form)
+        if common is None:
             return None
-        kind, kind_of_op = form.get("type"), form.get("f")
-        if kind not in _TYPES:
-            raise NotAnOperation(f":type is {_show(kind)}")
-        if kind_of_op not in _KINDS:
-            raise NotAnOperation(f":f is {_show(kind_of_op)}")
-        common: dict[str, Any] = {
-            "process": _number(process, ":process"),
-            "t_us": _number(form.get("time"), ":time") // _NS_PER_US,
-            "type": kind,
-            "f": kind_of_op,
-        }
-        common["client"] = str(common["process"])
-        if kind == "invoke":
+        if common["type"] == "invoke":
             return self._invoke(form, common)
         return self._complete(form, common)
 
     def _invoke(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op:
         process = common["process"]
-        if process in self._open and not self.lines_lost:
+        if process in self.open and not self.lines_lost:
             raise NotAnOperation(f"process {process} invokes while its last operation is under way")
         op = Op(op=self.ops, **common, **_body(form, common["f"]))
         self.ops += 1
-        self._note(op)
-        self._open[process] = op
+        self.note(op)
+        self.open[process] = op.op, op.f
         return op
 
     def _complete(self, form: Mapping[str, Any], common: dict[str, Any]) -> Op | None:
         process = common["process"]
-        invoked = self._open.get(process)
+        invoked = self.open.get(process)
         if invoked is None and self.lines_lost:
             return None
         if invoked is None:
             raise NotAnOperation(f"process {process} completes what it never invoked")
-        if invoked.f != common["f"]:
-            raise NotAnOperation(f"process {process} completes {common['f']}, invoked {invoked.f}")
+        number, f = invoked
+        if f != common["f"]:
+            raise NotAnOperation(f"process {process} completes {common['f']}, invoked {f}")
         op = Op(
-            op=invoked.op,
+            op=number,
             **common,
             **_body(form, common["f"]),
-            final=process in self._from_start and common["f"] in ("poll", "txn"),
+            final=process in self.from_start and common["f"] in ("poll", "txn"),
             rebalanced=tuple(_rebalanced(form.get("rebalance-log"))),
             error=_error(form),
         )
-        del self._open[process]
+        del self.open[process]
+        return self.completed(op, bool(form.get("seek-to-beginning?")))
+
+    def completed(self, op: Op, seeks: bool) -> Op:
+        """Take note of a completion; it with what follows from what its process did before.
+        `seeks`: whether an assignment begins at the start of the partitions."""
         if op.f in ("assign", "subscribe") and op.type != "fail":
-            self._from_start.pop(process, None)
-            if form.get("seek-to-beginning?") and op.type == "ok":
-                self._from_start[process] = dict.fromkeys(op.partitions, 0)
+            self.from_start.pop(op.process, None)
+            if seeks and op.type == "ok":
+                self.from_start[op.process] = dict.fromkeys(op.partitions, 0)
         if op.final and op.type == "ok":
             op = self._with_empty_answers(op)
-        self._note(op)
+        self.note(op)
         return op
 
     def _with_empty_answers(self, op: Op) -> Op:
@@ -103,7 +97,7 @@ class Translator:
 
         A poll that returned nothing at all is such an answer for every partition assigned.
         """
-        places = self._from_start[op.process]
+        places = self.from_start[op.process]
         reads = op.reads
         if op.f == "poll" and not any(read.records for read in reads):
             answered = {read.partition for read in reads}
@@ -117,11 +111,47 @@ class Translator:
             made.append(read)
         return msgspec.structs.replace(op, reads=tuple(made))
 
-    def _note(self, op: Op) -> None:
+    def note(self, op: Op) -> None:
+        """Remember the partitions of an operation."""
         for send in op.sends:
             self.partitions.add(send.partition)
         for read in op.reads:
             self.partitions.add(read.partition)
+
+
+def _common(form: Any) -> dict[str, Any] | None:
+    """What all operations have; None for what no client did."""
+    if type(form) is not dict and not isinstance(form, Mapping):
+        raise NotAnOperation(f"it is {_kind_of(form)}, not a map")
+    process = form.get("process")
+    if isinstance(process, str):
+        return None
+    kind, kind_of_op = form.get("type"), form.get("f")
+    if kind not in _TYPES:
+        raise NotAnOperation(f":type is {_show(kind)}")
+    if kind_of_op not in _KINDS:
+        raise NotAnOperation(f":f is {_show(kind_of_op)}")
+    common: dict[str, Any] = {
+        "process": _number(process, ":process"),
+        "t_us": _number(form.get("time"), ":time") // NS_PER_US,
+        "type": kind,
+        "f": kind_of_op,
+    }
+    common["client"] = str(common["process"])
+    return common
+
+
+def operation(form: Any) -> Op | None:
+    """Our operation for a form by itself, numbered 0; None for what no client did. Raises
+    NotAnOperation."""
+    common = _common(form)
+    if common is None:
+        return None
+    op = Op(op=0, **common, **_body(form, common["f"]))
+    if op.type == "invoke":
+        return op
+    rebalanced = tuple(_rebalanced(form.get("rebalance-log")))
+    return msgspec.structs.replace(op, rebalanced=rebalanced, error=_error(form))
 
 
 def _body(form: Mapping[str, Any], f: OpKind) -> dict[str, Any]:
@@ -163,10 +193,10 @@ def _read(key: Any, pairs: Any) -> Read:
     """The records of one key that a poll returned, as runs."""
     if not isinstance(pairs, list):
         raise NotAnOperation(f"what was polled of {_show(key)} is {_kind_of(pairs)}")
-    return Read(partition=_partition(key), records=tuple(_runs(pairs)))
+    return Read(partition=_partition(key), records=tuple(runs_of(pairs)))
 
 
-def _runs(pairs: list[Any]) -> Iterator[RecordRun]:
+def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
     """Consecutive records whose offsets and values rise together, as one run each."""
     offset = value = count = 0
     for pair in pairs:
@@ -220,11 +250,15 @@ def _error(form: Mapping[str, Any]) -> str:
 
 def _show(value: Any) -> str:
     """A value in few words."""
+    text = _in_full(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:57]}..."
+
+
+def _in_full(value: Any) -> str:
     try:
-        text = msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
-        text = str(type(value).__name__)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        return str(type(value).__name__)
 
 
 def _kind_of(value: Any) -> str:

@@ -84,11 +84,11 @@ class Problems:
         return bool(self._reported or self._damage)
 
 
-def read_blocks(path: Path) -> Iterator[Block]:
-    """A file in blocks of whole lines. Raises OSError."""
+def read_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+    """A file in blocks of whole lines, of about so many bytes. Raises OSError."""
     number = 1
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline(MOST_LINE_BYTES):
+        while block := file.read(block_bytes) + file.readline(MOST_LINE_BYTES):
             if not block.endswith(b"\n"):
                 block = ended(block, file)
             yield number, block

@@ -52,8 +52,9 @@ class _StrictOp(Op, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reads: tuple[_StrictRead, ...] = ()
 
 
-_strict = JsonReader(_StrictOp)
-_strict_lines = _strict.decode_lines
+strict = JsonReader(_StrictOp)
+"""Reads a line in which nothing is unknown."""
+_strict_lines = strict.decode_lines
 _lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
@@ -86,7 +87,7 @@ class Reader(FileReader):
     def decode(self, line: Line) -> Op | None:
         """The operation on a line; None, and a sentence, if there is none."""
         try:
-            return _strict.decode(line.data)
+            return strict.decode(line.data)
         except Unreadable as first:
             try:
                 op = _lenient.decode(line.data)

@@ -93,7 +93,7 @@ class _PartReader(Reader):
             self.used.setdefault(process, set()).update(used)
 
     def _op(self, columns: HistoryColumns, row: int) -> Op:
-        op = self.decode(Line(row, columns.line(row), True))
+        op = self.decode(Line(row, columns.lines.line(row), True))
         assert op is not None, "a line that was read by column can be read by itself"
         return op
 

@@ -22,14 +22,18 @@ class OutsideVerdict(NamedTuple):
 
 
 def judge_folder(folder: Path) -> OutsideVerdict:
-    """Judge the run in `folder`. Lines that are not whole are left out, as a killed process leaves
-    them. Raises OSError or Unreadable when there is no run."""
+    """Judge the run in `folder`. The last line of a file is left out where it is not whole, as a
+    killed process leaves it; a run with any other line that cannot be read is not judged. Raises
+    OSError or Unreadable when there is no run."""
     run = json_input.decode((folder / "run.json").read_bytes(), dict[str, Any])
     schedule = json_input.decode((folder / "schedule.json").read_bytes(), dict[str, Any])
     why_not = why_not_judged(schedule["cluster"]["protocol"], run["promise"])
     files = sorted((folder / "trace").glob("*.jsonl"))
     events = heapq.merge(*map(_lines, files), key=lambda event: int(event["t_us"]))
-    judge = judge_trace(() if why_not else events)
+    try:
+        judge = judge_trace(() if why_not else events)
+    except _Damaged as error:
+        why_not, judge = str(error), judge_trace(())
     if not why_not and not judge.events:
         why_not = "its trace has no event that can be read"
     return OutsideVerdict(why_not, judge)
@@ -46,10 +50,20 @@ def why_not_judged(protocol: str, promise: Mapping[str, Any]) -> str:
     return ""
 
 
+class _Damaged(Exception):
+    """A line of a trace cannot be read; the message says which."""
+
+
 def _lines(file: Path) -> Iterator[Event]:
     with file.open("rb") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
             try:
                 yield json_input.decode(line, dict[str, Any])
-            except json_input.Unreadable:
-                continue
+            except json_input.Unreadable as error:
+                if line.endswith(b"\n"):
+                    reason = str(error).rstrip(".")
+                    raise _Damaged(
+                        f"line {number} of its trace {file.name} cannot be read ({reason})"
+                    ) from None

@@ -18,13 +18,25 @@ from harness.bench.anomaly_injection import INJECTIONS, InjectedAnomaly
 from harness.bench.memory_monitor import MemoryMonitor
 from harness.bench.processor_time import ProcessorTime, floor_of
 from harness.bench.synthetic import Made, Size, make_history
-from harness.bench.synthetic_files import write_lines
+from harness.bench.synthetic_files import write_jepsen, write_lines
 from harness.runs.judge import ManyProcesses, SparkOptions, SparkSoon
 from harness.runs.progress import Progress
+from harness.runs.run_paths import run_folder
 from node.formats.errors import FloodmarkError, UsageError
 
 SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
 _LARGE: Final = 1_000_000
+
+
+class FromLines(msgspec.Struct, frozen=True, kw_only=True):
+    """What judging the same history took from lines: "own", or Jepsen's "json" or "edn", which are
+    translated first. `cpu_s` and `peak_bytes` are of all processes together."""
+
+    form: str
+    bytes: int
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +57,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     injected: int
     missed: tuple[InjectedAnomaly, ...]
     invented: tuple[InjectedAnomaly, ...]
-    # from history.jsonl instead of tables: how large it is, how long it took, in how much memory
-    lines_bytes: int = 0
-    lines_s: float = 0.0
-    lines_peak_bytes: int = 0
+    from_lines: tuple[FromLines, ...] = ()
 
 
 class CheckBench(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,25 +116,46 @@ def _of_one_size(
             found.append(_judged(session, folder, history, settings.keys, hot, make_s))
             if settings.lines and turn == settings.repeat - 1:
                 progress.phase(f"reading {ops:,} operations from lines")
-                found[-1] = _from_lines(session, folder, found[-1])
+                read = tuple(_from_lines(session, folder, found[-1]))
+                found[-1] = msgspec.structs.replace(found[-1], from_lines=read)
     for folder, *_ in made:
         shutil.rmtree(folder)
     return found
 
 
-def _from_lines(session: SparkSoon | ManyProcesses, folder: Path, known: Checked) -> Checked:
+def _from_lines(
+    session: SparkSoon | ManyProcesses, folder: Path, known: Checked
+) -> Iterator[FromLines]:
     """Judge the same history, which first must be read from its lines into tables."""
     target = folder.with_name(f"{folder.name}-lines")
-    size = write_lines(folder, target)
-    with MemoryMonitor() as memory:
-        began = time.monotonic()
-        (result,) = session.check([target])
-        seconds = time.monotonic() - began
+    write_lines(folder, target)
+    history = target / "history.jsonl"
+    yield _of_lines(session, target, "own", history, known)
+    for form, name in (("json", "history.json"), ("edn", "history.edn")):
+        other = folder.with_name(f"{folder.name}-{form}") / name
+        other.parent.mkdir()
+        write_jepsen(history, other, form)
+        yield _of_lines(session, other, form, other, known)
+        shutil.rmtree(other.parent)
     shutil.rmtree(target)
+
+
+def _of_lines(
+    session: SparkSoon | ManyProcesses, path: Path, form: str, file: Path, known: Checked
+) -> FromLines:
+    """Judge the history at `path`, a run folder or the file of another tool."""
+    with MemoryMonitor() as memory, ProcessorTime() as processor:
+        began = time.monotonic()
+        (result,) = session.check([run_folder(path)])
+        seconds = time.monotonic() - began
     if result.verdict != known.verdict:
-        raise FloodmarkError(f"its lines were judged otherwise: {result.sentence}")
-    return msgspec.structs.replace(
-        known, lines_bytes=size, lines_s=round(seconds, 2), lines_peak_bytes=memory.peak_bytes
+        raise FloodmarkError(f"its lines ({form}) were judged otherwise: {result.sentence}")
+    return FromLines(
+        form=form,
+        bytes=file.stat().st_size,
+        seconds=round(seconds, 2),
+        cpu_s=round(processor.seconds, 2),
+        peak_bytes=memory.peak_bytes,
     )
 
 
@@ -203,12 +233,12 @@ def check_table(found: Sequence[Checked]) -> str:
         for each in found
     ]
     for each in found:
-        if each.lines_s:
-            lines.append(
-                f"{each.ops:,} operations from history.jsonl ({each.lines_bytes >> 20:,} MB): "
-                f"{each.lines_s:.1f} s, {each.ops / each.lines_s:,.0f} operations/s, peak "
-                f"{each.lines_peak_bytes >> 20:,} MB"
-            )
+        lines += [
+            f"{each.ops:,} operations from lines, {of.form} ({of.bytes >> 20:,} MB): "
+            f"{of.seconds:.1f} s, {each.ops / max(of.seconds, 0.01):,.0f} operations/s, "
+            f"{of.cpu_s:.1f} cpu s, peak {of.peak_bytes >> 20:,} MB"
+            for of in each.from_lines
+        ]
         lines += [f"missed: {missed}" for missed in each.missed]
         lines += [f"invented: {invented}" for invented in each.invented]
     return "\n".join([*lines, *_beside_spread(found)])

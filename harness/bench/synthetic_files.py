@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checker.ingest import tables
+from checker.ingest.lines import readable_lines
 from harness.formats.history import Op, Read, RecordRun, Send, encode
+from node.formats.json_input import read_file
 
 if TYPE_CHECKING:
     from harness.bench.synthetic import Polls, Sends
@@ -248,3 +252,57 @@ def _lines(rows: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[int, Op]]:
         yield row["invoke_us"], Op(t_us=row["invoke_us"], type="invoke", **begun)
         ended = row["complete_us"]
         yield ended, Op(t_us=ended, type=row["outcome"], **common, **done)
+
+
+def write_jepsen(history: Path, target: Path, form: str) -> int:
+    """A history of ours as Jepsen records it, as "edn" or "json"; says its bytes. Final readers
+    assign themselves every partition first, from its beginning."""
+    show = _edn if form == "edn" else _json
+    keys = sorted(read_file(history.with_name("run.json"), dict[str, Any])["partitions"])
+    final: set[int] = set()
+    index = count()
+    with target.open("w") as out:
+        for op in readable_lines(history, Op):
+            forms = [_jepsen(op)]
+            if op.final and op.process not in final:
+                final.add(op.process)
+                assigned = forms[0] | {"f": "assign", "value": keys, "seek-to-beginning?": True}
+                forms = [assigned, assigned | {"type": "ok"}, *forms]
+            out.writelines(f"{show({'index': next(index)} | each)}\n" for each in forms)
+    return target.stat().st_size
+
+
+def _jepsen(op: Op) -> dict[str, Any]:
+    """An operation of ours as Jepsen's Kafka workload has it."""
+    ok = op.type == "ok"
+    steps: list[Any] = [
+        ["send", s.partition, [s.offset if s.offset >= 0 else None, s.value] if ok else s.value]
+        for s in op.sends
+    ]
+    if op.f == "poll":
+        polled = {
+            read.partition: [[run.offset, run.value] for run in read.records] for read in op.reads
+        }
+        steps.append(["poll", polled] if ok else ["poll"])
+    return {
+        "time": op.t_us * 1000,
+        "type": op.type,
+        "process": op.process,
+        "f": op.f,
+        "value": steps,
+    }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _edn(value: Any) -> str:
+    """A value as Clojure prints it, words as keywords."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_edn(k)} {_edn(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + " ".join(map(_edn, value)) + "]"
+    if isinstance(value, str):
+        return f":{value}"
+    return "nil" if value is None else str(value).lower()

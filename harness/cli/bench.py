@@ -132,7 +132,7 @@ def bench_check(
         bool,
         typer.Option(
             "--lines",
-            help="Also measure reading the history from history.jsonl, not only from tables.",
+            help="Also measure histories of lines: ours, and Jepsen's as JSON and as EDN.",
         ),
     ] = False,
     runs: Annotated[

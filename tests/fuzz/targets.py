@@ -29,12 +29,16 @@ from checker.evidence.run_meta import RunMeta
 from checker.formats.verdict import RunResult
 from checker.ingest import tables
 from checker.ingest.edn import EdnError, read_forms
+from checker.ingest.external_history import LINES, forms_of, ops_of
 from checker.ingest.ingest import ingest, sources_in_memory
 from checker.ingest.jepsen import NotAnOperation, Translator
-from checker.ingest.lines import lines_of
+from checker.ingest.jepsen_columns import translate
+from checker.ingest.line_shapes import NotPlain
+from checker.ingest.lines import Problems, lines_of
 from checker.ingest.read_tables import HISTORY_TABLES, table_sources
 from harness.formats.baseline import Baseline
 from harness.formats.finding import Explanation
+from harness.formats.history import encode
 from harness.formats.nightly_journal import AnyRow
 from harness.formats.nightly_run import NightlyRun
 from harness.serve.app import store_app
@@ -165,7 +169,18 @@ def _schedule(data: bytes) -> None:
     assert parse(schedule.to_json()) == schedule
 
 
+def _by_column(data: bytes, form: str) -> None:
+    """Lines translated by column are never others than those translated one by one."""
+    with contextlib.suppress(NotPlain):
+        made = translate(data, LINES[form], Translator())
+        translator, problems = Translator(), Problems()
+        ops = ops_of(Path("history"), forms_of(form, [(1, data)]), translator, problems)
+        assert made == b"".join(map(encode, ops))
+        assert not problems
+
+
 def _edn(data: bytes) -> None:
+    _by_column(data, "edn")
     translator = Translator()
     for _, form in read_forms(lines_of(1, data)):
         if not isinstance(form, EdnError):
@@ -174,6 +189,7 @@ def _edn(data: bytes) -> None:
 
 
 def _jepsen_json(data: bytes) -> None:
+    _by_column(data, "jepsen")
     translator = Translator()
     for line in lines_of(1, data):
         with contextlib.suppress(FloodmarkError, NotAnOperation):

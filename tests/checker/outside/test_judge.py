@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,28 @@ def test_a_run_without_a_trace_is_not_judged(tmp_path: Path, text: str | None) -
         (tmp_path / "trace").mkdir()
         (tmp_path / "trace" / "n1.jsonl").write_text(text)
     assert judge_folder(tmp_path).why_not
+
+
+@pytest.mark.parametrize(
+    ("end", "why_not"),
+    [
+        ("", ""),
+        ('{"t_us": 9, "no', ""),
+        ("\n", ""),
+        (
+            'not a line\n{"t_us": 99, "node": "n1", "incarnation": 1, "event": "stopped"}\n',
+            "line 19 of its trace n1.jsonl cannot be read",
+        ),
+    ],
+)
+def test_a_line_in_the_middle_that_cannot_be_read(tmp_path: Path, end: str, why_not: str) -> None:
+    """Only what a killed process leaves at the end is left out."""
+    (tmp_path / "run.json").write_text('{"promise": {}}')
+    (tmp_path / "schedule.json").write_text('{"cluster": {"protocol": "kafka"}}')
+    (tmp_path / "trace").mkdir()
+    text = "".join(f"{json.dumps(event)}\n" for event in committed().events)
+    (tmp_path / "trace" / "n1.jsonl").write_text(text + end)
+    found = judge_folder(tmp_path)
+    assert found.why_not.startswith(why_not)
+    assert bool(found.why_not) == bool(why_not)
+    assert bool(found.judge.events) == (not why_not)

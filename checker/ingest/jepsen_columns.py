@@ -1,0 +1,299 @@
+"""Many lines of a Jepsen history at once, translated by column.
+
+`Block` does for some lines what `checker.ingest.jepsen.Translator` does line by line, and leaves
+the translator as that would. It is for lines in which nothing is wrong: for all others it raises
+NotPlain, and has changed nothing. Assignments, and what a final reader polled, depend on each other
+in their order; such lines are taken one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checker.evidence.facts import I64
+from checker.evidence.group import Mask
+from checker.evidence.sorting import order_of
+from checker.ingest.jepsen import (
+    MOST_SHOWN,
+    NS_PER_US,
+    NotAnOperation,
+    Translator,
+    operation,
+    runs_of,
+)
+from checker.ingest.line_shapes import NotPlain, Scanned, Template, scan, templates
+from checker.ingest.op_columns import KINDS, TYPES, OpColumns, filled
+from harness.formats.history import Op, Read, encode
+from node.formats.json_input import Unreadable
+
+_INVOKE, _OK, _FAIL = (TYPES.index(name) for name in ("invoke", "ok", "fail"))
+_MOVES: Final = [KINDS.index(name) for name in ("assign", "subscribe")]
+_READERS: Final = [KINDS.index(name) for name in ("poll", "txn")]
+_MOST_DIGITS: Final = 19
+_LEAST_DIGITS: Final = 4
+"""Of a number in an exemplar (`checker.ingest.line_shapes`)."""
+
+Forms = Callable[[bytes], Sequence[Any]]
+"""Makes data of the text of a line. Raises Unreadable."""
+
+
+class _Said(NamedTuple):
+    """What a line says. `op`: the operation with its time in ns, None where no client did it;
+    `seeks`: an assignment begins at the start; `polled`: how many keys each poll returned."""
+
+    op: Op | None
+    seeks: bool = False
+    polled: tuple[int, ...] = ()
+
+
+def translate(text: bytes, forms: Forms, translator: Translator) -> bytes:
+    """Some whole lines in our form. Raises NotPlain if they must be taken one by one."""
+    if translator.lines_lost:
+        raise NotPlain
+    lines = scan(text)
+    codes, found = templates(lines, partial(_read, forms), _suits)
+    ours = np.array([said.op is not None for said, _ in found], bool)[codes]
+    new = np.cumsum([said.op is not None for said, _ in found]) - 1
+    ops = [(said, Template(said.op, at)) for said, at in found if said.op is not None]
+    if not ours.any():
+        return b""
+    lines = replace(lines, first=lines.first[ours], ends=lines.ends[ours])
+    return _Block(lines, new[codes[ours]], ops, translator).translated()
+
+
+def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
+    found = forms(line) if line.strip() else [{"process": "none"}]
+    if len(found) != 1:
+        raise Unreadable("it is not one form")
+    (form,) = found
+    scaled, value = form, None
+    if isinstance(form, dict):
+        value = form.get("value")
+        if type(time := form.get("time")) is int:
+            scaled = form | {"time": time * NS_PER_US}
+    try:
+        op = operation(scaled)
+    except NotAnOperation as error:
+        raise Unreadable(str(error)) from None
+    steps = value if op is not None and isinstance(value, list) else ()
+    polled = [len(s[1]) for s in steps if isinstance(s, list) and s[1:] and isinstance(s[1], dict)]
+    return _Said(op, op is not None and bool(form.get("seek-to-beginning?")), tuple(polled)), form
+
+
+def _suits(template: Template[_Said]) -> bool:
+    """Whether a shape says it all: also which keys of maps are one, and where words are cut."""
+    (op, _, polled), places = template
+    if op is None:
+        return True
+    keys = sum(bool(places.word(read.partition).places) for read in op.reads)
+    if places.keys > keys or (len(polled) > 1 and max(polled) > 1 and keys > 1):
+        return False
+    numbers = len(places.word(op.error).places)
+    longest = len(op.error) + numbers * (_MOST_DIGITS - _LEAST_DIGITS)
+    return len(op.error) < MOST_SHOWN and (not numbers or longest <= MOST_SHOWN)
+
+
+class _Block(OpColumns):
+    """The operations of some lines, and how they follow each other in their processes."""
+
+    def __init__(
+        self,
+        lines: Scanned,
+        code: I64,
+        found: Sequence[tuple[_Said, Template[Op]]],
+        translator: Translator,
+    ) -> None:
+        super().__init__(lines, code, [template for _, template in found])
+        self.lines, self.code, self.found = lines, code, found
+        self.translator = translator
+        self.seeks: Mask = np.array([said.seeks for said, _ in found], bool)[code]
+        self._refuse_equal_keys(np.array([max(s.polled, default=0) for s, _ in found])[code] > 1)
+        self.t_us: I64 = self.number["t_us"] // NS_PER_US
+        self.op = np.zeros(len(code), np.int64)
+        self._join()
+
+    def _refuse_equal_keys(self, several: Mask) -> None:
+        """Of two equal keys in a map the last one counts."""
+        row = np.repeat(np.arange(len(several)), self.reads.count)
+        alike = np.flatnonzero(several[row])
+        pairs = row[alike] * len(self.read_of[1]) + self.read_of[0][alike]
+        by_poll = np.array([len(s.polled) for s, _ in self.found])[self.code[row[alike]]] == 1
+        if len(np.unique(pairs[by_poll])) != int(by_poll.sum()):
+            raise NotPlain
+
+    def _join(self) -> None:
+        """Number the operations, as each process invokes and completes them in turn."""
+        process, invokes = self.number["process"], self.type == _INVOKE
+        order = order_of((process,))
+        asks, f = invokes[order], self.f[order]
+        new = np.append(True, process[order][1:] != process[order][:-1])
+        begun = self.translator.open
+        heads, tails = np.flatnonzero(new), np.append(np.flatnonzero(new)[1:], len(order)) - 1
+        names = process[order[heads]].tolist()
+        open_before = np.array([name in begun for name in names], bool)
+        before = np.append(False, asks[:-1])
+        before[heads] = open_before
+        f_before = np.append(0, f[:-1])
+        f_before[heads] = [KINDS.index(begun[n][1]) if n in begun else 0 for n in names]
+        if (before == asks).any() or (f_before != f)[~asks].any():
+            raise NotPlain
+        self.op[invokes] = self.translator.ops + np.arange(int(invokes.sum()))
+        number = self.op[order]
+        number_before = np.append(0, number[:-1])
+        number_before[heads] = [begun[n][0] if n in begun else 0 for n in names]
+        self.op[order] = np.where(asks, number, number_before)
+        self.order, self.heads = order, heads
+        self.last = dict(zip(names, order[tails].tolist(), strict=True))
+
+    def _finals(self) -> Mask:
+        """Which are the reads of a process that began again at the start of its partitions."""
+        moves = np.isin(self.f, _MOVES) & (self.type != _INVOKE) & (self.type != _FAIL)
+        begun = self.translator.from_start
+        if not begun and not (moves & self.seeks).any():
+            return np.zeros(len(moves), bool)
+        moved, rows = moves[self.order], np.arange(len(moves))
+        lengths = np.diff(np.append(self.heads, len(rows)))
+        last = np.maximum.accumulate(np.where(moved, rows, -1))
+        heads, starts = np.repeat(self.heads, lengths), np.array([n in begun for n in self.last])
+        seeks = (self.seeks & (self.type == _OK))[self.order]
+        reads = np.isin(self.f, _READERS) & (self.type != _INVOKE)
+        found = np.zeros(len(rows), bool)
+        found[self.order] = np.where(last >= heads, seeks[last], np.repeat(starts, lengths))
+        return found & reads
+
+    def translated(self) -> bytes:
+        """The lines in our form; the translator has then taken them."""
+        self.final = self._finals()
+        known = self.translator
+        for _, words in (self.send_to, self.read_of):
+            known.partitions.update(words)
+        alone = self._taken_alone()
+        lines = self._texts()
+        if len(alone):
+            mask = np.zeros(len(self.op), bool)
+            mask[alone] = True
+            taken = [self._taken(row) for row in alone.tolist()]
+            lines = pc.replace_with_mask(lines, pa.array(mask), pa.array(taken, pa.string()))
+        known.ops += int((self.type == _INVOKE).sum())
+        for process, row in self.last.items():
+            known.open.pop(process, None)
+            if self.type[row] == _INVOKE:
+                f: Any = KINDS[self.f[row]]
+                known.open[process] = int(self.op[row]), f
+        _, offsets, data = lines.buffers()
+        ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
+        return data[int(ends[0]) : int(ends[-1])].to_pybytes()
+
+    def _taken_alone(self) -> I64:
+        """The lines that depend on others in their order, or say what few lines say."""
+        final = self.final & (self.type == _OK)
+        return np.flatnonzero(np.isin(self.f, _MOVES) | final | self.rebalanced | self.assigned)
+
+    def _taken(self, row: int) -> str:
+        """The text of a line that is taken alone."""
+        _, template = self.found[self.code[row]]
+        op = filled(template, self.lines, row)
+        op = msgspec.structs.replace(
+            op,
+            reads=tuple(map(_as_runs, op.reads)),
+            op=int(self.op[row]),
+            t_us=int(self.t_us[row]),
+            final=bool(self.final[row]),
+        )
+        if op.type == "invoke":
+            self.translator.note(op)
+        else:
+            op = self.translator.completed(op, bool(self.seeks[row]))
+        return encode(op).decode()
+
+    def _texts(self) -> pa.Array:
+        """The lines as they are encoded one by one (`harness.formats.history.encode`)."""
+        kinds = [f'","type":"{kind}","f":"{f}"' for kind in TYPES for f in KINDS]
+        process = _digits(self.number["process"])
+        return _joined(
+            '{"op":',
+            _digits(self.op),
+            ',"t_us":',
+            _digits(self.t_us),
+            ',"process":',
+            process,
+            ',"client":"',
+            process,
+            _picked(self.type * len(KINDS) + self.f, kinds),
+            _listed(',"sends":[', self._sends(), self.sends.count, "]"),
+            _listed(',"reads":[', self._reads(), self.reads.count, "]"),
+            _picked(self.final.astype(np.int64), ["", ',"final":true']),
+            _picked(*self.error, lambda text: f',"error":{_quoted(text)}' if text else ""),
+            "}\n",
+        )
+
+    def _sends(self) -> pa.Array:
+        offset = self.send["offset"]
+        return _joined(
+            _picked(*self.send_to, lambda name: f'{{"partition":{_quoted(name)},"value":'),
+            _digits(self.send["value"]),
+            _picked((offset >= 0).astype(np.int64), ["", ',"offset":']),
+            pc.if_else(pa.array(offset >= 0), _digits(offset), ""),
+            "}",
+        )
+
+    def _reads(self) -> pa.Array:
+        """Each read with its records, as runs of those whose offsets and values rise together."""
+        offset, value = self.run["offset"], self.run["value"]
+        new = np.ones(len(offset), bool)
+        new[1:] = (np.diff(offset) != 1) | (np.diff(value) != 1) | (value[1:] < 0)
+        new[self.runs.at[self.runs.count > 0]] = True
+        begins = np.flatnonzero(new)
+        count = np.diff(np.append(begins, len(new)))
+        texts = _joined(
+            "[", _digits(offset[begins]), ",", _digits(value[begins]), ",", _digits(count), ",-1]"
+        )
+        before = np.append(0, np.cumsum(new))
+        runs = before[self.runs.at + self.runs.count] - before[self.runs.at]
+        return _joined(
+            _picked(*self.read_of, lambda name: f'{{"partition":{_quoted(name)}'),
+            _listed(',"records":[', texts, runs, "]"),
+            "}",
+        )
+
+
+def _as_runs(read: Read) -> Read:
+    """A read with its records, which are one each, as runs."""
+    pairs = [[run.offset, run.value if run.value >= 0 else None] for run in read.records]
+    return msgspec.structs.replace(read, records=tuple(runs_of(pairs)))
+
+
+def _digits(numbers: I64) -> pa.Array:
+    return pc.cast(pa.array(numbers), pa.string())
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _picked(codes: I64, words: Sequence[str], show: Callable[[str], str] = str) -> pa.Array:
+    """A column of words that are shown in some way, by their codes."""
+    return pa.array([show(word) for word in words], pa.string()).take(pa.array(codes))
+
+
+def _joined(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _listed(opening: str, items: pa.Array, count: I64, closing: str) -> pa.Array:
+    """Lists of these lengths, with commas; nothing for one without items."""
+    ends = np.append(0, np.cumsum(count)).astype(np.int32)
+    some = (count > 0).astype(np.int64)
+    return _joined(
+        _picked(some, ["", opening]),
+        pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), items), ","),
+        _picked(some, ["", closing]),
+    )

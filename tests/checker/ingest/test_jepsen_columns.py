@@ -1,0 +1,189 @@
+"""Jepsen's histories translated by column are what they are line by line: the same lines, the same
+problems, and a translator in the same state."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checker.ingest import external_history
+from checker.ingest.external_history import _translated
+from checker.ingest.jepsen import Translator
+from checker.ingest.line_shapes import NotPlain
+from checker.ingest.lines import Problems
+from harness.bench.synthetic import Size, make_history
+from harness.bench.synthetic_files import write_jepsen, write_lines
+from tests.checker.ingest.test_external_history import edn
+
+KEYS = ["1", "2", "x-07", "k"]
+ERRORS = [None, "timeout", ["after", 5], 1.5, {"1": 2}, "e" * 70, f"{'e' * 50} 123", True]
+
+
+def polled(chance: random.Random) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key in chance.sample(KEYS, chance.randint(0, 3)):
+        at, value = chance.randint(0, 12), chance.randint(0, 5)
+        rows = []
+        for _ in range(chance.randint(0, 4)):
+            rows.append([at, chance.choice([value, value, value, None])])
+            at, value = at + chance.choice([1, 1, 2]), value + chance.choice([1, 1, 5])
+        made[key] = rows
+    return made
+
+
+def body(chance: random.Random, f: str, kind: str) -> Any:
+    """What an operation of this kind says."""
+    if f in ("crash", "debug-topic-partitions"):
+        return chance.choice([None, KEYS])
+    if f in ("assign", "subscribe"):
+        return chance.sample(KEYS, chance.randint(0, 3))
+    steps: list[Any] = []
+    for _ in range(chance.randint(0, 2) if f == "txn" else 1):
+        if f == "send" or (f == "txn" and chance.random() < 0.5):
+            sent = chance.randint(0, 2_000)
+            landed = [chance.choice([None, chance.randint(0, 99)]), sent]
+            steps.append(["send", chance.choice(KEYS), landed if kind == "ok" else sent])
+        else:
+            steps.append(["poll", polled(chance)] if kind == "ok" else ["poll"])
+    return steps
+
+
+def lines(chance: random.Random, count: int) -> list[dict[str, Any]]:
+    """A history of three clients and a nemesis, in which nothing is wrong."""
+    begun: dict[int, str] = {}
+    made = []
+    kinds = [
+        "send",
+        "poll",
+        "poll",
+        "txn",
+        "assign",
+        "subscribe",
+        "crash",
+        "debug-topic-partitions",
+    ]
+    for nth in range(count):
+        process = chance.randint(0, 3)
+        common = {"index": nth, "time": nth * 1_001, "process": process}
+        if process == 3:
+            made.append(common | {"process": "nemesis", "type": "info", "f": "cut", "value": [nth]})
+            continue
+        f = begun.pop(process, None)
+        kind = "invoke" if f is None else chance.choice(["ok", "ok", "ok", "info", "fail"])
+        if f is None:
+            f = begun[process] = chance.choice(kinds)
+        op = common | {"type": kind, "f": f, "value": body(chance, f, kind)}
+        if kind in ("info", "fail"):
+            op["error"] = chance.choice(ERRORS)
+        if f in ("assign", "subscribe") and chance.random() < 0.7:
+            op["seek-to-beginning?"] = True
+        if f == "poll" and chance.random() < 0.2:
+            op["rebalance-log"] = [{"keys": chance.sample(KEYS, 1)}]
+        made.append(op)
+    return made
+
+
+def both(file: Path, form: str, patch: pytest.MonkeyPatch, block: int) -> tuple[Any, Any, int]:
+    """What comes of a file by column and line by line, and how many blocks were by column."""
+    plain = 0
+
+    def counted(*given: Any) -> bytes:
+        nonlocal plain
+        made = translate(*given)
+        plain += 1
+        return made
+
+    def refused(*_: Any) -> bytes:
+        raise NotPlain
+
+    translate, found = external_history.translate, []
+    for by in (counted, refused):
+        with patch.context() as change:
+            change.setattr(external_history, "translate", by)
+            change.setattr(external_history, "_BLOCK_BYTES", block)
+            translator, problems = Translator(), Problems()
+            text = b"".join(_translated(file, form, translator, problems))
+            found.append((text, problems.sentences(), vars(translator)))
+    return found[0], found[1], plain
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.randoms(use_true_random=False),
+    st.integers(1, 60),
+    st.sampled_from(["edn", "jepsen"]),
+    st.sampled_from([1, 700, 1 << 20]),
+    st.booleans(),
+)
+def test_any_history(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chance: random.Random,
+    count: int,
+    form: str,
+    block: int,
+    damaged: bool,
+) -> None:
+    write = edn if form == "edn" else json.dumps
+    told = [json.loads(json.dumps(line)) for line in lines(chance, count)]
+    text = bytearray("".join(f"{write(line)}\n" for line in told).encode())
+    for _ in range(chance.randint(1, 2) if damaged else 0):
+        at = chance.randrange(len(text))
+        piece = chance.choice([b"0", b"-", b"5", b".", b"", b"\n", b"{", b"]", b"\xff", b";"])
+        text[at : at + chance.choice([0, 1, 1, 30])] = piece
+    file = tmp_path / "history"
+    file.write_bytes(text)
+    by_column, by_line, plain = both(file, form, monkeypatch, block)
+    assert by_column == by_line
+    assert damaged or form == "edn" or plain, "a history without damage is translated by column"
+
+
+@pytest.mark.parametrize("form", ["edn", "jepsen"])
+def test_a_large_history_is_translated_by_column_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    make_history(Size(ops=2_000), tmp_path / "made")
+    write_lines(tmp_path / "made", tmp_path / "lines")
+    file = tmp_path / "history"
+    write_jepsen(tmp_path / "lines/history.jsonl", file, "edn" if form == "edn" else "json")
+    by_column, by_line, plain = both(file, form, monkeypatch, 50_000)
+    assert by_column == by_line
+    assert by_column[1] == []
+    assert plain > 5
+    assert file.stat().st_size < plain * 60_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '{"type":"ok","f":"poll","process":1,"time":9,"value":[["poll",{"1":[],"1":[[0,5]]}]]}',
+        '{"type":"ok","f":"poll","process":1,"time":9,"value":[["poll",{"1":[[0,-5]]}]]}',
+        '{"type":"ok","f":"poll","process":1,"time":9,"index":007,"value":[["poll",{}]]}',
+        '{"type":"ok","f":"poll","process":2,"time":9,"value":[["poll",{}]]}',
+        '{"type":"ok","f":"send","process":1,"time":9,"value":[]}',
+        '{"type":"invoke","f":"poll","process":1,"time":9,"value":[["poll"]]}',
+        "[1]",
+        "",
+    ],
+)
+def test_a_line_that_is_not_as_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    begin = '{"type":"invoke","f":"poll","process":1,"time":5,"value":[["poll"]]}'
+    others = [
+        begin,
+        '{"type":"ok","f":"poll","process":1,"time":9,"index":0,"value":[["poll",{"3":[],"4":[]}]]}',
+        begin,
+        wrong,
+        begin,
+    ]
+    file = tmp_path / "history"
+    file.write_text("".join(f"{line}\n" for line in others))
+    by_column, by_line, _ = both(file, "jepsen", monkeypatch, 1 << 20)
+    assert by_column == by_line
