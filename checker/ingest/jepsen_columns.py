@@ -175,13 +175,17 @@ class _Block(OpColumns):
         known = self.translator
         for _, words in (self.send_to, self.read_of):
             known.partitions.update(words)
-        alone = self._taken_alone()
         lines = self._texts()
-        if len(alone):
-            mask = np.zeros(len(self.op), bool)
-            mask[alone] = True
-            taken = [self._taken(row) for row in alone.tolist()]
-            lines = pc.replace_with_mask(lines, pa.array(mask), pa.array(taken, pa.string()))
+        final = self.final & (self.type == _OK)
+        alone = self._alone(final)
+        taken = []
+        for row in np.flatnonzero(alone | final).tolist():
+            if alone[row]:
+                taken.append(self._taken(row))
+            else:
+                self._read_on(row)
+        if taken:
+            lines = pc.replace_with_mask(lines, pa.array(alone), pa.array(taken, pa.string()))
         known.ops += int((self.type == _INVOKE).sum())
         for process, row in self.last.items():
             known.open.pop(process, None)
@@ -192,10 +196,23 @@ class _Block(OpColumns):
         ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
         return data[int(ends[0]) : int(ends[-1])].to_pybytes()
 
-    def _taken_alone(self) -> I64:
-        """The lines that depend on others in their order, or say what few lines say."""
-        final = self.final & (self.type == _OK)
-        return np.flatnonzero(np.isin(self.f, _MOVES) | final | self.rebalanced | self.assigned)
+    def _alone(self, final: Mask) -> Mask:
+        """The lines that say what few lines say, or, in `final` reads, where they were asked to
+        begin: that depends on the lines before them."""
+        row = np.repeat(np.arange(len(final)), self.reads.count)
+        empty = np.bincount(row, self.runs.count == 0, len(final)) > 0
+        nothing = np.bincount(row, self.runs.count, len(final)) == 0
+        asked = final & (empty | nothing & (self.f == KINDS.index("poll")))
+        return np.isin(self.f, _MOVES) | self.rebalanced | self.assigned | asked
+
+    def _read_on(self, row: int) -> None:
+        """Remember how far a final read has come, in which every read has records."""
+        places = self.translator.from_start[int(self.number["process"][row])]
+        codes, names = self.read_of
+        begin = self.reads.at[row]
+        for read in range(begin, begin + self.reads.count[row]):
+            last = self.runs.at[read] + self.runs.count[read] - 1
+            places[names[codes[read]]] = int(self.run["offset"][last]) + 1
 
     def _taken(self, row: int) -> str:
         """The text of a line that is taken alone."""
