@@ -165,9 +165,10 @@ class _Block(OpColumns):
         heads, starts = np.repeat(self.heads, lengths), np.array([n in begun for n in self.last])
         seeks = (self.seeks & (self.type == _OK))[self.order]
         reads = np.isin(self.f, _READERS) & (self.type != _INVOKE)
-        found = np.zeros(len(rows), bool)
+        found: Mask = np.zeros(len(rows), bool)
         found[self.order] = np.where(last >= heads, seeks[last], np.repeat(starts, lengths))
-        return found & reads
+        found &= reads
+        return found
 
     def translated(self) -> bytes:
         """The lines in our form; the translator has then taken them."""
@@ -194,7 +195,8 @@ class _Block(OpColumns):
                 known.open[process] = int(self.op[row]), f
         _, offsets, data = lines.buffers()
         ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-        return data[int(ends[0]) : int(ends[-1])].to_pybytes()
+        made: bytes = data[int(ends[0]) : int(ends[-1])].to_pybytes()
+        return made
 
     def _alone(self, final: Mask) -> Mask:
         """The lines that say what few lines say, or, in `final` reads, where they were asked to
@@ -203,7 +205,8 @@ class _Block(OpColumns):
         empty = np.bincount(row, self.runs.count == 0, len(final)) > 0
         nothing = np.bincount(row, self.runs.count, len(final)) == 0
         asked = final & (empty | nothing & (self.f == KINDS.index("poll")))
-        return np.isin(self.f, _MOVES) | self.rebalanced | self.assigned | asked
+        alone: Mask = np.isin(self.f, _MOVES) | self.rebalanced | self.assigned | asked
+        return alone
 
     def _read_on(self, row: int) -> None:
         """Remember how far a final read has come, in which every read has records."""
