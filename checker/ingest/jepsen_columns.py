@@ -29,7 +29,7 @@ from checker.ingest.jepsen import (
     operation,
     runs_of,
 )
-from checker.ingest.line_shapes import NotPlain, Scanned, Template, scan, templates
+from checker.ingest.line_shapes import NotPlain, Scanned, LineTemplate, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, OpColumns, filled
 from harness.formats.history import Op, Read, encode
 from node.formats.json_input import Unreadable
@@ -62,7 +62,7 @@ def translate(text: bytes, forms: Forms, translator: Translator) -> bytes:
     codes, found = templates(lines, partial(_read, forms), _suits)
     ours = np.array([said.op is not None for said, _ in found], bool)[codes]
     new = np.cumsum([said.op is not None for said, _ in found]) - 1
-    ops = [(said, Template(said.op, at)) for said, at in found if said.op is not None]
+    ops = [(said, LineTemplate(said.op, at)) for said, at in found if said.op is not None]
     if not ours.any():
         return b""
     lines = replace(lines, first=lines.first[ours], ends=lines.ends[ours])
@@ -88,7 +88,7 @@ def _read(forms: Forms, line: bytes) -> tuple[_Said, Any]:
     return _Said(op, op is not None and bool(form.get("seek-to-beginning?")), tuple(polled)), form
 
 
-def _suits(template: Template[_Said]) -> bool:
+def _suits(template: LineTemplate[_Said]) -> bool:
     """Whether a shape says it all: also which keys of maps are one, and where words are cut."""
     (op, _, polled), places = template
     if op is None:
@@ -108,7 +108,7 @@ class _Block(OpColumns):
         self,
         lines: Scanned,
         code: I64,
-        found: Sequence[tuple[_Said, Template[Op]]],
+        found: Sequence[tuple[_Said, LineTemplate[Op]]],
         translator: Translator,
     ) -> None:
         super().__init__(lines, code, [template for _, template in found])

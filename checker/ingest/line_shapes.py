@@ -167,7 +167,7 @@ class Places:
         return type(key) is int and self.number(key) is not None
 
 
-class Template(NamedTuple, Generic[Value]):
+class LineTemplate(NamedTuple, Generic[Value]):
     """What was read of an exemplar, and what the numbers in it stand for."""
 
     value: Value
@@ -177,15 +177,15 @@ class Template(NamedTuple, Generic[Value]):
 def templates(
     lines: Scanned,
     read: Callable[[bytes], tuple[Value, Any]],
-    suits: Callable[[Template[Value]], bool] = lambda _: True,
-) -> tuple[I64, list[Template[Value]]]:
+    suits: Callable[[LineTemplate[Value]], bool] = lambda _: True,
+) -> tuple[I64, list[LineTemplate[Value]]]:
     """The template of each line as a code, and all templates.
 
     `read` reads one line: what it means, and everything that is in it. A line whose shape does not
     say what it means has a template to itself, as has one whose template does not suit. Raises
     NotPlain if a line cannot be read.
     """
-    found: list[Template[Value]] = []
+    found: list[LineTemplate[Value]] = []
     of_shape = np.full(len(lines.shapes), -1)
     for code, shape in enumerate(lines.shapes):
         template = _of_exemplar(shape, read)
@@ -196,7 +196,7 @@ def templates(
     for row in np.flatnonzero(made < 0).tolist():
         made[row] = len(found)
         try:
-            found.append(Template(read(lines.line(row))[0], Places()))
+            found.append(LineTemplate(read(lines.line(row))[0], Places()))
         except Unreadable:
             raise NotPlain from None
     _check_numbers(lines, made, [template.places for template in found])
@@ -220,7 +220,7 @@ def _check_numbers(lines: Scanned, template: I64, places: Sequence[Places]) -> N
 
 def _of_exemplar(
     shape: bytes, read: Callable[[bytes], tuple[Value, Any]]
-) -> Template[Value] | None:
+) -> LineTemplate[Value] | None:
     """What the lines of a shape mean; None if the shape alone does not say it."""
     first, *others = shape.split(b"0")
     if len(others) > _MOST_PLACES:
@@ -231,4 +231,4 @@ def _of_exemplar(
         value, form = read(b"".join(text))
     except Unreadable:
         return None
-    return Template(value, places) if places.are_all_in(form) else None
+    return LineTemplate(value, places) if places.are_all_in(form) else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from checker.evidence.facts import I64
 from checker.evidence.group import Mask
-from checker.ingest.line_shapes import NotPlain, Places, Scanned, Template
+from checker.ingest.line_shapes import NotPlain, Places, Scanned, LineTemplate
 from harness.formats.history import Op, OpKind, OpType
 from node.formats.bounds import MOST_TIME_US
 
@@ -43,7 +43,7 @@ Words = tuple[I64, list[str]]
 """A column of words as codes and words."""
 
 
-class _Rows:
+class _Fields:
     """The same things of all templates (all operations, all sends), one after another."""
 
     def __init__(self, numbers: Sequence[str] = (), words: Sequence[str] = ()) -> None:
@@ -55,13 +55,13 @@ class _Rows:
 class _Templates:
     """The operations of templates as tables of places: a place that is negative is a constant."""
 
-    def __init__(self, templates: Sequence[Template[Op]]) -> None:
+    def __init__(self, templates: Sequence[LineTemplate[Op]]) -> None:
         self.constants: dict[int, int] = {}
         self.patterns: dict[tuple[str, ...], int] = {}
-        self.ops = _Rows(tuple(_OP_NUMBERS), ("client", "error"))
-        self.sends = _Rows(tuple(_SEND_NUMBERS), ("partition",))
-        self.reads = _Rows(tuple(_READ_NUMBERS), ("partition", "node"))
-        self.runs = _Rows(tuple(_RUN_NUMBERS))
+        self.ops = _Fields(tuple(_OP_NUMBERS), ("client", "error"))
+        self.sends = _Fields(tuple(_SEND_NUMBERS), ("partition",))
+        self.reads = _Fields(tuple(_READ_NUMBERS), ("partition", "node"))
+        self.runs = _Fields(tuple(_RUN_NUMBERS))
         for op, places in templates:
             self._add(self.ops, places, [op])
             self._add(self.sends, places, op.sends)
@@ -69,7 +69,7 @@ class _Templates:
             for read in op.reads:
                 self._add(self.runs, places, read.records)
 
-    def _add(self, rows: _Rows, places: Places, items: Sequence[Any]) -> None:
+    def _add(self, rows: _Fields, places: Places, items: Sequence[Any]) -> None:
         rows.of.append(len(items))
         for name, column in rows.numbers.items():
             column += [self._number(places, getattr(item, name)) for item in items]
@@ -108,7 +108,9 @@ class OpColumns:
     """Operations by column: `number` and words of each; how many `sends` it has, their numbers in
     `send` and partitions in `send_to`; its `reads` in the same way, and the `runs` of each read."""
 
-    def __init__(self, lines: Scanned, template: I64, templates: Sequence[Template[Op]]) -> None:
+    def __init__(
+        self, lines: Scanned, template: I64, templates: Sequence[LineTemplate[Op]]
+    ) -> None:
         made = _Templates(templates)
         self._lines = lines
         self._values = np.append(lines.number, np.array([*made.constants], np.int64))
@@ -132,7 +134,7 @@ class OpColumns:
         self.run, _ = self._columns(self.runs, made.runs, _RUN_NUMBERS)
 
     def _columns(
-        self, rows: Nested, made: _Rows, bounds: Mapping[str, tuple[int, int]]
+        self, rows: Nested, made: _Fields, bounds: Mapping[str, tuple[int, int]]
     ) -> tuple[dict[str, I64], dict[str, Words]]:
         """The numbers and the words of some things. Raises NotPlain if a number is none, or out of
         its bounds."""
@@ -182,7 +184,7 @@ class OpColumns:
         return codes, texts
 
 
-def filled(template: Template[Op], lines: Scanned, row: int) -> Op:
+def filled(template: LineTemplate[Op], lines: Scanned, row: int) -> Op:
     """The operation of one line, which has this template."""
     first, places = int(lines.first[row]), template.places
 
