@@ -29,7 +29,7 @@ from checker.ingest.jepsen import (
     operation,
     runs_of,
 )
-from checker.ingest.line_shapes import NotPlain, Scanned, LineTemplate, scan, templates
+from checker.ingest.line_shapes import LineTemplate, NotPlain, Scanned, scan, templates
 from checker.ingest.op_columns import KINDS, TYPES, OpColumns, filled
 from harness.formats.history import Op, Read, encode
 from node.formats.json_input import Unreadable

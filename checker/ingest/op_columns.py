@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from checker.evidence.facts import I64
 from checker.evidence.group import Mask
-from checker.ingest.line_shapes import NotPlain, Places, Scanned, LineTemplate
+from checker.ingest.line_shapes import LineTemplate, NotPlain, Places, Scanned
 from harness.formats.history import Op, OpKind, OpType
 from node.formats.bounds import MOST_TIME_US
 
