@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checker.evidence.contents import first_of
 from checker.evidence.facts import I64
 from checker.evidence.run_meta import RunMeta
 from checker.evidence.sorting import order_of
@@ -103,13 +104,11 @@ def measure(tallies: pa.Table, acks: pa.Table, injected: Sequence[InjectedFault]
     """The measures of one run."""
     counted = []
     columns = _Columns(tallies)
-    for keys, rows in columns.groups(("by", "name", "f", "second")):
-        by, name, f, second = keys
-        counted.append(columns.counted(rows, by, name, second, f))
-    for keys, rows in columns.groups(("by", "name", "f")):
-        by, name, f = keys
+    for (by, name, f, second), counts in columns.counted(("by", "name", "f", "second")):
+        counted.append(Counted(by, name, second, f, *counts))
+    for (by, name, f), counts in columns.counted(("by", "name", "f")):
         if by == RUN:
-            counted.append(columns.counted(rows, by, name, None, f))
+            counted.append(Counted(by, name, None, f, *counts))
     gaps = []
     stretches = _Columns(acks)
     first_us, last_us = stretches.number("first_us"), stretches.number("last_us")
@@ -159,35 +158,48 @@ class _Columns:
             found.setdefault(values, []).append(row)
         return [(values, np.array(rows)) for values, rows in found.items()]
 
-    def counted(self, rows: I64, by: str, name: str, second: int | None, f: str) -> Counted:
+    def counted(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """What a `Counted` says of each combination of keys: all combinations at once."""
+        groups = self.groups(keys)
+        if not groups:
+            return []
+        rows = np.concatenate([rows for _, rows in groups])
+        lengths = np.array([len(rows) for _, rows in groups])
         us, times, records = (self.number(c)[rows] for c in ("us", "times", "records"))
         ok, fail = us >= 0, self._failed[rows]
-        return Counted(
-            by,
-            name,
-            second,
-            f,
-            int(times[ok].sum()),
-            int(times[fail].sum()),
-            int(times[~ok & ~fail].sum()),
-            int(records[ok].sum()),
-            *_quantiles(us[ok], times[ok]),
-        )
+        counts = (times * ok, times * fail, times * (~ok & ~fail), records * ok)
+        starts = np.cumsum(lengths) - lengths
+        sums = [np.add.reduceat(column, starts).tolist() for column in counts]
+        of = np.repeat(np.arange(len(groups)), lengths)
+        found = _quantiles(of[ok], us[ok], times[ok])
+        return [
+            (key, (*own, *found.get(nth, (None,) * 4)))
+            for nth, ((key, _), *own) in enumerate(zip(groups, *sums, strict=True))
+        ]
 
 
-def _quantiles(us: I64, times: I64) -> tuple[Any, ...]:
-    """Quantiles, as of a list that has each latency as often as it was met; and the highest."""
-    met = times > 0
-    us, times = us[met], times[met]
-    if not len(us):
-        return (None,) * 4
-    order = np.argsort(us)
-    us, until = us[order], np.cumsum(times[order])
-    place = (until[-1] - 1) * np.array(QUANTILES)
-    low = us[np.searchsorted(until, np.floor(place), side="right")]
-    high = us[np.searchsorted(until, np.ceil(place), side="right")]
+def _quantiles(of: I64, us: I64, times: I64) -> dict[int, tuple[float, ...]]:
+    """By group (`of`) the quantiles, as of a list that has each latency as often as it was met; and
+    the highest. None of a group that met no latency."""
+    order = np.lexsort((us, of))
+    order = order[times[order] > 0]
+    of, us, times = of[order], us[order], times[order]
+    starts, until = first_of(of), np.cumsum(times)
+    last = np.append(starts[1:], len(of))[: len(starts)] - 1
+    before = (until - times)[starts]
+    place = (until[last] - before - 1)[:, None] * np.array(QUANTILES)
+    low, high = (
+        us[np.searchsorted(until, before[:, None] + end.astype(np.int64), side="right")]
+        for end in (np.floor(place), np.ceil(place))
+    )
     found = (low + (high - low) * (place - np.floor(place))) / 1000
-    return (*(rounded(q) for q in found), rounded(us[-1] / 1000))
+    highest = us[last] / 1000
+    return {
+        group: (*map(rounded, quantiles), rounded(most))
+        for group, quantiles, most in zip(
+            of[starts].tolist(), found.tolist(), highest.tolist(), strict=True
+        )
+    }
 
 
 def _gap(by: str, name: str, first_us: I64, last_us: I64) -> Gap:

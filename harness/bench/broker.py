@@ -353,7 +353,7 @@ def table(figures: Figures) -> str:
             f"a storm of {judging.storm_s:g} s: {judging.last_op_to_verdict_s:.1f} s from the last "
             f"operation to the verdict ({judging.verdict}), of which the checker "
             f"{judging.check_s:.1f} s for {judging.operations:,} operations "
-            f"({judging.operations_s:,.0f}/s)"
+            f"({judging.operations_s:,.0f}/s), and {judging.page_s:.1f} s more to the page"
         )
     return "\n".join(lines)
 
