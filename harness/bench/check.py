@@ -41,8 +41,10 @@ class FromLines(msgspec.Struct, frozen=True, kw_only=True):
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """What judging one history took; `peak_bytes` and `cpu_s`, processor seconds, of all processes
-    together. `floor_s`: processor seconds to read the same tables and sort their columns."""
+    together. `floor_s`: processor seconds to read the same tables and sort their columns. `asked`:
+    of how many operations it was to be."""
 
+    asked: int
     ops: int
     records_read: int
     keys: int
@@ -102,18 +104,18 @@ def _of_one_size(
     progress: Progress,
 ) -> list[Checked]:
     """Make and judge the histories of one size."""
-    made: list[tuple[Path, float, Made, float]] = []
+    made: list[tuple[Path, Size, Made, float]] = []
     for hot in settings.hot:
-        folder = place / f"{ops}-operations-{hot:g}"
+        size, folder = _size(settings, ops, hot), place / f"{ops}-operations-{hot:g}"
         progress.phase(f"making {ops:,} operations")
         began = time.monotonic()
-        history = make_history(_size(settings, ops, hot), folder)
-        made.append((folder, hot, history, time.monotonic() - began))
+        history = make_history(size, folder)
+        made.append((folder, size, history, time.monotonic() - began))
     found = []
     for turn in range(settings.repeat):
-        for folder, hot, history, make_s in made:
+        for folder, size, history, make_s in made:
             progress.phase(f"judging {ops:,} operations")
-            found.append(_judged(session, folder, history, settings.keys, hot, make_s))
+            found.append(_judged(session, folder, size, history, make_s))
             if settings.lines and turn == settings.repeat - 1:
                 progress.phase(f"reading {ops:,} operations from lines")
                 read = tuple(_from_lines(session, folder, found[-1]))
@@ -171,12 +173,7 @@ def _size(settings: CheckBench, ops: int, hot: float) -> Size:
 
 
 def _judged(
-    session: SparkSoon | ManyProcesses,
-    folder: Path,
-    made: Made,
-    keys: int,
-    hot: float,
-    make_s: float,
+    session: SparkSoon | ManyProcesses, folder: Path, size: Size, made: Made, make_s: float
 ) -> Checked:
     """Judge one history, the session being there already."""
     session.ready()
@@ -189,10 +186,11 @@ def _judged(
         raise FloodmarkError(f"the history could not be judged: {result.sentence}")
     missed, invented = compare(made.injected, result)
     return Checked(
+        asked=size.ops,
         ops=made.ops,
         records_read=made.records_read,
-        keys=keys,
-        hot=hot,
+        keys=size.keys,
+        hot=size.hot,
         make_s=round(make_s, 2),
         seconds=round(seconds, 2),
         ops_s=round(made.ops / seconds),
@@ -246,13 +244,13 @@ def check_table(found: Sequence[Checked]) -> str:
 
 def _beside_spread(found: Sequence[Checked]) -> Iterator[str]:
     """How the histories with a hot partition compare with the spread ones of their size."""
-    for ops, hot in dict.fromkeys((each.ops, each.hot) for each in found if each.hot):
-        own = [each for each in found if (each.ops, each.hot) == (ops, hot)]
-        spread = [each for each in found if (each.ops, each.hot) == (ops, 0)]
+    for asked, hot in dict.fromkeys((each.asked, each.hot) for each in found if each.hot):
+        own = [each for each in found if (each.asked, each.hot) == (asked, hot)]
+        spread = [each for each in found if (each.asked, each.hot) == (asked, 0)]
         if spread:
             rate = median(e.ops_s for e in own) / median(e.ops_s for e in spread)
             cpu = median(e.cpu_s for e in own) / median(e.cpu_s for e in spread)
             yield (
-                f"{ops:,} operations, {hot:.0%} of the sends to one partition: {rate:.0%} of the "
+                f"{asked:,} operations, {hot:.0%} of the sends to one partition: {rate:.0%} of the "
                 f"speed of the spread history, {cpu:.2f} times its processor seconds (medians)"
             )
