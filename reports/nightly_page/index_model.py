@@ -77,28 +77,50 @@ class BugSummary:
 
 @dataclass(frozen=True)
 class VersionsCompared:
-    """Two versions of a system in one configuration: the buckets that only the older one has, that
-    only the newer one has, and that both have; over so many storms of each."""
+    """Two versions of a system in one configuration, over so many storms of each. `failed` counts
+    the storms of each that fell into a bucket."""
 
     system: str
     given: str
     older: str
     newer: str
     runs: tuple[int, int]
-    went: tuple[str, ...]
-    came: tuple[str, ...]
-    both: tuple[str, ...]
+    failed: dict[str, tuple[int, int]]
+
+    @property
+    def went(self) -> tuple[str, ...]:
+        """The buckets that only the older one has."""
+        return tuple(name for name, (_, after) in self.failed.items() if not after)
+
+    @property
+    def came(self) -> tuple[str, ...]:
+        """Those that only the newer one has."""
+        return tuple(name for name, (before, _) in self.failed.items() if not before)
+
+    @property
+    def both(self) -> tuple[str, ...]:
+        """Those that both have."""
+        return tuple(name for name, counts in self.failed.items() if all(counts))
 
     @property
     def words(self) -> str:
-        """In one line: `nats 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: ..; new: ..`."""
+        """In one line: `nats: 2.12.1 (9 storms) to 2.15.1 (8 storms): gone: lost (3 of 9); ..`."""
         configuration = f" with {self.given}" if self.given else ""
         named = (("gone", self.went), ("new", self.came), ("in both", self.both))
-        told = "; ".join(f"{how}: {', '.join(names)}" for how, names in named if names)
+        told = "; ".join(
+            f"{how}: {', '.join(f'{name} ({self._counts(name)})' for name in names)}"
+            for how, names in named
+            if names
+        )
         return (
             f"{self.system}{configuration}: {self.older} ({_storms(self.runs[0])}) to {self.newer} "
             f"({_storms(self.runs[1])}): {told or 'no failure in either'}"
         )
+
+    def _counts(self, name: str) -> str:
+        """In how many storms a bucket was met, where it was."""
+        each = zip(self.failed[name], self.runs, strict=True)
+        return ", then ".join(f"{failed} of {runs}" for failed, runs in each if failed)
 
 
 @dataclass(frozen=True)
@@ -246,7 +268,7 @@ def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompar
     found = []
     for older, newer in pairwise(systems(nightly_runs)):
         if (older.system, older.given) == (newer.system, newer.given):
-            before, after = set(older.buckets), set(newer.buckets)
+            names = sorted({*older.buckets, *newer.buckets})
             found.append(
                 VersionsCompared(
                     system=older.system,
@@ -254,9 +276,10 @@ def versions_compared(nightly_runs: Sequence[NightlyRun]) -> list[VersionsCompar
                     older=older.version,
                     newer=newer.version,
                     runs=(older.runs, newer.runs),
-                    went=tuple(sorted(before - after)),
-                    came=tuple(sorted(after - before)),
-                    both=tuple(sorted(before & after)),
+                    failed={
+                        name: (older.buckets.get(name, 0), newer.buckets.get(name, 0))
+                        for name in names
+                    },
                 )
             )
     return found

@@ -174,7 +174,8 @@ def test_versions_are_compared_over_all_nightly_runs() -> None:
     assert (second.older, second.newer, second.runs) == ("2.12.1", "2.15.1", (4, 4))
     assert (second.went, second.came, second.both) == (("apart",), ("stuck",), ("lost",))
     assert second.words == (
-        "nats: 2.12.1 (4 storms) to 2.15.1 (4 storms): gone: apart; new: stuck; in both: lost"
+        "nats: 2.12.1 (4 storms) to 2.15.1 (4 storms): gone: apart (1 of 4); "
+        "new: stuck (2 of 4); in both: lost (1 of 4, then 1 of 4)"
     )
 
 
