@@ -107,8 +107,9 @@ class Ran(JournalRow, tag="ran"):
     """A run of real processes, not judged yet: its folder, and why it was made ("storm", "replay",
     "canary", "system"). `kinds` are the fault kinds of a storm, `file` is the schedule of a replay.
 
-    Of another system (`system`) `protocol` is its name with version and settings (`given`), and
-    `holds` says that this is a configuration in which it should lose nothing."""
+    Of another system (`system`) `protocol` is its name with version and settings (`given`),
+    `holds` says that this is a configuration in which it should lose nothing, and `options` are
+    the words by which `floodmark run` runs a schedule on it."""
 
     why: str
     folder: str
@@ -121,6 +122,7 @@ class Ran(JournalRow, tag="ran"):
     version: str = ""
     given: str = ""
     holds: bool = False
+    options: tuple[str, ...] = ()
 
 
 class Judged(JournalRow, tag="judged"):

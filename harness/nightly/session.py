@@ -412,7 +412,7 @@ class NightlySession:
             expectation=schedule.expectation,
         )
         if tested is not None:
-            ran.system, ran.version, ran.given, ran.holds = tested
+            ran.system, ran.version, ran.given, ran.holds, ran.options = tested
             ran.protocol = system_label(ran.system, ran.version, ran.given)
         self._add(ran, self._environment.now_s() - began_s)
 
@@ -434,6 +434,7 @@ class _TestedSystem(NamedTuple):
     version: str
     given: str
     holds: bool
+    options: tuple[str, ...]
 
 
 def _tested_system(subject: StormSubject) -> _TestedSystem:
@@ -446,6 +447,7 @@ def _tested_system(subject: StormSubject) -> _TestedSystem:
         version=system.version(),
         given=" ".join(f"{name}={value}" for name, value in given.items()),
         holds=safe is None or system.settings.items() >= safe.items(),
+        options=system.run_options(),
     )
 
 

@@ -336,7 +336,9 @@ class _Adding:
             sentence=row.sentence,
             faults=row.faults if row.kept else -1,
             schedule=f"{row.kept}/schedule.json" if row.kept else "",
-            replay=f"floodmark run --schedule {shlex.quote(row.kept)}" if row.kept else "",
+            replay=shlex.join(("floodmark", "run", *run.options, "--schedule", row.kept))
+            if row.kept
+            else "",
             page=page,
         )
         self._bucket(bucket, 1)

@@ -7,6 +7,7 @@ tens of megabytes, is kept only if the run failed, and of each class of failure 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -29,8 +30,8 @@ Form = TypeVar("Form")
 OURS: Final = "nightly-"
 """How the names of run folders of nightly runs begin."""
 KEPT_EXPECTED: Final = 2
-"""Of a protocol that is known to fail, and of the canary, so many failing runs a nightly run stay.
-"""
+"""Of each protocol that is known to fail, of each configuration of another system that is not safe,
+and of the canary, so many failing runs a nightly run stay."""
 _KEEPING: Final = (Verdict.INVALID, Verdict.UNKNOWN)
 
 
@@ -57,25 +58,31 @@ def judge_all(
         return
     environment.tell(f"judging {len(there)} real runs")
     results = environment.judge([store / run.folder for run in there])
-    expected_failures = sum(
-        1
+    expected = _expected_failures(journal)
+    for run, result in zip(there, results, strict=True):
+        keep = result.verdict in _KEEPING
+        if result.verdict is Verdict.INVALID and is_expected_of(run, broken_properties(result)):
+            expected[_subject(run)] += 1
+            keep = expected[_subject(run)] <= KEPT_EXPECTED
+        yield _verdicted(store, run, result, environment, keep=keep)
+
+
+def _expected_failures(journal: NightlyJournal) -> Counter[tuple[str, ...]]:
+    """How many failing runs that were expected to fail are kept, by what was run."""
+    ran = {row.key: row for row in journal.rows if isinstance(row, Ran)}
+    return Counter(
+        _subject(ran[row.key])
         for row in journal.rows
         if isinstance(row, Judged)
         and row.kept
         and row.verdict == Verdict.INVALID
-        and not _is_unexpected(journal, row)
+        and is_expected_of(ran[row.key], row.broken)
     )
-    for run, result in zip(there, results, strict=True):
-        keep = result.verdict in _KEEPING
-        if result.verdict is Verdict.INVALID and is_expected_of(run, broken_properties(result)):
-            expected_failures += 1
-            keep = expected_failures <= KEPT_EXPECTED
-        yield _verdicted(store, run, result, environment, keep=keep)
 
 
-def _is_unexpected(journal: NightlyJournal, judged: Judged) -> bool:
-    run = next(r for r in journal.rows if isinstance(r, Ran) and r.key == judged.key)
-    return not is_expected_of(run, judged.broken)
+def _subject(run: Ran) -> tuple[str, ...]:
+    """The protocol with its bugs, or the configuration of a system; or the canary."""
+    return (CANARY,) if run.why == CANARY else (run.protocol, *run.bugs)
 
 
 def _verdicted(

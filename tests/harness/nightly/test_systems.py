@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from harness.formats import nightly_journal
-from harness.formats.nightly_journal import Ran
+from harness.formats.nightly_journal import Judged, Ran
 from harness.formats.nightly_run import NightlyRun, SystemStorms, nightly_runs
 from harness.nightly import plan
+from harness.nightly.verdicts import KEPT_EXPECTED
 from harness.search.real.storms import StormSubject
 from nemesis.formats import schedule as schedules
 from nemesis.formats.schedule import Schedule
@@ -144,6 +146,29 @@ def test_only_the_safe_configuration_must_hold(
     (bucket,) = [b for b in nightly.buckets if b.protocol.startswith("SafeTrial")]
     assert bucket.expected is expected
     assert code == (0 if expected else 1)
+
+
+def test_each_version_keeps_failing_runs_that_can_be_run_again(store: NightlyRuns) -> None:
+    def loses(environment: FakeEnvironment) -> None:
+        environment.storms = {"fast": "lost", "slow": "lost"}
+
+    two = [subject(speed, SAFE, sync="never") for speed in ("fast", "slow")]
+    store.nightly(loses, systems=tuple(two), systems_share=60)
+    (nightly,) = nightly_runs(store.store)[0]
+    found = {b.protocol: b for b in nightly.buckets if b.protocol.startswith("SafeTrial")}
+    assert len(found) == 2
+    for speed in ("fast", "slow"):
+        bucket = next(b for label, b in found.items() if speed in label)
+        kept = Path(bucket.schedule).parent
+        assert (store.store / kept).is_dir()
+        words = shlex.split(bucket.replay)
+        assert words[:4] == ["floodmark", "run", "--system", SAFE]
+        assert words[-2:] == ["--schedule", str(kept)]
+        assert f"speed={speed}" in words
+    assert len({b.schedule for b in found.values()}) == 2
+    journal = nightly_journal.read(nightly_journal.journal_of(store.store, 1))
+    kept_runs = [row.kept for row in journal if isinstance(row, Judged) and "safe" in row.kept]
+    assert len(kept_runs) == 2 * KEPT_EXPECTED
 
 
 def version(number: str, runs: int, **buckets: int) -> SystemStorms:
