@@ -297,10 +297,16 @@ def is_steady(finding: SystemFinding) -> bool:
     return 2 * finding.counts.failed > finding.counts.of > 1
 
 
+def is_complete(finding: SystemFinding) -> bool:
+    """Whether nothing is left to do with a finding: the safe configuration was tried too, where
+    there is one."""
+    return is_steady(finding) and bool(finding.safe_settings is None or finding.safe_runs)
+
+
 def _shrunk(store: Path, row: KnownLoss) -> int:
-    """How many findings of a row were shrunk."""
+    """How many findings of a row were shrunk and paired."""
     return sum(
-        one.finding is not None and is_steady(one.finding)
+        one.finding is not None and is_complete(one.finding)
         for one in searches(store)
         if one.code == row.code
     )

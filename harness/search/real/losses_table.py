@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.formats.system_finding import SystemFinding
-from harness.search.real.known_losses import KnownLoss, LossSearch, is_steady
+from harness.search.real.known_losses import KnownLoss, LossSearch, is_complete, is_steady
 
 HEADINGS: Final = (
     "system",
@@ -61,9 +61,14 @@ def details(row: KnownLoss, made: Sequence[LossSearch]) -> str:
 
 
 def best(made: Sequence[LossSearch]) -> SystemFinding | None:
-    """The finding to show: one that fails in most of several runs, then of few faults."""
+    """The finding to show: one that fails in most of several runs, then one that was run on the
+    safe configuration, then of few faults."""
     found = [one.finding for one in made if one.finding is not None]
-    return min(found, key=lambda one: (not is_steady(one), len(one.faults)), default=None)
+    return min(
+        found,
+        key=lambda one: (not is_steady(one), not is_complete(one), len(one.faults)),
+        default=None,
+    )
 
 
 def as_text(rows: Sequence[KnownLoss], made: Sequence[LossSearch]) -> str:

@@ -17,6 +17,7 @@ from harness.search.real.known_losses import (
     KnownLoss,
     LossSearch,
     LossSearchRequest,
+    is_complete,
     searches,
     wanted_losses,
 )
@@ -156,6 +157,14 @@ def test_the_table_has_medians_and_the_smallest_schedule() -> None:
         f"**{ROW.code}**: Kill a follower of log-0, for 4.00 s; Kill the leader of log-0 "
         "(as drawn). Storms: 20. Safe: `sync=always`."
     )
+
+
+def test_a_finding_that_was_run_on_the_safe_configuration_is_shown_first() -> None:
+    smaller = finding(faults=("1.00 s: Kill n1",), safe_runs=())
+    assert not is_complete(smaller)
+    assert is_complete(msgspec.structs.replace(smaller, safe_settings=None))
+    shown = losses_table.best([searched(1, 1.0, smaller), searched(2, 1.0, finding())])
+    assert shown == finding()
 
 
 def test_a_page_has_the_rows_that_were_searched() -> None:
