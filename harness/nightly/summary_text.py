@@ -184,7 +184,7 @@ def _systems(nightly_runs: Sequence[NightlyRun]) -> list[str]:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in one.verdicts.items())
         lines.append(f"  system      {one.name}: {wording.count(one.runs, 'storm')}: {verdicts}")
     compared = index_model.versions_compared(nightly_runs) if lines else []
-    lines += [f"  versions    {_clip(each.words)}" for each in compared]
+    lines += [f"  versions    {each.words}" for each in compared]
     return [*lines[:_MOST_LINES], *_more(lines)]
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.systems.external.processes import on_disk
 from nemesis.disk.control import UserDisk, why_impossible
 from nemesis.disk.mount import DEVICE
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 needs_a_disk = pytest.mark.skipif(
     not os.access(DEVICE, os.R_OK | os.W_OK),
@@ -76,4 +77,12 @@ def run(used: UserDisk, code: str) -> str:
     return said
 
 
-__all__ = ["Program", "disk", "needs_a_disk", "run", "why_impossible"]
+def suspend(pid: int) -> psutil.Process:
+    """Stop a process, and return when it stands still: on a busy machine that takes a while."""
+    process = psutil.Process(pid)
+    process.suspend()
+    until(lambda: process.status() == psutil.STATUS_STOPPED, "a process that stands still")
+    return process
+
+
+__all__ = ["Program", "disk", "needs_a_disk", "run", "suspend", "why_impossible"]

@@ -16,7 +16,7 @@ from nemesis.disk import control
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import FloodmarkError
 from tests.support import disk_kill_campaign
-from tests.support.disk_rig import needs_a_disk
+from tests.support.disk_rig import needs_a_disk, suspend
 from tests.support.waiting import until
 
 ONE = {"brokers": 1, "partitions": 1, "replication_factor": 1, "min_isr": 1}
@@ -58,7 +58,8 @@ def judged(
             {"what": "power-cut", "keep_percent": 100},
         ),
         ({"flush": "sync"}, {"what": "fsync-error"}),
-        ({"flush": "sync"}, {"what": "lying-fsync"}),
+        # Long enough for a sync on a machine that is busy.
+        ({"flush": "sync"}, {"what": "lying-fsync", "for_ms": 3000}),
     ],
 )
 def test_a_disk_in_user_space_is_as_the_journal_says(
@@ -102,7 +103,7 @@ def test_a_power_cut_that_is_not_over_in_time_is_a_problem(
 ) -> None:
     disks = UserDisks({"n1": tmp_path / "n1"}, tmp_path, Schedule(faults=()))
     try:
-        psutil.Process(disks.start("n1")).suspend()
+        suspend(disks.start("n1"))
         monkeypatch.setattr(control, "ORDER_S", 0.05)
         with pytest.raises(FloodmarkError):
             disks.power_cut("n1", 0.0, None)

@@ -14,7 +14,7 @@ from nemesis.disk import control
 from nemesis.disk.control import why_impossible
 from nemesis.disk.faults import Misbehaviour
 from node.formats.errors import FloodmarkError
-from tests.support.disk_rig import Program, disk, needs_a_disk, run
+from tests.support.disk_rig import Program, disk, needs_a_disk, run, suspend
 from tests.support.waiting import until
 
 pytestmark = needs_a_disk
@@ -58,8 +58,7 @@ def test_a_cut_that_takes_too_long_does_not_happen_later(
 ) -> None:
     with disk(tmp_path) as used:
         run(used, f"{WRITES}file.write(b'not synced')")
-        stopped = psutil.Process(used.pid)
-        stopped.suspend()
+        stopped = suspend(used.pid)
         monkeypatch.setattr(control, "ORDER_S", 0.05)
         with pytest.raises(control.DiskTooSlow, match="did not answer"):
             used.cut(0.0)
@@ -141,7 +140,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_order(
     with disk(tmp_path) as used:
         first = used.add(Misbehaviour(number=0, what="error"))
         assert run(used, sync) == "5"
-        os.kill(used.pid, signal.SIGSTOP)
+        suspend(used.pid)
         with monkeypatch.context() as patched:
             patched.setattr(control, "ORDER_S", 0.01)
             with pytest.raises(FloodmarkError, match="did not answer within"):
