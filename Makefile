@@ -27,8 +27,9 @@ run: $(STAMP) ## Put a real cluster through a storm, judge it, write the page (A
 test: lint ## Lint, check types, run the tests
 	@$(PYTEST) -m 'not slow and not browser' $(PYTEST_ARGS)
 
-slow: $(STAMP) ## Run the tests that take long
+slow: $(STAMP) ## Run the tests that take long, and properties on other examples
 	@$(PYTEST) -m slow $(PYTEST_ARGS)
+	@$(PYTEST) -m 'hypothesis and not slow' --hypothesis-profile=drawn $(PYTEST_ARGS)
 
 browser: $(STAMP) ## Open the pages in a headless Chromium, which must be on PATH
 	@$(PY) -m pytest -m browser $(PYTEST_ARGS)

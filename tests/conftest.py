@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 # Tests are about the sources, and some change what is in a module.
 os.environ.setdefault("FLOODMARK_PURE", "1")
 
-# No test depends on how busy the machine is.
-settings.register_profile("floodmark", deadline=None)
+# No test depends on how busy the machine is, and each tries the same examples each time.
+# `make slow` draws others, and more of them.
+settings.register_profile("floodmark", deadline=None, derandomize=True, database=None)
+settings.register_profile("drawn", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile("floodmark")
 
 

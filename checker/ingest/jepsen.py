@@ -207,7 +207,7 @@ def runs_of(pairs: list[Any]) -> Iterator[RecordRun]:
             at = _number(at, "an offset")
             # A message without a value cannot be understood; we know such by a negative one.
             what = -1 if what is None else _number(what, "a value")
-        if count and what >= 0 and (at, what) == (offset + count, value + count):
+        if count and value >= 0 and (at, what) == (offset + count, value + count):
             count += 1
             continue
         if count:

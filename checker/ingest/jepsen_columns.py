@@ -215,7 +215,7 @@ class _Block(OpColumns):
         begin = self.reads.at[row]
         for read in range(begin, begin + self.reads.count[row]):
             last = self.runs.at[read] + self.runs.count[read] - 1
-            places[names[codes[read]]] = int(self.run["offset"][last]) + 1
+            places[names[codes[read]]] = int(self.run["offset"][last] + self.run["count"][last])
 
     def _taken(self, row: int) -> str:
         """The text of a line that is taken alone."""
@@ -267,12 +267,13 @@ class _Block(OpColumns):
 
     def _reads(self) -> pa.Array:
         """Each read with its records, as runs of those whose offsets and values rise together."""
-        offset, value = self.run["offset"], self.run["value"]
+        offset, value, length = (self.run[name] for name in ("offset", "value", "count"))
         new = np.ones(len(offset), bool)
-        new[1:] = (np.diff(offset) != 1) | (np.diff(value) != 1) | (value[1:] < 0)
+        new[1:] = (np.diff(offset) != length[:-1]) | (np.diff(value) != length[:-1])
+        new[1:] |= value[:-1] < 0
         new[self.runs.at[self.runs.count > 0]] = True
         begins = np.flatnonzero(new)
-        count = np.diff(np.append(begins, len(new)))
+        count = np.diff(np.append(0, np.cumsum(length))[np.append(begins, len(new))])
         texts = _joined(
             "[", _digits(offset[begins]), ",", _digits(value[begins]), ",", _digits(count), ",-1]"
         )
@@ -286,8 +287,12 @@ class _Block(OpColumns):
 
 
 def _as_runs(read: Read) -> Read:
-    """A read with its records, which are one each, as runs."""
-    pairs = [[run.offset, run.value if run.value >= 0 else None] for run in read.records]
+    """A read with its records, which may be one each, as runs as long as they get."""
+    pairs = [
+        [run.offset + nth, run.value + nth if run.value >= 0 else None]
+        for run in read.records
+        for nth in range(run.count)
+    ]
     return msgspec.structs.replace(read, records=tuple(runs_of(pairs)))
 
 

@@ -27,7 +27,7 @@ from checker.ingest import tables
 from checker.ingest.counts import joined, tallied
 from checker.ingest.downsampling import downsample_operations
 from checker.ingest.fault_windows import injected_faults_of
-from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, SILENT, Table
+from checker.ingest.row_group import READ_COLUMNS, RESET_COLUMNS, SEND_COLUMNS, Table, table_of
 from checker.ingest.source import Ingested, Source, why
 from node.formats.trace import METADATA_PARTITION
 
@@ -98,7 +98,11 @@ def read_row_groups(source: Source, into: Ingested) -> None:
 
 
 def _read(source: Source) -> Iterator[Table]:
-    """The rows of some row groups, texts as dictionaries; columns that say nothing are not read."""
+    """The rows of some row groups, texts as dictionaries, without columns that say nothing.
+
+    The statistics of the file are not asked for: a file that lies there would hide what its rows
+    say, and PyArrow ends the process for statistics that it cannot decode.
+    """
     schema = tables.SCHEMAS[source.kind]
     idle = _NOT_WANTED + (_NOT_WANTED_OF_OPS if source.kind == "ops" else ())
     about = pq.read_metadata(source.path)
@@ -111,11 +115,9 @@ def _read(source: Source) -> Iterator[Table]:
     with pq.ParquetFile(source.path, metadata=about, read_dictionary=texts) as file:
         wanted = [name for name in schema.names if name in there and name not in idle]
         for group in range(*source.groups):
-            known = _constants(file, group)
-            names = [n for n in wanted if known.get(n) != SILENT.get(n, known)]
-            rows = file.read_row_group(group, columns=names).unify_dictionaries()
+            rows = file.read_row_group(group, columns=wanted).unify_dictionaries()
             for batch in rows.combine_chunks().to_batches():
-                yield Table(batch)
+                yield table_of(batch)
 
 
 def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
@@ -125,20 +127,6 @@ def sends_in(source: Source) -> Iterator[pa.RecordBatch]:
         names = table.given(SEND_COLUMNS)
         names["partition"] = table.rows.column("partition")
         yield pa.RecordBatch.from_arrays(list(names.values()), list(names))
-
-
-def _constants(file: pq.ParquetFile, group: int) -> dict[str, Any]:
-    """Columns that have one value in a whole row group, as the file itself knows."""
-    found = {}
-    about = file.metadata.row_group(group)
-    for number in range(about.num_columns):
-        column = about.column(number)
-        known = column.statistics
-        if known is None or not known.has_min_max or known.null_count:
-            continue
-        if known.min == known.max:
-            found[column.path_in_schema] = known.min
-    return found
 
 
 def _history(run: int, into: Ingested, seen: set[str], flags: int) -> pa.RecordBatch:

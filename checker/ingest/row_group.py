@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checker.evidence.facts import I64, POLL_OP, SEND_OP, Outcome
 
@@ -100,6 +101,19 @@ class Table:
             column = column.dictionary_encode()
         indices: I64 = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return indices, column.dictionary.to_pylist()
+
+
+def table_of(rows: pa.RecordBatch) -> Table:
+    """These rows, without the columns that say nothing in any of them."""
+    return Table(rows.select([name for name in rows.schema.names if not _is_silent(rows, name)]))
+
+
+def _is_silent(rows: pa.RecordBatch, name: str) -> bool:
+    column, silent = rows.column(name), SILENT.get(name)
+    # Most columns that say something do so in their first row.
+    if silent is None or not len(column) or column[0].as_py() != silent or column.null_count:
+        return False
+    return bool(pc.min_max(column).as_py() == {"min": silent, "max": silent})
 
 
 def whole(table: pa.Table) -> Table:

@@ -160,6 +160,30 @@ def test_a_large_history_is_translated_by_column_alone(
 
 
 @pytest.mark.parametrize(
+    ("value", "records"),
+    [
+        # Which of two polls a key is of depends on its digits, so the line is read as it is.
+        ([["poll", {"1": [[0, 0], [1, 1], [2, 2]], "2": [[4, 4]]}], ["poll", {}]], [3, 1]),
+        ([["poll", {"1": [[0, 0], [1, 9]], "2": []}], ["poll", {"3": [[7, 0]]}]], [2, 0, 1]),
+        ([["poll", {"1": [[0, None], [1, 0], [2, 1]]}]], [3]),
+    ],
+)
+def test_every_record_of_a_poll_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any, records: list[int]
+) -> None:
+    common = {"process": 1, "f": "txn"}
+    asked = common | {"type": "invoke", "time": 5, "value": [["poll"]]}
+    file = tmp_path / "history"
+    answered = common | {"type": "ok", "time": 9, "value": value}
+    file.write_text(f"{json.dumps(asked)}\n{json.dumps(answered)}\n")
+    by_column, by_line, plain = both(file, "jepsen", monkeypatch, 1 << 20)
+    assert by_column == by_line
+    assert plain
+    (read,) = (json.loads(line)["reads"] for line in by_column[0].splitlines() if b"reads" in line)
+    assert [sum(r[2] for r in each.get("records", ())) for each in read] == records
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         '{"type":"ok","f":"poll","process":1,"time":9,"value":[["poll",{"1":[],"1":[[0,5]]}]]}',
