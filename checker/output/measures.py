@@ -151,12 +151,22 @@ class _Columns:
         return np.array([o == "fail" for o in self._table.column("outcome").to_pylist()], bool)
 
     def groups(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], I64]]:
-        """The rows of each combination of keys."""
-        found: dict[tuple[Any, ...], list[int]] = {}
-        columns = (self._table.column(key).to_pylist() for key in keys)
-        for row, values in enumerate(zip(*columns, strict=True)):
-            found.setdefault(values, []).append(row)
-        return [(values, np.array(rows)) for values, rows in found.items()]
+        """The rows of each combination of keys, in order of the first row of each."""
+        if not self._table.num_rows:
+            return []
+        columns = [self._table.column(key).combine_chunks() for key in keys]
+        codes = [c.dictionary_encode().indices.to_numpy().astype(np.int64) for c in columns]
+        order = order_of(codes)
+        new = np.ones(len(order), bool)
+        new[1:] = np.any([np.diff(each[order]) != 0 for each in codes], axis=0)
+        starts = np.flatnonzero(new)
+        rows = np.split(order, starts[1:])
+        by_first = np.argsort(order[starts])
+        names = (column.take(pa.array(order[starts][by_first])).to_pylist() for column in columns)
+        return [
+            (values, rows[nth])
+            for nth, values in zip(by_first.tolist(), zip(*names, strict=True), strict=True)
+        ]
 
     def counted(self, keys: Sequence[str]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """What a `Counted` says of each combination of keys: all combinations at once."""
