@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -164,6 +165,7 @@ def _main(parent_pid: int, pipe: Connection) -> None:
     import pyarrow as pa
 
     pa.set_cpu_count(1)
+    gc.freeze()
     while True:
         try:
             work, item = pickle.loads(pipe.recv_bytes())
@@ -175,6 +177,9 @@ def _main(parent_pid: int, pipe: Connection) -> None:
             made = True, _sendable(error)
         pipe.send_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
         del work, item, made
+        # The columns of a group are known to each other, so they would stay until Python looks for
+        # such by itself: large ones are few objects, so that comes late.
+        gc.collect()
     os._exit(0)
 
 

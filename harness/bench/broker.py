@@ -216,7 +216,7 @@ def measure_system(
         ),
     )
     schedules.check(schedule, source="options")
-    folder = run_folder.create(store, f"{system.name}-{flush}-{clients}-{links}")
+    folder = run_folder.create(store, f"{system.short_name}-{flush}-{clients}-{links}")
     cluster = system.launch(schedule, folder, links=links, disk=system.disk_form(None))
     try:
         began_us = now_us()

@@ -1,4 +1,4 @@
-"""`floodmark bench peers`: our brokers beside other people's, in one run.
+"""`floodmark bench peers`: our brokers in one run with those of others and a log of a few lines.
 
 Every system is loaded by its own client through the same harness: each client has one record of
 100 B under way. The systems take turns, and the limits of the machine are measured between them, so
@@ -42,6 +42,7 @@ PEERS: Final = (
     ),
     MeasuredSystem(label="Redis, everysec", system="redis"),
     MeasuredSystem(label="etcd", system="etcd"),
+    MeasuredSystem(label="sketch on LMDB", system="harness.bench.sketch:Sketch"),
 )
 REFERENCE: Final = "NATS, sync always"
 

@@ -23,18 +23,18 @@ _HOUR_S: Final = 3600
 _MOST_OPS: Final = 10**9
 _MOST_RUNS: Final = 10**5
 
+LoadSeconds = Annotated[
+    float,
+    typer.Option(**taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."),
+]
+
 app = typer.Typer(invoke_without_command=True, help="Measure speed on this machine.")
 
 
 @app.callback()
 def bench(
     context: typer.Context,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
-        ),
-    ] = 4.0,
+    seconds: LoadSeconds = 4.0,
     batch: Annotated[
         int, typer.Option(**taking(Whole(1, 10_000)), help="Records per batch.")
     ] = 100,
@@ -235,16 +235,11 @@ def bench_peers(
     rounds: Annotated[
         int, typer.Option(**taking(Whole(1, 100)), help="How often each system has its turn.")
     ] = 3,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
-        ),
-    ] = 3.0,
+    seconds: LoadSeconds = 3.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Measure our brokers beside NATS, Redis and etcd, as far as they are installed.
+    """Measure our brokers beside NATS, Redis, etcd and a log of a few lines.
 
     The systems take turns, with the limits of the machine measured between them.
     """
@@ -285,12 +280,7 @@ def bench_curve(
     pairs: Annotated[
         int, typer.Option(**taking(Whole(1, 1000)), help="Pairs of measurements.")
     ] = 8,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            **taking(Number(0, _HOUR_S, above=True)), help="Seconds to measure each load."
-        ),
-    ] = 4.0,
+    seconds: LoadSeconds = 4.0,
     hub: Annotated[
         bool, typer.Option("--hub", help="Through the link hub: each message is sealed twice.")
     ] = False,

@@ -18,12 +18,13 @@ from node.formats.errors import UsageError
 ABSENT = MeasuredSystem(label="nobody's", system="nobodys")
 
 
-def test_a_system_is_loaded_in_each_round_and_one_that_is_absent_is_named() -> None:
+@pytest.mark.parametrize("system", ["floodmark", "harness.bench.sketch:Sketch"])
+def test_a_system_is_loaded_in_each_round_and_one_that_is_absent_is_named(system: str) -> None:
     settings = PeersBench(clients=(2,), rounds=2, seconds=0.5)
-    ours = MeasuredSystem(label="ours", system="floodmark")
-    found = run_peers_bench(settings, Progress(quiet=True), (ours, ABSENT))
+    present = MeasuredSystem(label="present", system=system)
+    found = run_peers_bench(settings, Progress(quiet=True), (present, ABSENT))
     (rates,) = found.rates
-    assert (rates.label, rates.clients) == ("ours", 2)
+    assert (rates.label, rates.clients) == ("present", 2)
     assert len(rates.acked_s) == len(found.limits) == 2
     assert min(*rates.acked_s, *rates.p50_ms) > 0
     assert rates.clients_core >= 0, "0 where a core is shared by many"
