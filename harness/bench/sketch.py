@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import zmq
 import zmq.asyncio
 
 from harness.bench import sketch_node
 from harness.systems.adapter import Adapter, LogSlice, Node, Promise, Record
+
+_PATIENCE_S: Final = 5.0
 
 
 class Sketch(Adapter):
@@ -59,5 +63,5 @@ class Sketch(Adapter):
 
     async def _ask(self, socket: zmq.asyncio.Socket, what: bytes, body: bytes) -> list[bytes]:
         await socket.send_multipart([what, body])
-        answer: list[bytes] = await socket.recv_multipart()
+        answer: list[bytes] = await asyncio.wait_for(socket.recv_multipart(), _PATIENCE_S)
         return answer

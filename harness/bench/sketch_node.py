@@ -25,7 +25,7 @@ APPEND, READ = b"a", b"r"
 RECORDS_A_READ: Final = 500
 
 
-class Log:
+class RecordLog:
     """Records by offset."""
 
     def __init__(self, folder: str) -> None:
@@ -55,7 +55,7 @@ def waiting(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             return
 
 
-def lead(log: Log, clients: zmq.Socket[bytes], followers: list[zmq.Socket[bytes]]) -> None:
+def lead(log: RecordLog, clients: zmq.Socket[bytes], followers: list[zmq.Socket[bytes]]) -> None:
     """One turn after another, until the process that started this one is gone."""
     poller, parent = zmq.Poller(), os.getppid()
     for socket in (clients, *followers):
@@ -85,7 +85,7 @@ def lead(log: Log, clients: zmq.Socket[bytes], followers: list[zmq.Socket[bytes]
             clients.send_multipart([client, offset.to_bytes(8, "big")])
 
 
-def follow(log: Log, leader: zmq.Socket[bytes]) -> None:
+def follow(log: RecordLog, leader: zmq.Socket[bytes]) -> None:
     """Commit what the leader sends, and say how much is there."""
     parent = os.getppid()
     while os.getppid() == parent:
@@ -99,7 +99,7 @@ def follow(log: Log, leader: zmq.Socket[bytes]) -> None:
 
 def main(folder: str, client_address: str, peer_address: str, *followers: str) -> None:
     """A node, until its parent ends."""
-    context, log = zmq.Context(), Log(folder)
+    context, log = zmq.Context(), RecordLog(folder)
     if not followers:
         leader = context.socket(zmq.ROUTER)
         leader.bind(f"tcp://{peer_address}")
