@@ -7,7 +7,7 @@ view may be out of date by as long as an event takes to arrive; it is good enoug
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ class _PartitionView:
     hw: int = 0
     hw_epoch: int = -1
     knows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # end and prefix hash of the log of each replica, as its present process last said
+    logs: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 class ClusterView:
@@ -53,6 +55,8 @@ class ClusterView:
         if incarnation > known:
             self._incarnation[node] = incarnation
             self._forget_roles(node)
+            for facts in self._partitions.values():
+                facts.logs.pop(node, None)
             self._up.add(node)
         match name:
             case trace.STOPPED:
@@ -61,6 +65,11 @@ class ClusterView:
                 self._controller_is(node, event)
             case trace.ROLE | trace.ISR | trace.PARTITION | trace.HW:
                 self._of_partition(name, node, event)
+        if name in (trace.APPEND, trace.TRUNCATED, trace.DELETED) and "hash" in event:
+            logs = self._partitions.setdefault(event["partition"], _PartitionView()).logs
+            logs.pop(node, None)
+            if name != trace.DELETED:  # Its hash is that of what was deleted.
+                logs[node] = event["leo"], event["hash"]
 
     def lost(self, node: str) -> None:
         """`node` is no longer running: it was killed, which leaves no event, or it stopped."""
@@ -120,6 +129,13 @@ class ClusterView:
         latest = max((epoch for epoch, _ in facts.knows.values()), default=-1)
         said = [facts.knows.get(node, (-1, -1)) for node in self.replicas(partition)]
         return min((hw if epoch == latest else -1 for epoch, hw in said), default=-1)
+
+    def have_equal_logs(self, partition: str, nodes: Collection[str]) -> bool:
+        """Whether the logs of these nodes are known to be equal; not where one has appended and cut
+        nothing since its process began."""
+        logs = self._facts(partition).logs
+        known = [logs[node] for node in nodes if node in logs]
+        return len(known) == len(nodes) > 0 and len({*known}) == 1
 
     def _facts(self, partition: str) -> _PartitionView:
         return self._partitions.get(partition, _NOTHING)

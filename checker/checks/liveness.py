@@ -91,11 +91,13 @@ def _final_reads(group: Group) -> list[Anomaly]:
 
 
 def _converged(group: Group) -> list[Anomaly]:
-    """All replicas hold the whole log once they were all in sync, or had the recovery limit."""
+    """All replicas hold the whole log once they were all in sync, or had the recovery limit, and in
+    any case once they were seen to do so."""
     heads, phases = group.replica_heads, group.meta.phases
     if not group.logs_complete or phases.heal_us <= 0 or group.meta.state != "finished":
         return []
     due_us = max(group.meta.copied_due_us, phases.stop_writing_us + _CATCH_UP_US)
+    due_us = min(due_us, phases.alike_us or due_us)
     if phases.end_us < due_us or heads.leo.min() == heads.leo.max():
         return []
     longest = int(heads.leo.max())

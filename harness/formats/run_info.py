@@ -60,6 +60,7 @@ class Phases(msgspec.Struct, kw_only=True):
     in_sync_us: Time = 0
     stop_writing_us: Time = 0
     final_us: Time = 0
+    alike_us: Time = 0
     end_us: Time = 0
 
 

@@ -249,3 +249,29 @@ def test_where_there_is_no_isr_the_high_watermark_that_all_have_tells_who_is_in_
     assert view.common_hw("log-0") == 5
     view.observe(said("n2", "leader", 2, 8))
     assert view.common_hw("log-0") == -1, "in epoch 2 only n2 has said anything"
+
+
+def test_logs_are_equal_where_all_say_the_same_of_theirs() -> None:
+    def appended(node: str, leo: int, hash: str, incarnation: int = 1) -> dict[str, Any]:
+        at = {"base_offset": 0, "leo": leo, "leader_epoch": 1, "hash": hash, "role": "leader"}
+        return happened(node, trace.APPEND, "log-0", incarnation=incarnation, **at)
+
+    cut = {"from_leo": 5, "leo": 4, "hw": 4, "reason": "", "hash": "cc"}
+    gone = {"from_start": 0, "start": 5, "leo": 5, "leader_epoch": 1, "reason": "", "hash": "aa"}
+    view = ClusterView()
+    both = ("n1", "n2")
+    assert not view.have_equal_logs("log-0", ())
+    assert not view.have_equal_logs("log-0", both)
+    view.observe(appended("n1", 5, "aa"))
+    assert not view.have_equal_logs("log-0", both), "nothing is known of n2"
+    view.observe(appended("n2", 5, "bb"))
+    assert not view.have_equal_logs("log-0", both), "they end alike and are not"
+    view.observe(happened("n2", trace.TRUNCATED, "log-0", **cut))
+    view.observe(appended("n2", 5, "aa"))
+    assert view.have_equal_logs("log-0", both)
+    view.observe(happened("n2", trace.STOPPED, incarnation=2))
+    assert not view.have_equal_logs("log-0", both), "a new process may have less"
+    view.observe(appended("n2", 5, "aa", incarnation=2))
+    assert view.have_equal_logs("log-0", both)
+    view.observe(happened("n1", trace.DELETED, "log-0", **gone))
+    assert not view.have_equal_logs("log-0", both)

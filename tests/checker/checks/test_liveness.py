@@ -368,6 +368,22 @@ def test_when_convergence_is_due(tmp_path: Path, stop: int, end: int, due: bool)
     assert against(s.check(tmp_path)) == ({"not-converged": 2} if due else {})
 
 
+@pytest.mark.parametrize(("alike", "behind"), [(0, 0), (4_550, 2), (4_700, 0)])
+def test_replicas_that_were_alike_are_alike_in_the_end(
+    tmp_path: Path, alike: int, behind: int
+) -> None:
+    s = healed()
+    s.send(10, at=0, begin=200, end=300)
+    s.send(11, outcome="info", begin=300, end=400)
+    for node, log in zip(NODES, (((10, 1), (11, 1)), ((10, 1),), ((10, 1),)), strict=True):
+        s.log(node, *log, hw=1)
+    s.phase("stop_writing", 4_500)
+    if alike:
+        s.phase("alike", alike)
+    s.phase("end", 4_600)
+    assert against(s.check(tmp_path)) == ({"not-converged": behind} if behind else {})
+
+
 @pytest.mark.parametrize(("traces", "behind"), [(True, 2), (False, 0)])
 def test_who_is_in_sync_is_proven_by_traces_only(tmp_path: Path, traces: bool, behind: int) -> None:
     """Another system may call a replica in sync that still copies what is missing."""

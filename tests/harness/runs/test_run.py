@@ -13,7 +13,7 @@ import pytest
 
 from harness.formats import seal
 from harness.formats.problem import Problem, node_ended
-from harness.runs import run, run_folder
+from harness.runs import run, run_folder, storm
 from harness.runs.interrupts import Interrupts, StopNow
 from harness.runs.progress import Progress, ProgressState, leaders_in_words
 from harness.runs.run import Run, RunSettings
@@ -74,9 +74,11 @@ def test_the_phases_come_in_order_and_are_written_down(tmp_path: Path) -> None:
         "in_sync_us",
         "stop_writing_us",
         "final_us",
+        "alike_us",
         "end_us",
     ]
     assert phases.pop("in_sync_us") >= phases["heal_us"]
+    assert phases.pop("alike_us") == 0, "this cluster says nothing of its logs"
     assert list(phases.values()) == sorted(phases.values())
     assert phases["start_us"] > 0
     assert phases["heal_us"] - phases["storm_us"] >= 60_000
@@ -293,6 +295,7 @@ def test_a_process_ended_from_outside_ends_the_storm_and_the_rest_goes_on(tmp_pa
     schedule = Schedule(cluster=PLAIN.cluster, workload=workload)
     _, info, _ = execute(tmp_path, schedule, prepare)
     assert [problem["kind"] for problem in info["problems"]] == ["node-ended"]
+    info["phases"].pop("alike_us")
     assert 0 not in info["phases"].values(), "it recovered and all was read"
 
 
@@ -355,6 +358,25 @@ def test_progress_in_a_log_is_plain_lines_and_quiet_is_silent() -> None:
 def test_many_leaders_are_counted() -> None:
     assert leaders_in_words(("n1", "", "n2")) == "n1 - n2"
     assert leaders_in_words(("n1",) * 6 + ("",) + ("n2",) * 4) == "-×1 n1×6 n2×4"
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_nobody_waits_for_replicas_that_are_known_to_be_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alike: bool
+) -> None:
+    monkeypatch.setattr(storm, "CATCH_UP_S", 0.01)
+
+    def say_what_they_have(cluster: FakeCluster) -> None:
+        rest = {"base_offset": 0, "leo": 1, "leader_epoch": 1, "role": "leader"}
+        for name, nodes in cluster.partitions.items():
+            for node in nodes:
+                log = {"hash": "aa" if alike else node, "partition": name, **rest}
+                cluster.view.observe({"event": "append", "node": node, **log})
+
+    _, info, _ = execute(tmp_path, prepare=say_what_they_have)
+    phases = info["phases"]
+    assert (phases["alike_us"] > 0) == alike
+    assert (phases["end_us"] - phases["final_us"] < 10_000) == alike
 
 
 def test_a_scripted_storm_is_over_when_all_of_it_is_done(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ class LifeDefinitions:
         if in_sync_us and "trace" in self.story.run["capabilities"]:
             due_us = min(due_us, in_sync_us)
         due_us = max(due_us, self.phase("stop_writing") + CATCH_UP_US)
+        due_us = min(due_us, self.phase("alike") or due_us)
         settled = self.story.run["state"] == "finished" and heal_us > 0
         if not settled or self.phase("end") < due_us or len(ends) < len(members):
             return 0

@@ -85,6 +85,7 @@ phases = st.fixed_dictionaries(
         "in_sync": _maybe(35, 50, 60),
         "stop_writing": _maybe(40, 49, 50),
         "final": _maybe(45, 50),
+        "alike": st.sampled_from([0, 0, 0, 50, 60]),
         "storm": st.sampled_from([0, 1, 1, 1]),
         "end": st.sampled_from([0, *_ends]),
     }
