@@ -303,6 +303,7 @@ TEST_HELPERS = {
     "tests/fuzz",
     "tests/support",
     "tests/support/checker",
+    "tests/support/unplanted",
     "tests/node/core/known_bugs",
 }
 MOST_TABLES = 50

@@ -60,9 +60,9 @@ def _more_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
 
 
 def _spare_broker(choose: ChoiceSource, cluster: Cluster) -> Cluster:
-    """At least one broker that is no replica."""
+    """At least one broker that is no replica, or two."""
     brokers = max(3, min(MOST_BROKERS, cluster.brokers))
-    factor = min(cluster.replication_factor, brokers - 1)
+    factor = min(cluster.replication_factor, brokers - choose.pick((1, 1, 2)))
     min_isr = min(cluster.min_isr, factor)
     return replace(cluster, brokers=brokers, replication_factor=factor, min_isr=min_isr)
 
@@ -94,7 +94,7 @@ def _uneven(choose: ChoiceSource, workload: Workload) -> Workload:
 DIMENSIONS: Final = (
     Dimension(
         "several-voters",
-        8,
+        12,
         LeaderBy.CONTROLLER,
         cluster=_several_voters,
         scenarios=(fail_voter, fail_voter),

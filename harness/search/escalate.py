@@ -2,9 +2,11 @@
 
 The invariant checker reports violations inside the cluster that no client sees yet: a replica that
 lacks committed records may be elected, or the leader commits without a replica that the controller
-may elect. Only the right next fault at the right when makes that visible, and a random draw
-seldom has it. So the run is repeated with that fault added: all replicas but the incomplete one
-die, or the replica that the leader does not wait for receives nothing until something is committed.
+may elect, or it acknowledges what is not committed. Only the right next fault at the right time
+makes that visible, and a random draw seldom has it. So the run is repeated with that fault added:
+all replicas but the incomplete one die, or the replica that the leader does not wait for receives
+nothing until something is committed, or no replica receives what is acknowledged, and the leader
+dies.
 
 A replica with another record than the committed one is the same case: the logs show it, but no
 client does while it does not lead.
@@ -35,6 +37,8 @@ MAX_DEPTH: Final = 2
 """One fault makes a replica lack a record, the next one makes it the leader."""
 _LEFT_OUT: Final = "quorum-superset"
 _DIFFERS: Final = "log-matching"
+_INVALID_RECORD: Final = "valid-isr-and-elr"
+"""A record of the controller that names no replica; what follows from it is another violation."""
 _TRIGGERS: Final = {
     trace.HW: ("node", "partition", "role"),
     trace.APPEND: ("node", "partition", "role"),
@@ -70,10 +74,14 @@ def escalations(schedule: Schedule) -> Iterator[Schedule]:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
         return
-    hidden = [b for b in result.violations if not b.visible or b.invariant == _DIFFERS]
+    hidden = [
+        b
+        for b in result.violations
+        if b.invariant == _DIFFERS or (not b.visible and b.invariant != _INVALID_RECORD)
+    ]
     # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
-        escalate = _leave_out if violation.invariant == _LEFT_OUT else _leave_alone
+        escalate = _ESCALATIONS.get(violation.invariant, _leave_alone)
         for candidate in escalate(schedule, result, violation):
             if possible(candidate):
                 yield candidate
@@ -128,6 +136,48 @@ def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> I
         no_metadata = Cut(on="voters", to=leader, two_way=False, after=trigger, for_ms=span_ms)
         yield _longer(schedule, (no_records, no_metadata), over_ms)
         yield _longer(schedule, (no_records,), over_ms)
+
+
+def _lose_acknowledged(
+    schedule: Schedule, result: SimResult, violation: Violation
+) -> Iterator[Schedule]:
+    """The leader answers no follower from the append on that it acknowledges, and dies after it."""
+    acknowledged = violation.witnesses[0]
+    leader = acknowledged.node
+    appends = (
+        event
+        for event in reversed(result.trace)
+        if event["event"] == trace.APPEND
+        and (event["node"], event.get("partition")) == (leader, violation.partition)
+        and event["base_offset"] == acknowledged.offset
+        and event["t_us"] <= violation.t_us
+    )
+    event = next(appends, None)
+    if event is None or event["t_us"] < result.info.phases.storm_us:
+        return
+    span_ms = 3 * schedule.cluster.timings.session_ms
+    appended_ms = _since_storm_ms(result, event["t_us"])
+    acknowledged_ms = _since_storm_ms(result, violation.t_us)
+    # Answers leave with the append: the rule must be there before, or just after those before.
+    starts: list[dict[str, Any]] = [{"at_ms": appended_ms}]
+    if (appended := _trigger(result, event)) is not None:
+        starts.append({"after": appended})
+    for start in starts:
+        no_records = Link(
+            on=leader,
+            to="rest",
+            action="drop",
+            kinds=("fetch-response",),
+            for_ms=span_ms,
+            match={"partition": violation.partition},
+            **start,
+        )
+        dies = Kill(on=leader, at_ms=acknowledged_ms + 1, for_ms=span_ms)
+        yield _longer(schedule, (no_records, dies), acknowledged_ms + span_ms + 200)
+
+
+_ESCALATIONS: Final = {_LEFT_OUT: _leave_out, "acknowledged-early": _lose_acknowledged}
+"""How each violation becomes a loss; all others by leaving the incomplete replica alone."""
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:

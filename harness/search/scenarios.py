@@ -107,6 +107,14 @@ def restart(builder: ScenarioBuilder) -> None:
         case _:
             builder.add(Stop(on=on, for_ms=span, **when))
     again: dict[str, Any] = {"node": on, "incarnation": {"at_least": 2}}
+    if choose.chance(15):
+        # The next process dies too, mostly before it has registered.
+        began: When = {"after": After(event="started", match=again)}
+        began = later(began, choose.pick((0, 5, 30)))
+        builder.add(down_for(builder, on, choose.pick((0, 0, 30)), began))
+    elif not builder.votes and choose.chance(15):
+        # It begins with the metadata that is on its disk.
+        builder.add(builder.late_metadata(on, max(span, builder.span_ms(130, 250)), when))
     there = {**again, "partition": builder.partition}
     builder.triggers = [
         After(event="truncated", match=there),

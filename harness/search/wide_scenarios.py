@@ -27,6 +27,10 @@ def fail_voter(builder: ScenarioBuilder) -> None:
     names = builder.cluster.voter_names()
     match: dict[str, Any] = {"state": "active"}
     begins = After(event="controller", match=match)
+    if choose.chance(35):
+        # The in-sync set changes meanwhile.
+        span = builder.span_ms(250, 400, 130)
+        builder.add(builder.drop_responses("rest", builder.broker(), span, when))
     for _ in range(choose.pick((2, 3, 2, 1))):
         on = choose.pick(("controller", "controller", "controller", choose.pick(names)))
         if choose.chance(15):
@@ -57,7 +61,8 @@ def fail_voter(builder: ScenarioBuilder) -> None:
 def _voter_gone(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fault:
     """Voters `on` fail, or hear only some of the others."""
     choose = builder.choose
-    match choose.pick(("kill", "kill", "isolate", "isolate", "power", "pause", "cut", "late")):
+    ways = ("kill", "kill", "isolate", "isolate", "power", "pause", "cut", "late", "apart", "apart")
+    match choose.pick(ways):
         case "kill":
             return Kill(on=on, for_ms=span, **when)
         case "isolate":
@@ -66,6 +71,9 @@ def _voter_gone(builder: ScenarioBuilder, on: str, span: int, when: When) -> Fau
             return PowerCut(on=on, for_ms=span, keep_percent=choose.pick((0, None)), **when)
         case "pause":
             return Pause(on=on, for_ms=span, **when)
+        case "apart":
+            # Brokers still reach it, the other voters do not.
+            return Cut(on=on, to="voters", for_ms=max(span, builder.voters_ms(200, 300)), **when)
         case "cut":
             to = choose.pick(("voters", "all", builder.leader))
             return Cut(on=on, to=to, two_way=choose.chance(50), for_ms=span, **when)
@@ -94,11 +102,20 @@ def change_min_isr(builder: ScenarioBuilder) -> None:
     follower may have left the in-sync set before."""
     choose, when = builder.choose, builder.when()
     most = builder.cluster.replication_factor
-    if choose.chance(35):
-        builder.advance(leave_isr(builder, builder.broker(), when))
+    # With all replicas needed, one that leaves stays eligible until fewer are.
+    raised = most > 1 and choose.chance(35)
+    if raised:
+        builder.add(SetMinIsr(min_isr=most, **when))
+        when = later(when, choose.pick((2, 20)))
+    if raised or choose.chance(35):
+        on, gone_at = builder.broker(), when
+        builder.advance(leave_isr(builder, on, gone_at))
         match = {"partition": builder.partition}
         when = {"after": After(event="isr", match=match, delay_ms=choose.pick((0, 0, 2, 20)))}
-    first = choose.integer(1, most)
+        if raised and choose.chance(50):
+            leave_isr(builder, builder.broker(but=on), gone_at)
+            when = later(when, choose.pick((0, 30, 100)))
+    first = choose.integer(1, most - 1 if raised else most)
     builder.add(SetMinIsr(min_isr=first, **when))
     if choose.chance(75):
         fail_leader_at(builder, later(when, choose.pick((0, 1, 5, 30, 100))))
@@ -125,6 +142,11 @@ def cancel_move(builder: ScenarioBuilder) -> None:
     target = target[choose.integer(0, len(target) - 1) :] or target
     move = Reassign(partition=builder.partition, replicas=",".join(target), **when)
     builder.add(move)
+    if joins and choose.chance(30):
+        builder.add(_late_fetches(builder, ",".join(joins), when))
+    if len(joins) > 1 and choose.chance(50):
+        _move_without_the_old(builder, joins, target, when)
+        return
     if joins and choose.chance(50):
         on, soon = choose.pick(joins), later(when, choose.pick((0, 2, 10)))
         builder.add(builder.drop_responses("rest", on, builder.span_ms(60, 130, 250), soon))
@@ -143,6 +165,40 @@ def cancel_move(builder: ScenarioBuilder) -> None:
         once_more = later(moved, choose.pick((1, 10, 60, 200)))
         builder.add(Reassign(partition=builder.partition, replicas=",".join(target), **once_more))
     builder.expect_isr_change()
+
+
+def _late_fetches(builder: ScenarioBuilder, on: str, when: When) -> Link:
+    """Fetches of replicas that join arrive a second time, when they may have left again."""
+    return Link(
+        on=on,
+        to="rest",
+        action="duplicate",
+        kinds=("fetch",),
+        match={"partition": builder.partition},
+        delay_ms=builder.choose.pick((60, 20, 120, 250)),
+        for_ms=builder.span_ms(250, 130, 400),
+        **when,
+    )
+
+
+def _move_without_the_old(
+    builder: ScenarioBuilder, joins: list[str], target: list[str], when: When
+) -> None:
+    """A move comes to a halt: one new replica stays behind, and when another one is in sync all old
+    ones fail. Then the move is cancelled, or goes on."""
+    choose, at = builder.choose, {"partition": builder.partition}
+    builder.add(builder.drop_responses("rest", joins[-1], builder.span_ms(800, 1000), when))
+    adding = [name for name in target if name in joins]
+    joined: When = {"after": After(event="partition", match={**at, "adding": adding}, nth=2)}
+    span = builder.span_ms(400, 800, 250)
+    builder.add(
+        Kill(on=",".join(builder.replicas), for_ms=span, **later(joined, choose.pick((0, 5, 30))))
+    )
+    session_ms = builder.cluster.timings.session_ms
+    over = later(joined, session_ms * choose.pick((130, 150, 200)) // 100)
+    if choose.chance(80):
+        builder.add(Reassign(partition=builder.partition, replicas="", **over))
+    builder.expect_election()
 
 
 # -- messages that are older than the process they meet
@@ -180,8 +236,13 @@ def outlive_sender(builder: ScenarioBuilder) -> None:
         )
     )
     there: dict[str, Any] = {"node": on}
-    for process in range(2, choose.pick((3, 4))):
-        builder.add(down_for(builder, on, choose.pick((0, 0, 10, 50)), builder.when()))
+    # The first process registered before the rule was there.
+    registers = kind in ("register", "register-response")
+    for process in range(2, 4 if registers else choose.pick((3, 4))):
+        gone_at = builder.when()
+        if registers and process > 2:
+            gone_at = later({"after": builder.triggers[0]}, choose.pick((0, 5, 30, 60)))
+        builder.add(down_for(builder, on, choose.pick((0, 0, 10, 50)), gone_at))
         again = {**there, "incarnation": {"at_least": process}}
         here = {**again, "partition": builder.partition}
         builder.triggers = [
@@ -238,8 +299,8 @@ def late_votes(builder: ScenarioBuilder) -> None:
 
 
 def power_below_min_isr(builder: ScenarioBuilder) -> None:
-    """Followers leave the in-sync set one after another until it is below MinISR; then one broker
-    loses its power, and the others come back."""
+    """Followers leave the in-sync set one after another until it is below MinISR; then mostly one
+    broker loses its power, and the others come back."""
     choose, when = builder.choose, builder.when()
     followers = [name for name in builder.replicas if name != builder.preferred]
     size = len(builder.replicas)
@@ -253,6 +314,10 @@ def power_below_min_isr(builder: ScenarioBuilder) -> None:
         )
         when = later(when, choose.pick((0, 20, 60, 120)))
     builder.advance(builder.cluster.timings.session_ms)
+    if choose.chance(25):
+        # They come back one by one, and nothing else happens.
+        builder.expect_isr_change()
+        return
     small = list(builder.replicas[:1]) if needed == size - 1 else None
     match: dict[str, Any] = {"partition": builder.partition}
     if small is not None and choose.chance(50):

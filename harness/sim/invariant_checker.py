@@ -28,6 +28,7 @@ from node.formats.trace import METADATA_PARTITION, TraceEvent
 _ALL: int = -1
 PROPERTY_OF: Final = {
     "acknowledged-lost": LOST_WRITES,
+    "acknowledged-early": LOST_WRITES,
     "leader-completeness": AGREEMENT,
     "log-matching": AGREEMENT,
     "candidate-completeness": AGREEMENT,
@@ -44,7 +45,7 @@ PROPERTY_OF: Final = {
 """The property of the catalogue that each invariant belongs to."""
 
 INTERNAL_INVARIANTS: Final = frozenset(
-    {"candidate-completeness", "quorum-superset", "valid-isr-and-elr"}
+    {"acknowledged-early", "candidate-completeness", "quorum-superset", "valid-isr-and-elr"}
 )
 """Invariants inside the cluster: once broken, data *can* be lost, but no client sees it yet."""
 
@@ -76,7 +77,7 @@ class _WatchedPartition:
 
     `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
     each batch end up to it. `acked` maps the end of each acknowledged batch beyond it to the hash
-    there.
+    there. `ends` has the log end of each replica, and the prefix hash there, as last traced.
     """
 
     hw: int = 0
@@ -90,6 +91,7 @@ class _WatchedPartition:
     acked_end: int = 0
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
+    ends: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 class InvariantChecker:
@@ -199,17 +201,21 @@ class InvariantChecker:
 
     def _on_append(self, node: str, event: TraceEvent) -> None:
         p = self._of(event["partition"])
+        p.ends[node] = (event["leo"], event["hash"])
         if event["base_offset"] < p.hw and event["role"] == "follower" and self.committed_stays:
             self._candidate(event["partition"], p, node)
 
     def _on_truncated(self, node: str, event: TraceEvent) -> None:
         p = self._of(event["partition"])
+        p.ends[node] = (event["leo"], event["hash"])
         if event["leo"] < p.hw and self.committed_stays:
             self._candidate(event["partition"], p, node)
 
     def _on_deleted(self, node: str, event: TraceEvent) -> None:
         """A head that is deleted is committed, and as much as retention keeps is behind it."""
         p, start = self._of(event["partition"]), event["start"]
+        if event["leo"] == start:
+            p.ends[node] = (start, event["hash"])
         if not self.committed_stays or not start:
             return
         chain = p.prefix.get(start, event["hash"])
@@ -236,19 +242,44 @@ class InvariantChecker:
         if name not in state["isr"] and name not in state["elr"]:
             return
         broker = self._broker(name)
-        if broker is None or broker.ctx.broker_epoch != self._registered.get(name):
+        if broker is None:
+            self._absent_candidate(partition, p, name, state)
+            return
+        if broker.ctx.broker_epoch != self._registered.get(name):
             return
         r = broker.replicas.get(partition)
         if r is None or r.log.damage is not None:
             return  # one that knows its log to be damaged declines to lead
         if r.log.hash_at(p.hw) != (p.hw, p.prefix[p.hw]):
-            self._violated(
-                "candidate-completeness",
-                partition,
-                f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
-                f"{_names(state['elr'])}), but {_lacks(r.log, p.hw)}",
-                [Witness(what="log end", node=name, offset=r.leo, epoch=r.log.last_epoch)],
-            )
+            witness = Witness(what="log end", node=name, offset=r.leo, epoch=r.log.last_epoch)
+            self._incomplete(partition, name, state, _lacks(r.leo, p.hw), witness)
+
+    def _absent_candidate(
+        self, partition: str, p: _WatchedPartition, name: str, state: TraceEvent
+    ) -> None:
+        """A broker that is down has no more than it last had, and may lead when it is back."""
+        leo, chain = p.ends.get(name, (0, ""))
+        if leo > p.hw or (leo, chain) == (p.hw, p.prefix[p.hw]):
+            return
+        self._incomplete(
+            partition,
+            name,
+            state,
+            _lacks(leo, p.hw),
+            Witness(what="log end", node=name, offset=leo),
+        )
+
+    def _incomplete(
+        self, partition: str, name: str, state: TraceEvent, lacks: str, witness: Witness
+    ) -> None:
+        """A replica that may be elected lacks what is committed."""
+        self._violated(
+            "candidate-completeness",
+            partition,
+            f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
+            f"{_names(state['elr'])}), but {lacks}",
+            [witness],
+        )
 
     # -- who leads
 
@@ -291,7 +322,7 @@ class InvariantChecker:
                 self._violated(
                     "leader-completeness",
                     partition,
-                    f"{node} leads {partition} in epoch {p.epoch}, but {_lacks(log, p.hw)}",
+                    f"{node} leads {partition} in epoch {p.epoch}, but {_lacks(log.leo, p.hw)}",
                     [witness],
                 )
 
@@ -300,7 +331,7 @@ class InvariantChecker:
             "acknowledged-lost",
             partition,
             f"{node} leads {partition} in epoch {self._of(partition).epoch} without what was "
-            f"acknowledged below offset {end}: {_lacks(log, end)}",
+            f"acknowledged below offset {end}: {_lacks(log.leo, end)}",
             [witness],
         )
 
@@ -404,6 +435,14 @@ class InvariantChecker:
         if self.durable_acks and event["acks"] == _ALL:
             p = self._of(event["partition"])
             log = self._log(node, event["partition"])
+            if event["leo"] > event["hw"]:
+                self._violated(
+                    "acknowledged-early",
+                    event["partition"],
+                    f"{node} acknowledged {event['partition']} up to {event['leo']}, but its high "
+                    f"watermark is {event['hw']}",
+                    [Witness(what="ack", node=node, offset=event["base_offset"])],
+                )
             if event["leo"] > p.hw and log is not None:
                 end, chain = log.hash_at(event["leo"])
                 p.answered[end] = chain
@@ -497,9 +536,9 @@ def _settled(r: Replica) -> bool:
     return set(r.isr) <= set(r.maximal_isr)
 
 
-def _lacks(log: Log, end: int) -> str:
-    if log.leo < end:
-        return f"its log ends at {log.leo} and {end} is committed"
+def _lacks(leo: int, end: int) -> str:
+    if leo < end:
+        return f"its log ends at {leo} and {end} is committed"
     return f"its log is another one below {end}"
 
 

@@ -93,11 +93,11 @@ def as_markdown(rows: Sequence[KnownLoss], made: Sequence[LossSearch]) -> str:
     return "\n".join([*lines, "", *map(_item, items)])
 
 
-def put_into(document: str, table: str) -> str:
+def put_into(document: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """A document with the table between its marks, or at its end when it has none."""
-    section = f"{BEGIN}\n\n{table}\n\n{END}"
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    section = f"{marks[0]}\n\n{table}\n\n{marks[1]}"
+    before, begin, rest = document.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if begin and end:
         return before + section + after
     return f"{document.rstrip()}\n\n{section}\n".lstrip()

@@ -32,6 +32,18 @@ def test_what_could_be_lost_is_lost_when_only_who_lacks_it_lives_on() -> None:
         assert not attempt(replace(schedule, cluster=correct)).failed
 
 
+def test_an_early_acknowledgement_is_lost_when_no_follower_has_the_record() -> None:
+    early = plan(min_isr=2, bugs=("ack-before-isr",))
+    first, *follows = list(judge_with_escalations(early, attempt))
+    assert (first[1].failed, first[1].internal_violation) == (False, "acknowledged-early")
+    harmed = [(schedule, outcome) for schedule, outcome in follows if outcome.failed]
+    assert harmed
+    for schedule, outcome in harmed:
+        assert outcome.property == "no-lost-acknowledged-write"
+        correct = replace(schedule.cluster, bugs=())
+        assert not attempt(replace(schedule, cluster=correct)).failed
+
+
 def test_without_a_fault_the_end_is_looked_for_again() -> None:
     """What ends this run waits for a moment that never comes once another fault is left out."""
     harmed = next(

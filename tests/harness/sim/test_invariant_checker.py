@@ -34,8 +34,7 @@ DEAF_FOLLOWERS = (
 def test_a_lost_acknowledged_write_is_seen_when_the_leader_without_it_is_elected() -> None:
     schedule = plan(*DEAF_FOLLOWERS, bugs=("ack-before-isr",))
     result = simulate(schedule, seed=1, stop_at="visible")
-    violation = result.violation
-    assert violation is not None
+    violation = next(violation for violation in result.violations if violation.visible)
     assert (violation.invariant, violation.property) == (
         "acknowledged-lost",
         "no-lost-acknowledged-write",
@@ -48,6 +47,25 @@ def test_a_lost_acknowledged_write_is_seen_when_the_leader_without_it_is_elected
     assert result.info.state == "interrupted"
     # The same faults lose nothing where an acknowledgement waits for the ISR.
     assert simulate(plan(*DEAF_FOLLOWERS), seed=1).violation is None
+
+
+def test_an_early_acknowledgement_is_seen_before_anything_is_lost() -> None:
+    violation = simulate(plan(bugs=("ack-before-isr",)), seed=1).violation
+    assert violation is not None
+    assert (violation.invariant, violation.visible) == ("acknowledged-early", False)
+    assert simulate(plan(), seed=1).violation is None
+
+
+def test_a_candidate_that_is_down_has_no_more_than_it_last_had() -> None:
+    """The leader goes on alone and commits (bug M6), while both eligible replicas are down."""
+    down = Kill(at_ms=1000, on="n2,n3", for_ms=4000)
+    result = simulate(plan(down, min_isr=2, bugs=("hw-ignores-min-isr",)), seed=1)
+    violation = result.violation
+    assert violation is not None
+    assert violation.invariant == "candidate-completeness"
+    assert violation.witnesses[0].node in ("n2", "n3")
+    assert violation.t_us < result.info.phases.storm_us + 5_000_000
+    assert simulate(plan(down, min_isr=2), seed=1).violation is None
 
 
 def test_both_checkers_agree_on_a_run_that_goes_on_to_its_end() -> None:

@@ -1,0 +1,79 @@
+"""Small bugs in the broker that nobody planted: they apply, and blind search finds most of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.search.attempt import attempt
+from tests.support.paths import ROOT
+from tests.support.unplanted.replacements import CLASSES, UnplantedBug, unplanted_bugs
+from tests.support.unplanted.search import search_all, searched, table
+
+BUGS = unplanted_bugs()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.code)
+def test_every_replacement_applies_once_and_compiles(bug: UnplantedBug) -> None:
+    changed = bug.changed_source()
+    assert changed != (ROOT / bug.file).read_text("utf-8")
+    compile(changed, bug.file, "exec")
+
+
+def test_codes_and_names_are_unique_and_each_bug_says_what_it_breaks() -> None:
+    assert len({bug.code for bug in BUGS}) == len({bug.name for bug in BUGS}) == len(BUGS) == 40
+    assert {bug.kind for bug in BUGS} == set(CLASSES)
+    assert all(bug.because for bug in BUGS)
+
+
+def test_a_replacement_that_does_not_apply_is_an_error() -> None:
+    bug = UnplantedBug(
+        "U00", "none", "node/core/epochs.py", "kafka", "none", "", (("nowhere", ""),)
+    )
+    with pytest.raises(ValueError, match=r"0 times in node/core/epochs\.py"):
+        bug.changed_source()
+
+
+def test_a_bug_is_in_the_process_that_turned_it_on_and_nowhere_else() -> None:
+    code = (
+        "from tests.support.unplanted.replacements import turn_on, unplanted_bugs\n"
+        "turn_on(next(bug for bug in unplanted_bugs() if bug.code == 'U14'))\n"
+        "from node.core.epochs import EpochEnd, diverges\n"
+        "print(diverges(EpochEnd(1, 4), last_epoch=1, fetch_offset=5))\n"
+        "try:\n    turn_on(unplanted_bugs()[0])\n    turn_on(unplanted_bugs()[13])\n"
+        "except RuntimeError as error:\n    print(error)\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert child.stdout == "False\nnode.core.epochs was imported without U14\n", child.stderr
+    from node.core.epochs import EpochEnd, diverges
+
+    assert diverges(EpochEnd(1, 4), last_epoch=1, fetch_offset=5)
+
+
+def test_a_search_finds_a_bug_and_the_sources_as_they_are_break_nothing(tmp_path: Path) -> None:
+    bug = next(bug for bug in BUGS if bug.code == "U22")
+    (entry,) = search_all([bug], 1, 60, tmp_path)
+    assert (entry.found, entry.target.breaks) == (True, "liveness")
+    assert entry.schedule is not None
+    assert not attempt(entry.schedule, stop_at="never").broken
+    assert search_all([bug], 1, 60, tmp_path) == [entry]
+    assert "1 of 1 searches (100%)" in table([bug], [entry])
+
+
+def test_a_search_without_time_stays_open_and_continues() -> None:
+    bug = next(bug for bug in BUGS if bug.code == "U22")
+    before = searched(bug, 0, 0.0, None)
+    assert (before.found, before.schedules) == (False, 0)
+    assert searched(bug, 0, 60, before).found
+
+
+@pytest.mark.slow
+def test_blind_search_finds_most_bugs_that_lose_data(tmp_path: Path) -> None:
+    losing = [bug for bug in BUGS if bug.kind == "safety"]
+    found = [entry.found for entry in search_all(losing, 1, 60, tmp_path)]
+    assert sum(found) >= 0.85 * len(losing)
