@@ -29,6 +29,7 @@ class Needs(Enum):
     CLEAN_ELECTION = "only members of ISR or ELR are elected"
     SILENCE_DEPOSES = "a broker that is silent too long leaves every ISR"
     DISKS_KEPT = "disks keep what they synced, but for as many as the protocol survives"
+    APPENDED_ONCE = "a record is appended once, however often it is sent"
     CONTIGUOUS = "offsets have no holes"
     EXERCISE = "says that the run proved little, not that the system is wrong"
     INFORMATION = "always allowed, reported for information"
@@ -70,7 +71,7 @@ CATALOGUE: Final = (
     AnomalyKind("phantom", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("misrouted", OFFSETS, Needs.NOTHING, from_absence=True),
     AnomalyKind("unreadable-record", OFFSETS, Needs.NOTHING),
-    AnomalyKind("duplicate", OFFSETS, Needs.NOTHING, "duplicate"),
+    AnomalyKind("duplicate", OFFSETS, Needs.APPENDED_ONCE, "duplicate"),
     AnomalyKind("int-nonmonotonic-poll", OFFSETS, Needs.NOTHING, "int-nonmonotonic-poll"),
     AnomalyKind("int-poll-skip", OFFSETS, Needs.COMMITTED_STAYS, "int-poll-skip"),
     AnomalyKind(

@@ -30,6 +30,9 @@ def excuse(needs: Needs, promise: Promise) -> str:
         return "here followers, not the controller, say that a leader failed"
     if needs is Needs.CLEAN_ELECTION and promise.unclean_election:
         return "unclean elections are switched on"
+    if needs is Needs.APPENDED_ONCE:
+        # Without retries nothing is ever sent twice. With them a record that was lost comes again.
+        needs = Needs.COMMITTED_STAYS if promise.idempotent else Needs.NOTHING
     if not promise.disks_kept and needs in _OF_DISKS:
         return _LOST_DISKS
     if needs in (Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS):

@@ -93,6 +93,9 @@ def run(
     batch: Annotated[
         int | None, typer.Option(**taking(Whole(1, 10_000)), help="Records per batch [default: 5].")
     ] = None,
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="Producers are idempotent: they send again.")
+    ] = False,
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -206,6 +209,7 @@ def run(
         consumers=consumers,
         rate=rate,
         batch=batch,
+        idempotent=idempotent or None,
         time_limit=time_limit,
         faults=faults,
         seed=seed,

@@ -58,6 +58,10 @@ def search(
             "have [default: all but disks, clocks and system calls; power cuts too]."
         ),
     ] = None,
+    dimension: Annotated[
+        list[str] | None,
+        typer.Option(help="What every schedule has: retention, idempotent [default: drawn]."),
+    ] = None,
     disks: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +123,7 @@ def search(
     ended early.
     """
     from harness.search import campaign
+    from harness.search.dimensions import late_dimensions
     from harness.search.engines import Subject, disk_faults
     from harness.search.real.main import SystemSearchRequest
     from node.core import bugs
@@ -128,7 +133,12 @@ def search(
     asked = one_system(system, system_file)
     if asked is not None:
         _refuse_beside_system(
-            protocol=protocol, bug=bug, engine=engine, master=master, cores=cores or None
+            protocol=protocol,
+            bug=bug,
+            dimension=dimension,
+            engine=engine,
+            master=master,
+            cores=cores or None,
         )
         request = SystemSearchRequest(
             system=asked,
@@ -153,6 +163,7 @@ def search(
             protocols.protocol(protocol or "kafka").name,
             tuple(sorted({bugs.canonical(name) for name in bug or ()})),
             disk_faults(faults) if faults else (),
+            late_dimensions(dimension or ()),
         ),
         engine=engine or "random",
         seed=seed,

@@ -109,6 +109,7 @@ class ClientFactory(msgspec.Struct, frozen=True, kw_only=True):
             record_bytes=workload.payload_bytes,
             acks=workload.acks,
             timeout_us=workload.timeout_ms * 1000,
+            idempotent=workload.idempotent,
         )
         plan = SendPlan(
             self.cluster.partition_names(),

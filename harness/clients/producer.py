@@ -1,8 +1,16 @@
-"""A producer: sends a batch at a time per thread, and knows what to claim of each (pure)."""
+"""A producer: sends a batch at a time per thread, and knows what to claim of each (pure).
+
+Each thread of an idempotent client is a producer of its own, with one batch under way. Its producer
+id is the number of its first process, which no other thread of the run ever has. It begins a new
+producer epoch, and all sequences from 0, after each batch that was sent and did not end `ok`: what
+is still on its way then belongs to the old epoch (KIP-360).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -18,12 +26,45 @@ from harness.clients.session import (
 from harness.clients.types import Answer, SendSettings
 from harness.clients.workload import SendPlan, encode_batch, first_value
 from harness.formats.history import Op, OpType, Send
+from node.core.batch import Produced
 from node.core.messages import Error, ProduceRequest, ProduceResponse
+
+OUT_OF_SEQUENCE: Final = frozenset(
+    {
+        *(Error.OUT_OF_ORDER_SEQUENCE, Error.DUPLICATE_SEQUENCE),
+        *(Error.UNKNOWN_PRODUCER, Error.FENCED_PRODUCER_EPOCH),
+    }
+)
+"""Refusals that tell an idempotent producer to begin a new epoch."""
 
 ACKS_ZERO_PAUSE_US = 1_000
 """Nothing answers a send with acks=0, so nothing but this holds back one without a rate."""
 ACKS_ZERO_REFRESH_US = 500_000
 """Nor does anything tell it that the leader has moved: so it looks from time to time."""
+ATTEMPTS: Final = 4
+"""An attempt of an idempotent producer has this part of the time of its send."""
+
+
+@dataclass(slots=True)
+class Sequences:
+    """The sequences of an idempotent producer: the next one of each partition, in this epoch."""
+
+    producer: int
+    epoch: int = 0
+    following: dict[str, int] = field(default_factory=dict)
+
+    def produced(self, partition: str) -> Produced:
+        """What the next batch for a partition says of its producer."""
+        return Produced(self.producer, self.epoch, self.following.get(partition, 0))
+
+    def acknowledged(self, partition: str, count: int) -> None:
+        """The batch was appended: the next one follows on it."""
+        self.following[partition] = self.following.get(partition, 0) + count
+
+    def begin_epoch(self) -> None:
+        """Begin all sequences anew."""
+        self.epoch += 1
+        self.following.clear()
 
 
 class Producer(Session):
@@ -45,6 +86,8 @@ class Producer(Session):
         self._plan = plan
         self._settings = settings
         self._written: dict[int, int] = {}
+        # By process: a thread goes on as another one, and keeps its sequences.
+        self._sequences = {t.process: Sequences(t.process) for t in threads if settings.idempotent}
 
     def _invoke(self, now_us: int, thread: Thread, effects: SessionEffects) -> Call | None:
         # A slow answer costs its own time only: there is no backlog to catch up with.
@@ -73,11 +116,17 @@ class Producer(Session):
             op=0, t_us=0, process=0, client="", type="invoke", f="send", sends=(send,), step=step
         )
         invocation = self._start(now_us, thread, op, effects)
-        body = encode_batch(partition, value, settings.batch, settings.record_bytes)
+        mine = self._sequences.get(thread.process)
+        produced = mine.produced(partition) if mine is not None else None
+        body = encode_batch(partition, value, settings.batch, settings.record_bytes, produced)
         return Call(invocation, partition, now_us + settings.timeout_us, body)
 
     def _request(self, now_us: int, call: Call) -> ProduceRequest:
-        left_ms = max(1, (call.deadline_us - now_us) // 1000)
+        until_us = call.deadline_us
+        if self._sequences:
+            call.overdue_us = now_us + self._settings.timeout_us // ATTEMPTS
+            until_us = min(until_us, call.overdue_us)
+        left_ms = max(1, (until_us - now_us) // 1000)
         acks = call.invocation.sends[0].acks
         return ProduceRequest(partition=call.partition, acks=acks, timeout_ms=left_ms)
 
@@ -99,20 +148,29 @@ class Producer(Session):
         if message.error is not Error.CORRUPT_BATCH:
             self._metadata.forget(call.partition, call.node)
             self._metadata.hint(call.partition, message.leader, refused_by=call.node)
-        if message.appended:
+        retries = bool(self._sequences) and message.error not in OUT_OF_SEQUENCE
+        if message.appended and retries:
+            call.in_doubt = True
+            self._again(now_us, call, error)
+        elif message.appended:
             offset = message.base_offset
             self._end(now_us, thread, call, "info", effects, error=error, offset=offset)
-        elif message.error in HOPELESS:
-            self._end(now_us, thread, call, "fail", effects, error=error)
+        elif message.error in HOPELESS or message.error in OUT_OF_SEQUENCE:
+            self._end(now_us, thread, call, _unless_ok(call), effects, error=error)
         else:
             self._again(now_us, call, error)
 
     def _expired(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         if call.corr == 0:
-            self._end(now_us, thread, call, "fail", effects, error=call.error)
+            self._end(now_us, thread, call, _unless_ok(call), effects, error=call.error)
             return
         self._metadata.forget(call.partition, call.node)
         self._end(now_us, thread, call, "info", effects, error="timeout")
+
+    def _overdue(self, now_us: int, call: Call) -> None:
+        call.in_doubt = True
+        self._metadata.forget(call.partition, call.node)
+        self._again(now_us, call, "timeout")
 
     def _end(
         self,
@@ -133,6 +191,19 @@ class Producer(Session):
         done = msgspec.structs.replace(invocation, t_us=now_us, type=how, sends=sends, error=error)
         effects.ops.append(done)
         thread.call = None
+        mine = self._sequences.get(thread.process)
+        if mine is not None and how == "ok":
+            mine.acknowledged(call.partition, sends[0].count)
+        elif mine is not None and call.attempted:
+            mine.begin_epoch()
         if how == "info":
             self._written.pop(thread.process, None)
+            self._sequences.pop(thread.process, None)
             thread.retire()
+            if mine is not None:
+                self._sequences[thread.process] = mine
+
+
+def _unless_ok(call: Call) -> OpType:
+    """How a call ends whose last attempt certainly did nothing."""
+    return "info" if call.in_doubt else "fail"

@@ -8,6 +8,8 @@ The discipline, on which every verdict rests:
 * A refusal is definite only if the broker says that it appended nothing. Then, and only then, the
   same operation is tried again, at the new leader, until its own deadline; when that passes
   between two attempts the operation ends `fail`. An error after an append ends `info`.
+* An idempotent producer also tries again after an attempt in doubt: without an answer in its time,
+  or with an error after an append. Such an operation ends `ok`, or at its deadline `info`.
 * A thread of operations that met `info` is retired: its client goes on as a new process, under
   which values are numbered again. Late answers are ignored.
 * `acks=0` asks for no answer: such a send ends `info` (error "acks=0") the moment it leaves.
@@ -60,7 +62,11 @@ class SessionEffects:
 
 @dataclass(slots=True)
 class Call:
-    """One operation under way: its invocation, and the attempt that is out, if one is."""
+    """One operation under way: its invocation, and the attempt that is out, if one is.
+
+    That attempt is given up at `overdue_us`. `attempted` says that there was one, `in_doubt` that
+    one of them may have taken effect, or may yet.
+    """
 
     invocation: Op
     partition: str
@@ -70,6 +76,9 @@ class Call:
     node: str = ""
     not_before_us: int = 0
     error: str = "no leader known"
+    overdue_us: int = NEVER_US
+    attempted: bool = False
+    in_doubt: bool = False
 
 
 @dataclass(slots=True)
@@ -163,6 +172,10 @@ class Session:
         """The deadline passed; `call.corr` is 0 if no attempt is out."""
         raise NotImplementedError
 
+    def _overdue(self, now_us: int, call: Call) -> None:
+        """The attempt that is out was not answered in its time; the call still has some."""
+        raise NotImplementedError
+
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         """An attempt has just been handed over."""
 
@@ -186,7 +199,7 @@ class Session:
 
     def _again(self, now_us: int, call: Call, error: str) -> None:
         """Try the call again, a little later: certainly nothing happened."""
-        call.corr, call.error = 0, error
+        call.corr, call.error, call.overdue_us = 0, error, NEVER_US
         call.not_before_us = now_us + self._retry_us
 
     # -- the machinery
@@ -209,6 +222,8 @@ class Session:
         """Begin, attempt or end what is due, and note when this thread is due again."""
         if thread.call is not None and now_us >= thread.call.deadline_us:
             self._expired(now_us, thread, thread.call, effects)
+        elif thread.call is not None and now_us >= thread.call.overdue_us:
+            self._overdue(now_us, thread.call)
         if thread.call is None and not self._stopped and now_us >= thread.next_us:
             thread.call = self._invoke(now_us, thread, effects)
         call = thread.call
@@ -222,14 +237,14 @@ class Session:
             return NEVER_US if self._stopped else thread.next_us
         if call.corr == 0 and self._metadata.leader(call.partition):
             return min(call.deadline_us, call.not_before_us)
-        return call.deadline_us
+        return min(call.deadline_us, call.overdue_us)
 
     def _attempt(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         leader = self._metadata.leader(call.partition)
         if not leader:
             self._metadata.wanted = True
             return
-        call.corr, call.node = self._new_corr(), leader
+        call.corr, call.node, call.attempted = self._new_corr(), leader, True
         request = msgspec.structs.replace(self._request(now_us, call), corr=call.corr)
         effects.messages.append(ToSend(leader, request, call.body))
         self._sent(now_us, thread, call, effects)

@@ -24,12 +24,14 @@ class ToSend(msgspec.Struct, frozen=True):
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send."""
+    """How a producer sends: records a batch, bytes a record, acks (0, 1, -1), time for a send. An
+    `idempotent` one sends again what may have been appended, and brokers know it again."""
 
     batch: int = 5
     record_bytes: int = 64
     acks: int = -1
     timeout_us: int = 3_000_000
+    idempotent: bool = False
 
 
 class PollSettings(msgspec.Struct, frozen=True, kw_only=True):

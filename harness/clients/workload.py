@@ -52,10 +52,17 @@ def partition_tag(partition: str) -> int:
     return zlib.crc32(partition.encode())
 
 
-def encode_batch(partition: str, value: int, count: int, record_bytes: int) -> bytes:
+def encode_batch(
+    partition: str,
+    value: int,
+    count: int,
+    record_bytes: int,
+    produced: batch.Produced | None = None,
+) -> bytes:
     """A producer's batch: records value .. value+count-1, each of `record_bytes` (at least 16)."""
     assert record_bytes >= MIN_RECORD_BYTES
-    return batch.build(count, _payload(partition_tag(partition), value, count, record_bytes))
+    payload = _payload(partition_tag(partition), value, count, record_bytes)
+    return batch.build(count, payload, produced=produced)
 
 
 def _payload(tag: int, value: int, count: int, record_bytes: int) -> bytes:

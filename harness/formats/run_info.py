@@ -21,7 +21,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     survives. `disks_kept` is False where more disks may lose what they had synced than the protocol
     survives. `staleness_ms` is how old an answer may be at most, -1 where nothing is promised.
     `retention`: the oldest records of a partition may be deleted, but for the newest committed
-    `retention_records`.
+    `retention_records`. `idempotent`: producers send again what may have been appended, and a
+    record is in a partition once at most.
     `words` are those of the vendor of another system, `source` says where they stand.
     """
 
@@ -36,6 +37,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     staleness_ms: OptionalTime = -1
     retention: bool = False
     retention_records: LargeCount = 0
+    idempotent: bool = False
     words: str = ""
     source: str = ""
 

@@ -57,6 +57,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     consumers: int | None = None
     rate: float | None = None
     batch: int | None = None
+    idempotent: bool | None = None
     time_limit: float | None = None
     faults: str | None = None
     seed: int | None = None
@@ -233,7 +234,7 @@ def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
 def _workload(request: RunRequest, base: Workload, seed: int | None) -> Workload:
     given: dict[str, Any] = {
         name: getattr(request, name)
-        for name in ("clients", "consumers", "rate", "batch")
+        for name in ("clients", "consumers", "rate", "batch", "idempotent")
         if getattr(request, name) is not None
     }
     if seed is not None:

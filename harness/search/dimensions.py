@@ -7,13 +7,14 @@ would be long and slow, and most bugs need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
+from harness.search.scenario_builder import LinkAction
 from harness.search.scenarios import Scenario
 from harness.search.wide_scenarios import (
     cancel_move,
@@ -24,11 +25,15 @@ from harness.search.wide_scenarios import (
     outlive_sender,
     power_below_min_isr,
 )
-from nemesis.formats.schedule import Cluster, Workload
+from nemesis.faults import Link
+from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
+from node.formats.errors import UsageError
 
 MOST_BROKERS: Final = 5
+MAX_FAULTS_DRAWN: Final = 14
+_LATE: Final[tuple[LinkAction, ...]] = ("drop", "drop", "hold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,15 @@ class Dimension:
     cluster: Callable[[ChoiceSource, Cluster], Cluster] = lambda choose, cluster: cluster
     workload: Callable[[ChoiceSource, Workload], Workload] = lambda choose, workload: workload
     scenarios: tuple[Scenario, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LateDimension:
+    """More of what may happen, in `percent` of the schedules; `change` is given all of one."""
+
+    name: str
+    percent: int
+    change: Callable[[ChoiceSource, Schedule], Schedule]
 
 
 def _several_voters(choose: ChoiceSource, cluster: Cluster) -> Cluster:
@@ -79,9 +93,33 @@ def _several_partitions(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, partitions=choose.pick((2, 3, 4)))
 
 
-def _deletes_heads(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+def _deletes_heads(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     """Leaders delete what is committed so soon that a replica that was away lacks what is next."""
-    return replace(cluster, retention_records=choose.pick((2, 5, 1)))
+    keep = choose.pick((2, 5, 1))
+    return replace(schedule, cluster=replace(schedule.cluster, retention_records=keep))
+
+
+def _idempotent(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+    """Producers send again what is not answered in time, and answers are lost or requests late."""
+    workload = replace(
+        schedule.workload, idempotent=True, acks=-1, timeout_ms=choose.pick((600, 1000, 400))
+    )
+    late: list[Fault] = []
+    for _ in range(choose.pick((1, 2, 3, 0))):
+        answers = choose.chance(70)
+        late.append(
+            Link(
+                on="all" if answers else "clients",
+                to="clients" if answers else "all",
+                action=choose.pick(_LATE),
+                kinds=("produce-response",) if answers else ("produce",),
+                at_ms=choose.integer(0, workload.duration_ms),
+                for_ms=choose.pick((150, 300, 600)),
+            )
+        )
+    faults = (*schedule.faults[: MAX_FAULTS_DRAWN - len(late)], *late)
+    cluster = replace(schedule.cluster, retention_records=0)
+    return replace(schedule, cluster=cluster, workload=workload, faults=faults)
 
 
 def _uneven(choose: ChoiceSource, workload: Workload) -> Workload:
@@ -125,17 +163,29 @@ DIMENSIONS: Final = (
 )
 """Dimensions in the order in which a schedule decides for them, before it draws its faults."""
 
-LATE_DIMENSIONS: Final = (Dimension("retention", 7, cluster=_deletes_heads),)
+LATE_DIMENSIONS: Final = (
+    LateDimension("retention", 7, _deletes_heads),
+    LateDimension("idempotent", 6, _idempotent),
+)
 """Those that a schedule decides for when all else is drawn: a seed that does without them draws
-what it drew before they came. They change the cluster only. New ones go to the end."""
+what it drew before they came. New ones go to the end."""
 
 
-def draw_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
-    """The cluster with what the late dimensions of one schedule change."""
+def late_dimensions(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of late dimensions, as they are. Raises UsageError for one that is none."""
+    known = [dimension.name for dimension in LATE_DIMENSIONS]
+    names = tuple(dict.fromkeys(names))
+    if wrong := [name for name in names if name not in known]:
+        raise UsageError(f"unknown dimension '{wrong[0]}' (known: {', '.join(known)})")
+    return names
+
+
+def draw_late(choose: ChoiceSource, schedule: Schedule, always: Collection[str] = ()) -> Schedule:
+    """The schedule with what its late dimensions change: those in `always`, and drawn ones."""
     for dimension in LATE_DIMENSIONS:
-        if choose.chance(dimension.percent):
-            cluster = dimension.cluster(choose, cluster)
-    return cluster
+        if dimension.name in always or choose.chance(dimension.percent):
+            schedule = dimension.change(choose, schedule)
+    return schedule
 
 
 def draw_dimensions(choose: ChoiceSource, led_by: LeaderBy) -> list[Dimension]:

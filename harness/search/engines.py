@@ -45,15 +45,16 @@ Enough = Callable[[], bool]
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is searched: a protocol and the bugs turned on in it. Schedules may also have the kinds
-    of faults of disks in `faults`."""
+    of faults of disks in `faults`, and all have the late `dimensions` of the generator."""
 
     protocol: str
     bugs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
 
     def draw(self, choose: ChoiceSource) -> Schedule:
         """A schedule for it."""
-        return draw_schedule(choose, self.protocol, self.bugs, self.faults)
+        return draw_schedule(choose, self.protocol, self.bugs, self.faults, self.dimensions)
 
 
 def disk_faults(text: str) -> tuple[str, ...]:

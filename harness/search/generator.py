@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
-from harness.search.dimensions import draw_dimensions, draw_late
+from harness.search.dimensions import MAX_FAULTS_DRAWN, draw_dimensions, draw_late
 from harness.search.scenario_builder import ScenarioBuilder
 from harness.search.scenarios import (
     SCENARIOS,
@@ -33,7 +33,6 @@ CLUSTER: Final = "cluster"
 CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))
 WORKLOAD: Final = "workload"
 """The sections of the choices of a draw, in their order."""
-MAX_FAULTS_DRAWN: Final = 14
 TIMINGS: Final = Timings(
     heartbeat_ms=80,
     session_ms=250,
@@ -67,9 +66,11 @@ def draw_schedule(
     protocol: str,
     bugs: tuple[str, ...] = (),
     disk_faults: tuple[str, ...] = (),
+    always: tuple[str, ...] = (),
 ) -> Schedule:
     """One schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults` are
-    drawn beside the others; without any a seed draws what it always drew."""
+    drawn beside the others; without any a seed draws what it always drew. The late dimensions in
+    `always` are on."""
     choose.section(CLUSTER)
     cluster = _cluster(choose, protocol, bugs)
     dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
@@ -110,8 +111,8 @@ def draw_schedule(
     for dimension in dimensions:
         workload = dimension.workload(choose, workload)
     faults = tuple(builder.faults[:MAX_FAULTS_DRAWN])
-    cluster = draw_late(choose, cluster)
-    return Schedule(cluster=cluster, workload=workload, faults=faults)
+    drawn = Schedule(cluster=cluster, workload=workload, faults=faults)
+    return draw_late(choose, drawn, always)
 
 
 def _cluster(choose: ChoiceSource, protocol: str, bugs: tuple[str, ...]) -> Cluster:

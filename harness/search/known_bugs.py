@@ -39,7 +39,8 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a search looks for: a known bug, or a promise that a faulty protocol breaks.
 
     `breaks` is the property that must be violated. `code` is short and unique. `bug` is "" where
-    the protocol itself is at fault. `faults` are kinds of faults of disks that schedules may have.
+    the protocol itself is at fault. `faults` are kinds of faults of disks that schedules may have,
+    `dimensions` those of the generator that are on in all of them.
     """
 
     code: str
@@ -49,6 +50,7 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     breaks: str
     bug: str = ""
     faults: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
 
     @property
     def bugs(self) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ def search_targets() -> Iterator[SearchTarget]:
             protocol=target.protocol,
             breaks=target.breaks,
             faults=target.faults,
+            dimensions=target.dimensions,
         )
     for protocol in protocols.REGISTRY.values():
         for number, broken in enumerate(broken_by(protocol), start=1):
@@ -133,7 +136,8 @@ def drawn_schedule(target: SearchTarget, seed: int, number: int) -> Schedule:
     """The `number`-th schedule of a search. All targets share them: none is drawn for a bug."""
     # The text of the seed is older than the names here: it must stay, or other schedules follow.
     rng = random.Random(f"museum/{seed}/{number}")
-    return draw_schedule(RandomChoices(rng), target.protocol, target.bugs, target.faults)
+    choose = RandomChoices(rng)
+    return draw_schedule(choose, target.protocol, target.bugs, target.faults, target.dimensions)
 
 
 def reproduces(target: SearchTarget, schedule: Schedule) -> Attempt | None:

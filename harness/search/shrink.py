@@ -80,6 +80,7 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
         workload.clients,
         workload.consumers,
         workload.in_flight,
+        workload.idempotent,
         workload.batch,
         workload.duration_ms,
         workload.payload_bytes,

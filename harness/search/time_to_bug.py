@@ -109,7 +109,7 @@ def engines_of(text: str) -> tuple[str, ...]:
 
 def time_to_bug(target: SearchTarget, engine: str, seed: int, seconds: float) -> SearchTime:
     """Search for a known bug with an engine, for at most `seconds` of this core."""
-    subject = Subject(target.protocol, target.bugs, target.faults)
+    subject = Subject(target.protocol, target.bugs, target.faults, target.dimensions)
     began_s = time.process_time()
     schedules, found = 0, False
 

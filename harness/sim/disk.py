@@ -16,7 +16,7 @@ import msgspec
 
 from harness.sim.damaged_value import DamagedValue
 from nemesis.world import DiskDamage, DiskFails
-from node.core.batch import HEADER
+from node.core.batch import HEADER, produced_by
 from node.core.log_dump import CHAIN_BYTES, batch_dump, end_of, log_dump, start_of
 from node.core.storage import StoredBatch
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
@@ -411,10 +411,11 @@ class SimDisk:
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         """Headers of a log in offset order."""
         for base, (chain, data) in sorted(self._now.logs.get(partition, {}).items()):
-            epoch, count = -1, 0
+            epoch, count, produced = -1, 0, None
             if len(data) >= HEADER.size:
                 _, epoch, _, _, _, count = HEADER.unpack_from(data)
-            yield StoredBatch(base, count, epoch, len(data), chain)
+                produced = produced_by(data)
+            yield StoredBatch(base, count, epoch, len(data), chain, produced)
 
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool

@@ -182,7 +182,7 @@ class System:
     brokers only. `link_forms` are what can stand between its nodes, the usual one first; with
     NO_LINKS they are connected directly, and no fault on links is possible. `disk_forms` are what
     the disks of its nodes can be (`harness.systems.disks`). `unused` are options of `floodmark run`
-    that mean nothing to it.
+    that mean nothing to it. `idempotent`: its producers may be.
     """
 
     name: str = ""
@@ -193,6 +193,7 @@ class System:
     link_forms: tuple[str, ...] = (NO_LINKS,)
     disk_forms: tuple[str, ...] = (PLAIN,)
     unused: tuple[str, ...] = ()
+    idempotent: bool = False
 
     def launch(
         self, schedule: Schedule, folder: RunDir, *, links: str, disk: str
@@ -266,6 +267,8 @@ class System:
 
     def check(self, schedule: Schedule) -> None:
         """Raise UsageError for what this system cannot carry out."""
+        if schedule.workload.idempotent and not self.idempotent:
+            raise UsageError(f"the clients of system '{self.name}' have no idempotent producers")
         for index, fault in enumerate(schedule.faults):
             kind = fault.what
             if kind not in self.faults:

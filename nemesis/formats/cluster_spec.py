@@ -13,7 +13,7 @@ import msgspec
 
 from node.formats import trace
 from node.formats.timings import Timings as Timings
-from node.formats.wire_bounds import MAX_WAIT_MS
+from node.formats.wire_bounds import MAX_PRODUCERS, MAX_WAIT_MS
 
 COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
@@ -199,7 +199,8 @@ class Workload(Strict, frozen=True, kw_only=True):
     written to: "even", or "zipf", the n-th 1/n times as often as the first. `duration_ms` is the
     storm; writing goes on after the last heal until the cluster has recovered. `operations` are
     begun one by one, beside what is drawn; with them alone (a scripted workload) the storm ends as
-    soon as all of it is done, at `duration_ms` at the latest.
+    soon as all of it is done, at `duration_ms` at the latest. `idempotent` producers send a batch
+    again until it is acknowledged, and brokers append it once.
     """
 
     seed: Seed = 0
@@ -213,6 +214,7 @@ class Workload(Strict, frozen=True, kw_only=True):
     payload_bytes: int = 64
     acks: Literal[0, 1, -1] = -1
     in_flight: int = 1
+    idempotent: bool = False
     timeout_ms: Milliseconds = 3000
     duration_ms: Milliseconds = 30_000
 
@@ -241,11 +243,25 @@ class Workload(Strict, frozen=True, kw_only=True):
             yield "in_flight must be 1..1000"
         if self.duration_ms < 1:
             yield "duration_ms must be positive"
+        if self.idempotent:
+            yield from self._wrong_idempotence(cluster)
         if wrong := out_of_bounds(self):
             yield wrong
         for index, operation in enumerate(self.operations):
             where = f"operation {index} ({operation.__struct_config__.tag})"
             yield from (f"{where}: {wrong}" for wrong in operation.problems(cluster, self))
+
+    def _wrong_idempotence(self, cluster: Cluster) -> Iterator[str]:
+        """Why brokers could not know each batch again, one sentence each."""
+        sends = [one for one in self.operations if isinstance(one, Send)]
+        if any(acks != -1 for acks in (self.acks, *(one.acks for one in sends))):
+            yield "idempotent producers need acks -1: what is lost leaves a gap in their sequences"
+        if cluster.retention_records:
+            yield "idempotent producers need retention_records 0: brokers know batches by their log"
+        if self.clients * self.in_flight + len(self.scripted_clients()) > MAX_PRODUCERS:
+            yield f"there can be at most {MAX_PRODUCERS} idempotent producers (clients x in_flight)"
+        if self.timeout_ms < 4:
+            yield "timeout_ms of idempotent producers must be at least 4: a send has four attempts"
 
 
 def _wrong_batch(name: str, records: int, payload_bytes: int) -> Iterator[str]:

@@ -6,8 +6,13 @@ leader stamps both, which is why the checksum does not cover them. The top bit o
 a control batch: a leader's own, for the protocol's use, which clients skip. Its checksum covers the
 version too.
 
-The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, payload). Two
-logs agree up to a batch end iff their hashes there are equal. It is never sent.
+Version 2 is a batch of an idempotent producer: producer id (8), producer epoch (4) and the sequence
+of its first record (4) stand before the payload, count for its length and for the checksum, which
+covers the version too. Batches of version 1 say nothing of their producer.
+
+The chained prefix hash is each replica's own: h(previous hash, leader epoch, count, all that
+follows the header). Two logs agree up to a batch end iff their hashes there are equal. It is never
+sent.
 """
 
 from __future__ import annotations
@@ -15,32 +20,51 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 from node.formats.errors import WireError
-from node.formats.wire_bounds import MAX_OFFSET
+from node.formats.wire_bounds import MAX_OFFSET, MAX_PRODUCER_EPOCH, MAX_SEQUENCE
 
 BATCH_VERSION: Final = 1
+IDEMPOTENT_VERSION: Final = 2
 CONTROL_BIT: Final = 0x80
 HEADER: Final = struct.Struct(">qiBIII")
 _HEADER_BYTES: Final = HEADER.size
 _COUNT: Final = struct.Struct(">I")
 _STAMP: Final = struct.Struct(">qi")
 _CHAIN: Final = struct.Struct(">8siI")
+_VERSION_AT: Final = _STAMP.size
 MAX_PAYLOAD: Final = 16 << 20
 EMPTY_CHAIN: Final = bytes(8)
+_PRODUCED: Final = struct.Struct(">qii")
+
+
+class Produced(NamedTuple):
+    """What a batch says of the idempotent producer that made it: its id and epoch, and the sequence
+    of the first record, which counts the records of that producer, epoch and partition from 0."""
+
+    producer: int
+    epoch: int
+    sequence: int
 
 
 class BatchView:
     """One batch inside a buffer: its header fields and its bytes, checked when made.
 
-    `end` is the offset after the last record.
+    `end` is the offset after the last record, `produced` None unless the producer is idempotent.
     """
 
-    __slots__ = ("base_offset", "control", "count", "data", "end", "epoch")
+    __slots__ = ("base_offset", "control", "count", "data", "end", "epoch", "produced")
 
     def __init__(
-        self, base_offset: int, epoch: int, count: int, data: bytes, *, control: bool = False
+        self,
+        base_offset: int,
+        epoch: int,
+        count: int,
+        data: bytes,
+        *,
+        control: bool = False,
+        produced: Produced | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.epoch = epoch
@@ -48,17 +72,36 @@ class BatchView:
         self.end = base_offset + count
         self.data = data
         self.control = control
+        self.produced = produced
 
     @property
     def payload(self) -> bytes:
         """The records, as the producer wrote them."""
-        return self.data[_HEADER_BYTES:]
+        return self.data[_HEADER_BYTES if self.produced is None else _RECORDS_AT :]
 
 
-def build(count: int, payload: bytes, *, control: bool = False) -> bytes:
+_RECORDS_AT: Final = _HEADER_BYTES + _PRODUCED.size
+"""Where the payload of a batch of version 2 begins."""
+
+
+def build(
+    count: int, payload: bytes, *, control: bool = False, produced: Produced | None = None
+) -> bytes:
     """A producer's batch of `count` records (or a leader's `control` batch), not yet stamped."""
-    version = BATCH_VERSION | CONTROL_BIT if control else BATCH_VERSION
+    version = BATCH_VERSION
+    if control:
+        version |= CONTROL_BIT
+    elif produced is not None:
+        version, payload = IDEMPOTENT_VERSION, _PRODUCED.pack(*produced) + payload
     return HEADER.pack(0, 0, version, len(payload), _crc(version, count, payload), count) + payload
+
+
+def produced_by(data: bytes, at: int = 0) -> Produced | None:
+    """What the stored batch that begins at `at` says of its producer; None if it says nothing."""
+    version = data[at + _VERSION_AT]
+    if version != IDEMPOTENT_VERSION or len(data) < at + _RECORDS_AT:
+        return None
+    return Produced(*_PRODUCED.unpack_from(data, at + _HEADER_BYTES))
 
 
 def _crc(version: int, count: int, payload: bytes) -> int:
@@ -75,7 +118,8 @@ def placed(batch: bytes, base_offset: int, epoch: int) -> BatchView:
     """A checked batch, stamped with its place in a log."""
     _, _, version, _, _, count = HEADER.unpack_from(batch)
     data = stamp(batch, base_offset, epoch)
-    return BatchView(base_offset, epoch, count, data, control=version != BATCH_VERSION)
+    control, produced = bool(version & CONTROL_BIT), produced_by(data)
+    return BatchView(base_offset, epoch, count, data, control=control, produced=produced)
 
 
 def view(data: bytes, *, check_crc: bool = True) -> BatchView:
@@ -94,20 +138,35 @@ def split(data: bytes, *, check_crc: bool = True) -> list[BatchView]:
         if size - position < _HEADER_BYTES:
             raise WireError("batch header cut short")
         base, epoch, version, length, crc, count = HEADER.unpack_from(data, position)
-        if version & ~CONTROL_BIT != BATCH_VERSION:
+        if version & ~CONTROL_BIT != BATCH_VERSION and version != IDEMPOTENT_VERSION:
             raise WireError(f"batch version {version}, expected {BATCH_VERSION}")
         end = position + _HEADER_BYTES + length
+        records = length - _PRODUCED.size if version == IDEMPOTENT_VERSION else length
         # A record takes a byte at least, so a count reserves no more than the batch itself did.
-        if length > MAX_PAYLOAD or end > size or not 1 <= count <= max(1, length):
+        fits = records >= 0 and length <= MAX_PAYLOAD and end <= size
+        if not fits or not 1 <= count <= max(1, records):
             raise WireError(f"batch of {count} records and {length} bytes does not fit")
         if epoch < 0 or not 0 <= base <= MAX_OFFSET:
             raise WireError(f"batch at offset {base} of leader epoch {epoch}")
         whole = data if position == 0 and end == size else data[position:end]
         if check_crc and crc != _crc(version, count, whole[_HEADER_BYTES:]):
             raise WireError("batch checksum does not match")
-        found.append(BatchView(base, epoch, count, whole, control=version != BATCH_VERSION))
+        control, produced = bool(version & CONTROL_BIT), produced_by(whole)
+        if produced is not None:
+            _check_produced(produced, count)
+        found.append(BatchView(base, epoch, count, whole, control=control, produced=produced))
         position = end
     return found
+
+
+def _check_produced(produced: Produced, count: int) -> None:
+    """Refuse numbers that leave no room for those that follow them."""
+    within = 0 <= produced.producer <= MAX_OFFSET and 0 <= produced.epoch <= MAX_PRODUCER_EPOCH
+    if not within or not 0 <= produced.sequence <= MAX_SEQUENCE - count:
+        raise WireError(
+            f"batch of producer {produced.producer}, epoch {produced.epoch}, "
+            f"sequence {produced.sequence}"
+        )
 
 
 def damage(data: bytes, base_offset: int, previous: bytes | None, stored_chain: bytes) -> str:
@@ -133,5 +192,5 @@ def chain(previous: bytes, batch: BatchView) -> bytes:
     digest = hashlib.blake2b(
         _CHAIN.pack(previous, batch.epoch, batch.count), digest_size=8, usedforsecurity=False
     )
-    digest.update(batch.payload)
+    digest.update(batch.data[_HEADER_BYTES:])
     return digest.digest()

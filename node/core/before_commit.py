@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from node.core.api import Mark, Outgoing
-from node.formats.trace import ACK, APPEND, DIVERGING, HW, REFUSED, TraceEvent
+from node.formats.trace import ACK, APPEND, DIVERGING, DUPLICATE, HW, REFUSED, TraceEvent
 
-_CLAIMS_NOTHING: Final = frozenset({DIVERGING, REFUSED})
+_CLAIMS_NOTHING: Final = frozenset({DIVERGING, DUPLICATE, REFUSED})
 
 
 def split(

@@ -20,7 +20,8 @@ class KnownBug(NamedTuple):
     """One entry of the catalogue.
 
     `protocol` is one that takes the decision which the bug changes, `breaks` the property that the
-    checker must find broken. A search for it draws the kinds of faults in `faults` as well.
+    checker must find broken. A search for it draws the kinds of faults in `faults` as well, and
+    turns on the `dimensions` of schedules without which it cannot show.
     """
 
     name: str
@@ -30,6 +31,7 @@ class KnownBug(NamedTuple):
     summary: str
     seen_in: str
     faults: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
 
 
 KNOWN_BUGS: Final = (
@@ -145,6 +147,19 @@ KNOWN_BUGS: Final = (
     KnownBug("accept-any-registration", "M27", "kafka", "no-lost-acknowledged-write",
         "a process takes the broker epoch that an earlier process of its node was given",
         "a condition of the model of KIP-966"),
+    # -- idempotent producers: what a log knows of them
+    KnownBug("ack-duplicate-early", "I1", "kafka", "no-lost-acknowledged-write",
+        "a batch that the log has already is acknowledged before the original is committed",
+        "Redpanda #4366, rule left out", dimensions=("idempotent",)),
+    KnownBug("keep-truncated-producers", "I2", "quorum", "no-lost-acknowledged-write",
+        "a truncation leaves what is known of producers as it was",
+        "KIP-98, rule left out", dimensions=("idempotent",)),
+    KnownBug("forget-producers", "I3", "kip-279", "offsets-and-order",
+        "a process that starts does not read in its log what it should know of producers",
+        "KAFKA-5435 (before 0.11)", dimensions=("idempotent",)),
+    KnownBug("followers-forget-producers", "I4", "kafka", "offsets-and-order",
+        "only the leader that appends a batch learns of its producer, followers do not",
+        "KIP-98, rule left out", dimensions=("idempotent",)),
     # -- quorum: votes and majorities
     KnownBug("count-old-terms", "R1", "quorum", "no-lost-acknowledged-write",
         "a record of an earlier term commits when a majority has it, with none of this term",
@@ -238,6 +253,12 @@ class Bugs:
     reassign_drops_first: bool = False
     keep_elr_at_min_isr: bool = False
     accept_any_registration: bool = False
+
+    # idempotent producers
+    ack_duplicate_early: bool = False
+    keep_truncated_producers: bool = False
+    forget_producers: bool = False
+    followers_forget_producers: bool = False
 
     # quorum
     count_old_terms: bool = False

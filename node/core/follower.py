@@ -202,6 +202,10 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
     if not fetched:
         return
     r.log.append_as_follower(fetched)
+    if not r.bugs.followers_forget_producers:
+        for one in fetched:
+            if one.produced is not None:
+                r.producers.note(one.produced, one.base_offset, one.end)
     ctx.trace(
         APPEND,
         r.partition,
@@ -218,6 +222,7 @@ def _repair(ctx: Context, r: Replica) -> None:
     assert r.log.damage is not None
     damaged_at, start = r.log.damage.offset, r.log.start
     r.log.repair()
+    r.producers.rebuild(r.log.produced())
     r.save_hw(ctx)
     ctx.trace(
         TRUNCATED,
@@ -243,6 +248,8 @@ def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
             f"to {target}, its high watermark is {r.hw}"
         )
     leo = r.log.truncate(target)
+    if leo < before and not r.bugs.keep_truncated_producers:
+        r.producers.rebuild(r.log.produced())
     if not r.bugs.keep_hw_at_truncation:
         r.set_hw(ctx, min(r.hw, leo))
     if r.hw < r.hw_saved:

@@ -8,6 +8,7 @@ not change the leader's state (KAFKA-13141). See docs/protocols.md.
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import Final
 
 from node.core import batch as batches
@@ -16,11 +17,12 @@ from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
 from node.core.messages import CONSUMER, Error, FetchRequest, ProduceRequest
+from node.core.producers import Kept, Verdict
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import LONG_AGO, NEVER, Peer, PendingAck, Replica
 from node.core.serve import answer_or_hold, refuse_traced, send_fetch, serve_waiting
 from node.formats.errors import WireError
-from node.formats.trace import APPEND, DIVERGING
+from node.formats.trace import APPEND, DIVERGING, DUPLICATE
 
 MAX_PENDING_ACKS: Final = 10_000
 
@@ -67,15 +69,23 @@ def on_produce(
     ctx: Context, r: Replica, source: str, request: ProduceRequest, body: bytes | None
 ) -> None:
     """A client appends one batch. An error response says whether anything was appended."""
-    error = _check_produce(r, request)
+    error, appended = _check_produce(r, request), False
+    kept: Kept | None = None
     if error is Error.NONE:
         try:
-            if batches.view(body or b"").control:
+            batch = batches.view(body or b"")
+            if batch.control:
                 error = Error.CORRUPT_BATCH
+            elif batch.produced is not None:
+                verdict, kept = r.producers.judge(batch.produced, batch.count)
+                error, appended = _REFUSED.get(verdict, Error.NONE), verdict is Verdict.OLD
         except WireError:
             error = Error.CORRUPT_BATCH
     if error is not Error.NONE or body is None:
-        refuse_produce(ctx, r, source, request.corr, error, appended=False, acks=request.acks)
+        refuse_produce(ctx, r, source, request.corr, error, appended=appended, acks=request.acks)
+        return
+    if kept is not None:
+        _answer_duplicate(ctx, r, source, request, kept)
         return
     base, end = append(ctx, r, body)
     if request.acks == 1 or (request.acks == -1 and r.bugs.ack_before_isr):
@@ -86,6 +96,30 @@ def on_produce(
         r.wake_us = min(r.wake_us, deadline)
     if not ctx.more:
         advance_hw(ctx, r)
+
+
+_REFUSED: Final = {
+    Verdict.OLD: Error.DUPLICATE_SEQUENCE,
+    Verdict.GAP: Error.OUT_OF_ORDER_SEQUENCE,
+    Verdict.FENCED: Error.FENCED_PRODUCER_EPOCH,
+    Verdict.UNKNOWN: Error.UNKNOWN_PRODUCER,
+}
+
+
+def _answer_duplicate(
+    ctx: Context, r: Replica, source: str, request: ProduceRequest, kept: Kept
+) -> None:
+    """The log has the batch: nothing is appended, and the answer names the original. It is given
+    when that of the original may be: with acks=all not before the original is committed."""
+    ctx.trace(DUPLICATE, r.partition, base_offset=kept.base, leo=kept.end, hw=r.hw, client=source)
+    corr, acks = request.corr, request.acks
+    if acks == 1 or (acks == -1 and (kept.end <= r.hw or r.bugs.ack_duplicate_early)):
+        acknowledge(ctx, r, source, corr, kept.base, kept.end, acks=acks)
+    elif acks == -1:
+        deadline = ctx.now_us + request.timeout_ms * 1000
+        ack = PendingAck(source, corr, kept.base, kept.end, deadline)
+        insort(r.acks, ack, key=lambda pending: pending.end)
+        r.wake_us = min(r.wake_us, deadline)
 
 
 def serve_appended(ctx: Context, r: Replica) -> None:
@@ -100,6 +134,8 @@ def append(ctx: Context, r: Replica, body: bytes) -> tuple[int, int]:
     for all batches of a turn."""
     retention.at_append(ctx, r)
     one = r.log.append_as_leader(body, r.leader_epoch)
+    if one.produced is not None:
+        r.producers.note(one.produced, one.base_offset, one.end)
     ctx.trace(
         APPEND,
         r.partition,

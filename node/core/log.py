@@ -10,13 +10,13 @@ chains[i] is the prefix hash at the end of batch i.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from node.core import batch as batches
-from node.core.batch import BatchView
+from node.core.batch import BatchView, Produced
 from node.core.epochs import EpochCache
 from node.core.log_start import ORIGIN, START_KEY, LogStart, decoded, encoded
 from node.core.storage import Storage, StoredBatch
@@ -71,6 +71,7 @@ class Log:
         self._epochs: list[int] = []
         self._sizes: list[int] = []
         self._chains: list[bytes] = []
+        self._produced: dict[int, Produced] = {}
         self._tail: dict[int, bytes] = {}
         self._tail_bytes = 0
         self._load_start()
@@ -80,6 +81,8 @@ class Log:
                 break
             end = stored.base_offset + stored.count
             self._index(stored.base_offset, end, stored.epoch, stored.size, stored.chain)
+            if stored.produced is not None:
+                self._produced[stored.base_offset] = stored.produced
 
     def use(self, storage: Storage) -> None:
         """Be on that disk from now on; it has this very log."""
@@ -112,6 +115,13 @@ class Log:
         """(end, prefix hash there in hexadecimal) of each batch that ends in (above, upto]."""
         first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
         return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
+
+    def produced(self) -> Iterator[tuple[int, int, Produced]]:
+        """(base offset, end, producer) of each batch of an idempotent producer, in their order."""
+        for base, end in zip(self._bases, self._ends, strict=True):
+            produced = self._produced.get(base)
+            if produced is not None:
+                yield base, end, produced
 
     def begin_epoch(self, epoch: int) -> None:
         """A leader of `epoch` begins at the log end: entered now, not at its first record."""
@@ -169,6 +179,7 @@ class Log:
         start = LogStart(self._ends[gone - 1], self._epochs[gone - 1], self._chains[gone - 1])
         for base in self._bases[:gone]:
             self._tail_bytes -= len(self._tail.pop(base, b""))
+            self._produced.pop(base, None)
         for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
             del column[:gone]
         self._storage.delete_head(self.partition, start.offset, durable=self._durable)
@@ -283,6 +294,7 @@ class Log:
         """Take all batches but the first `keep` out of the index."""
         for base in self._bases[keep:]:
             self._tail_bytes -= len(self._tail.pop(base, b""))
+            self._produced.pop(base, None)
         for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
             del column[keep:]
 
@@ -295,6 +307,8 @@ class Log:
         )
         if self._index(one.base_offset, one.end, one.epoch, len(one.data), chain):
             self._save_cache()
+        if one.produced is not None:
+            self._produced[one.base_offset] = one.produced
         self._tail[one.base_offset] = one.data
         self._tail_bytes += len(one.data)
         while self._tail_bytes > TAIL_CACHE_BYTES and len(self._tail) > 1:

@@ -59,6 +59,10 @@ class Error(StrEnum):
     INELIGIBLE_REPLICA = "ineligible-replica"
     DUPLICATE_REGISTRATION = "duplicate-registration"
     OVERLOADED = "overloaded"
+    OUT_OF_ORDER_SEQUENCE = "out-of-order-sequence"
+    DUPLICATE_SEQUENCE = "duplicate-sequence"
+    UNKNOWN_PRODUCER = "unknown-producer"
+    FENCED_PRODUCER_EPOCH = "fenced-producer-epoch"
 
 
 CONSUMER: Final = ""

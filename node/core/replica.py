@@ -17,6 +17,7 @@ from node.core.image import NO_LEADER
 from node.core.log import Damage, Log
 from node.core.log_start import ORIGIN, START_KEY, encoded
 from node.core.messages import AlterPartition, FetchRequest
+from node.core.producers import Producers
 from node.core.protocol import Protocol
 from node.formats.errors import DamagedStore
 from node.formats.trace import DAMAGED, HW, METADATA_PARTITION, ROLE
@@ -54,7 +55,8 @@ class PendingAlter:
 
 @dataclass(slots=True)
 class PendingAck:
-    """A produce request with acks=all, appended and waiting for the HW to pass `end`."""
+    """A produce request with acks=all, appended and waiting for the HW to pass `end`. A replica
+    has them in the order of their ends."""
 
     client: str
     corr: int
@@ -131,6 +133,7 @@ class Replica:
     observer: bool = False
     wake_us: int = NEVER
     hw_saved: int = 0
+    producers: Producers = field(default_factory=Producers)
     bugs: Bugs = field(default_factory=Bugs)
 
     @property
@@ -208,7 +211,10 @@ def load(ctx: Context, partition: str, protocol: Protocol, *, durable: bool) -> 
     if log.damage is not None:
         trace_damage(ctx, partition, log.damage)
     hw = max(log.start, min(_saved_hw(ctx, partition), log.leo))
-    return Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw)
+    r = Replica(partition=partition, protocol=protocol, log=log, bugs=bugs, hw=hw, hw_saved=hw)
+    if not bugs.forget_producers:
+        r.producers.rebuild(log.produced())
+    return r
 
 
 def _saved_hw(ctx: Context, partition: str) -> int:

@@ -46,6 +46,7 @@ def restart(ctx: Context, r: Replica, response: FetchResponse) -> bool:
     epoch, chain = response.before_start
     before = r.log.start
     r.log.restart_at(LogStart(response.log_start, epoch, bytes.fromhex(chain)))
+    r.producers.rebuild(r.log.produced())
     _trace(ctx, r, before, "restart")
     r.set_hw(ctx, r.log.start)
     return True

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from node.core.batch import Produced
+
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
@@ -22,6 +24,7 @@ class StoredBatch:
     epoch: int
     size: int
     chain: bytes
+    produced: Produced | None = None
 
 
 class Storage(Protocol):

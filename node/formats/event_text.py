@@ -207,6 +207,9 @@ _ACTIONS: Final[dict[str, Callable[[Event], str]]] = {
     ),
     trace.HW: _hw,
     trace.ACK: _ack,
+    trace.DUPLICATE: lambda e: (
+        f"knows {offsets(e.base_offset, e.leo)}, which {e.client} sends again"
+    ),
     trace.REFUSED: lambda e: f"refuses {e.kind} from {e.source}: {e.reason}",
     trace.VOTE: lambda e: f"grants its {_vote(e)}",
     trace.CONTROLLER: lambda e: (

@@ -26,6 +26,7 @@ DELETED: Final = "deleted"
 DIVERGING: Final = "diverging"
 HW: Final = "hw"
 ACK: Final = "ack"
+DUPLICATE: Final = "duplicate"
 REFUSED: Final = "refused"
 VOTE: Final = "vote"
 CONTROLLER: Final = "controller"
@@ -68,6 +69,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     HW: ("hw", "leo", "leader_epoch", "role", "batch_end", "hash"),
     # a produce request was answered "ok" by its leader
     ACK: ("base_offset", "leo", "acks", "hw", "isr", "client"),
+    # a leader was sent a batch of an idempotent producer that its log has at these offsets already
+    DUPLICATE: ("base_offset", "leo", "hw", "client"),
     # a request or response was refused: `reason` is an error name of node.core.messages, or
     # UNAUTHENTICATED: it was not of a process of this run, and nobody looked at it
     REFUSED: ("kind", "source", "reason"),

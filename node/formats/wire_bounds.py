@@ -18,6 +18,12 @@ MAX_EPOCH: Final = 2**30
 LAST_EPOCH: Final = 2**31 - 1
 """The highest that a batch has room for; between the two is what nodes may add themselves."""
 MAX_OFFSET: Final = 2**62
+MAX_PRODUCER_EPOCH: Final = 2**30
+"""Of an idempotent producer: so often it has begun its sequences anew."""
+MAX_PRODUCERS: Final = 1_000
+"""Idempotent producers that a partition remembers."""
+MAX_SEQUENCE: Final = 2**31 - 1
+"""The highest end of a batch in the sequence of its producer."""
 MAX_NODE_NAME: Final = 64
 MAX_PARTITION_NAME: Final = 240
 """In bytes of ASCII: a key of the disk is such a name and a prefix."""

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from node.core.batch import HEADER
+from node.core.batch import HEADER, produced_by
 from node.core.storage import StoredBatch
 from node.formats.errors import StorageError
 from node.runtime import journal
@@ -303,10 +303,12 @@ def _joined(base: int, added: dict[int, Kept]) -> tuple[int, bytes, int]:
 def _header(base: int, start: bytes, size: int) -> StoredBatch:
     """What a stored batch says of itself, to be checked by whoever reads it; a batch that is cut
     short says that it has no record."""
-    epoch, count = -1, 0
+    epoch, count, produced = -1, 0, None
     if len(start) >= CHAIN_BYTES + HEADER.size:
         _, epoch, _, _, _, count = HEADER.unpack_from(start, CHAIN_BYTES)
-    return StoredBatch(base, count, epoch, max(0, size - CHAIN_BYTES), start[:CHAIN_BYTES])
+        produced = produced_by(start, CHAIN_BYTES)
+    size = max(0, size - CHAIN_BYTES)
+    return StoredBatch(base, count, epoch, size, start[:CHAIN_BYTES], produced)
 
 
 def _check_name(name: str) -> None:

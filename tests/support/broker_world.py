@@ -47,7 +47,7 @@ class MemoryStorage:
     def batches(self, partition: str) -> Iterator[StoredBatch]:
         for base, (chain, data) in sorted(self.logs.get(partition, {}).items()):
             _, epoch, _, _, _, count = batches.HEADER.unpack_from(data)
-            yield StoredBatch(base, count, epoch, len(data), chain)
+            yield StoredBatch(base, count, epoch, len(data), chain, batches.produced_by(data))
 
     def append(
         self, partition: str, base_offset: int, chain: bytes, data: bytes, *, durable: bool
@@ -268,9 +268,17 @@ class World:
     def run_for(self, ms: int) -> None:
         self.run(self.now_us + ms * 1000)
 
-    def produce(self, to: str, partition: str, corr: int, payload: bytes, acks: int = -1) -> None:
+    def produce(
+        self,
+        to: str,
+        partition: str,
+        corr: int,
+        payload: bytes,
+        acks: int = -1,
+        produced: batches.Produced | None = None,
+    ) -> None:
         request = ProduceRequest(corr=corr, partition=partition, acks=acks, timeout_ms=3000)
-        self.send(to, request, batches.build(1, payload))
+        self.send(to, request, batches.build(1, payload, produced=produced))
 
     def answers(self) -> dict[int, ProduceResponse]:
         return {m.corr: m for _, m, _ in self.mail if isinstance(m, ProduceResponse)}

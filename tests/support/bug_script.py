@@ -37,6 +37,7 @@ from typing import Any, Final
 from checker.formats.anomalies import KINDS
 from harness.formats.history import LogRun, RecordRun
 from node.core import batch as batches
+from node.core.batch import Produced
 from node.core.bugs import KNOWN_BUGS
 from node.core.messages import (
     AdminRequest,
@@ -55,6 +56,8 @@ from tests.support.broker_world import World
 from tests.support.checker.story import STORM_MS, Story, against
 
 P = "log-0"
+RETRIES = 1000
+"""Correlation ids above this are those of batches that were sent again."""
 NAMES = ("n1", "n2", "n3")
 Rule = Callable[[str, str, AnyMessage], bool]
 
@@ -133,6 +136,8 @@ class Script:
         self._traced = 0
         self._state: dict[str, Any] = {}
         self._sent: list[tuple[str, int]] = []
+        self._produced: dict[str, Produced] = {}
+        self._retries: list[tuple[str, int]] = []
         self._reads: list[tuple[int, int, list[tuple[int, str]], int]] = []
         self._held: list[Rule] = []
         self._dropped: list[Rule] = []
@@ -158,12 +163,27 @@ class Script:
 
     # -- clients -----------------------------------------------------------------------------------
 
-    def write(self, *texts: str, to: str = "", acks: int = -1) -> None:
-        """Send one batch of one record each to the leader, 20 ms after one another."""
+    def write(self, *texts: str, to: str = "", acks: int = -1, seq: int = -1) -> None:
+        """Send one batch of one record each to the leader, 20 ms after one another. With `seq` they
+        are those of an idempotent producer, from that sequence on."""
         for text in texts:
             self._sent.append((text, acks))
-            self.world.produce(to or self._leader(), P, len(self._sent), text.encode(), acks=acks)
+            if seq >= 0:
+                self._produced[text] = Produced(7, 0, seq)
+                seq += 1
+            self._send(len(self._sent), text, to)
         self.wait(20)
+
+    def again(self, text: str, *, to: str = "") -> None:
+        """The idempotent producer sends that batch again, as the same operation."""
+        self._retries.append((text, self._now_ms))
+        self._send(RETRIES + len(self._retries), text, to)
+        self.wait(20)
+
+    def _send(self, corr: int, text: str, to: str) -> None:
+        acks = dict(self._sent)[text]
+        produced = self._produced.get(text)
+        self.world.produce(to or self._leader(), P, corr, text.encode(), acks, produced)
 
     def read(self) -> None:
         """A consumer reads everything that the leader gives it."""
@@ -177,7 +197,7 @@ class Script:
         assert (source, message.error) == (leader, Error.NONE)  # type: ignore[union-attr]
         _, hw, data = split_fetch_body(body)
         records = [(one.base_offset, one.payload.decode()) for one in batches.split(data)]
-        self._reads.append((start, self.world.now_us // 1000 - STORM_MS, records, hw))
+        self._reads.append((start, self._now_ms, records, hw))
         self._note("records: " + " ".join(text for _, text in records))
 
     # -- brokers -----------------------------------------------------------------------------------
@@ -304,6 +324,11 @@ class Script:
         assert leader
         return leader
 
+    @property
+    def _now_ms(self) -> int:
+        """The time on the clock of the story."""
+        return self.world.now_us // 1000 - STORM_MS
+
     def _note(self, line: str) -> None:
         self.lines.append(f"  {line}")
 
@@ -346,6 +371,7 @@ class Script:
                 "durable_acks": not self.promise["unclean_election"],
                 "contiguous_offsets": True,
                 **self.promise,
+                "idempotent": bool(self._produced),
             }
         }
         story = Story(P, recovery_limit_ms=1, **run)
@@ -361,14 +387,22 @@ class Script:
 
     def _history(self, story: Story) -> None:
         answers = self.world.answers()
-        for number, (_, acks) in enumerate(self._sent, 1):
+        for number, (text, acks) in enumerate(self._sent, 1):
             answer: ProduceResponse | None = answers.get(number)
+            when: dict[str, Any] = {}
+            for nth, (again, at_ms) in enumerate(self._retries, 1):
+                if again == text and (answer is None or answer.error):
+                    answer = answers.get(RETRIES + nth, answer)
+                    when = {"process": 200 + number, "end": at_ms}
             outcome: Any = None
             if answer is not None:
                 outcome = "info" if answer.appended else "fail"
                 outcome = outcome if answer.error else "ok"
             at = answer.base_offset if answer and not answer.error else -1
-            story.send(number, at=at, outcome=outcome, acks=acks)
+            begin_ms = story.now_ms
+            story.send(number, at=at, outcome=outcome, acks=acks, **when)
+            if when:
+                story.now_ms = begin_ms + 2  # others are sent before it is acknowledged
         for start, at_ms, records, hw in self._reads:
             runs = [(offset, self._value(text)) for offset, text in records]
             process = 100 + story.ops

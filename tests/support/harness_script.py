@@ -140,7 +140,14 @@ def _short(op: Op) -> str:
     return " ".join(parts)
 
 
-def producer(*, acks: int = -1, width: int = 1, interval_us: int = 10_000_000) -> Scripted:
+def producer(
+    *,
+    acks: int = -1,
+    width: int = 1,
+    interval_us: int = 10_000_000,
+    idempotent: bool = False,
+    partitions: tuple[str, ...] = ("log-0",),
+) -> Scripted:
     """A producer of one partition whose next send is far away once it has sent."""
     threads = [Thread(count(lane, STRIDE)) for lane in range(width)]
     return Scripted(
@@ -149,8 +156,10 @@ def producer(*, acks: int = -1, width: int = 1, interval_us: int = 10_000_000) -
             MetadataCache(BROKERS, 0, 50 * MS),
             threads,
             count().__next__,
-            plan=SendPlan(["log-0"], interval_us, random.Random(1)),
-            settings=SendSettings(batch=5, record_bytes=16, acks=acks, timeout_us=3000 * MS),
+            plan=SendPlan(partitions, interval_us, random.Random(1)),
+            settings=SendSettings(
+                batch=5, record_bytes=16, acks=acks, timeout_us=3000 * MS, idempotent=idempotent
+            ),
             retry_us=50 * MS,
         )
     )

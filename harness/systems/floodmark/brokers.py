@@ -74,6 +74,7 @@ def promise_of(schedule: Schedule) -> Promise:
         silence_deposes=rules.detection is Detection.HEARTBEATS,
         retention=cluster.retention_records > 0,
         retention_records=cluster.retention_records,
+        idempotent=schedule.workload.idempotent,
     )
 
 

@@ -40,6 +40,7 @@ class Floodmark(System):
     summary = "our own brokers, with any protocol of `floodmark protocols`"
     faults = kinds_on(HUB)
     simulated = True
+    idempotent = True
     link_forms = (HUB_LINKS, NO_LINKS)
     disk_forms = (JOURNAL, USER_SPACE)
 

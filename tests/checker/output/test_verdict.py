@@ -155,6 +155,11 @@ def test_every_property_is_told_of_in_order(tmp_path: Path) -> None:
             {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS},
         ),
         (Promise(acks=0, durable_acks=False), {Needs.DURABLE_ACKS}),
+        (Promise(idempotent=True), set()),
+        (
+            Promise(idempotent=True, durable_acks=False, committed_kept=False),
+            {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS, Needs.APPENDED_ONCE},
+        ),
         (Promise(flush="async", durable_acks=False), {Needs.DURABLE_ACKS, Needs.COMMITTED_STAYS}),
         (
             Promise(unclean_election=True, durable_acks=False),

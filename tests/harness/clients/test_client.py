@@ -6,8 +6,10 @@ import pytest
 
 from harness.clients.consumer import Consumer
 from harness.clients.types import Answer
+from node.core import batch
+from node.core.batch import Produced
 from node.core.messages import Error, FetchRequest, MetadataRequest, ProduceRequest, ProduceResponse
-from tests.support.harness_script import BROKERS, consumer, producer, records
+from tests.support.harness_script import BROKERS, Scripted, consumer, producer, records
 
 RETRIED = [
     Error.NOT_LEADER,
@@ -251,3 +253,107 @@ def test_metadata_of_other_kinds_of_messages_does_no_harm() -> None:
     client.step(Answer("n1", client.out[0].message))
     assert client.story() == ["send invoke"]
     assert client.out[0].to in BROKERS
+
+
+# -- idempotent producers -------------------------------------------------------------------------
+
+
+def stamps(client: Scripted) -> list[Produced]:
+    """What each attempt says of its producer."""
+    sent = [one.body for one in client.out if isinstance(one.message, ProduceRequest)]
+    found = [batch.view(body).produced for body in sent if body is not None]
+    assert all(found)
+    return [produced for produced in found if produced is not None]
+
+
+def test_sequences_count_the_records_of_each_partition() -> None:
+    both = ("log-0", "log-1")
+    client = producer(interval_us=1, idempotent=True, partitions=both).step()
+    client.leaders("n2", partitions=both)
+    for offset in range(6):
+        client.produced(offset=5 * offset).after(1)
+    found = [
+        (one.message.partition, produced.sequence)
+        for one, produced in zip(
+            (one for one in client.out if isinstance(one.message, ProduceRequest)),
+            stamps(client),
+            strict=True,
+        )
+        if isinstance(one.message, ProduceRequest)
+    ]
+    for partition in both:
+        mine = [sequence for name, sequence in found if name == partition]
+        assert mine == [5 * n for n in range(len(mine))]
+        assert len(mine) >= 3
+
+
+def test_an_idempotent_send_without_an_answer_is_sent_again_as_it_was() -> None:
+    client = producer(idempotent=True).step().leaders("n2").after(740)
+    assert client.number_of(ProduceRequest) == 1
+    client.after(100).leaders("n3").after(1)
+    first, second = (s for s in client.out if isinstance(s.message, ProduceRequest))
+    assert (first.to, second.to) == ("n2", "n3")
+    assert first.body == second.body
+    client.produced(offset=7)
+    assert client.story() == ["send invoke", "send ok @7"]
+
+
+@pytest.mark.parametrize("error", [Error.REQUEST_TIMED_OUT, Error.LEADERSHIP_LOST])
+def test_an_error_after_an_append_is_tried_again(error: Error) -> None:
+    client = producer(idempotent=True).step().leaders("n1")
+    client.produced(error, appended=True, leader="n3").after(60)
+    assert client.pending(ProduceRequest).to == "n3"
+    client.produced(offset=7)
+    assert client.story() == ["send invoke", "send ok @7"]
+
+
+def test_a_late_answer_to_an_attempt_that_was_given_up_says_nothing() -> None:
+    client = producer(idempotent=True).step().leaders("n2")
+    first = client.pending(ProduceRequest)
+    client.after(800).leaders("n3").after(1)
+    late = ProduceResponse(corr=first.message.corr, partition="log-0", base_offset=3)
+    client.answer("n2", late)
+    assert client.story() == ["send invoke"]
+
+
+def test_once_in_doubt_a_send_never_fails() -> None:
+    client = producer(idempotent=True).step().leaders("n1")
+    client.produced(Error.LEADERSHIP_LOST, appended=True, leader="n1").after(60)
+    while len(client.ops) == 1:
+        client.produced(Error.NOT_ENOUGH_REPLICAS, leader="n1").after(70)
+        if client.number_of(MetadataRequest) > 1:
+            client.leaders("n1")
+    assert client.story()[-1] == "send info not-enough-replicas"
+
+
+@pytest.mark.parametrize(
+    ("error", "appended", "end"),
+    [
+        (Error.OUT_OF_ORDER_SEQUENCE, False, "fail"),
+        (Error.UNKNOWN_PRODUCER, False, "fail"),
+        (Error.FENCED_PRODUCER_EPOCH, False, "fail"),
+        (Error.DUPLICATE_SEQUENCE, True, "info"),
+    ],
+)
+def test_a_batch_out_of_sequence_ends_and_begins_a_new_epoch(
+    error: Error, appended: bool, end: str
+) -> None:
+    client = producer(idempotent=True, interval_us=1).step().leaders("n1")
+    client.produced(offset=0).after(1)
+    client.produced(error, appended=appended).after(60).leaders("n1").after(1)
+    assert client.story()[3] == f"send {end} {error}"
+    assert stamps(client) == [Produced(0, 0, 0), Produced(0, 0, 5), Produced(0, 1, 0)]
+
+
+def test_after_info_the_producer_goes_on_in_its_next_epoch_as_another_process() -> None:
+    client = producer(idempotent=True, interval_us=1).step().leaders("n1").after(3000)
+    client.leaders("n1").after(1)
+    assert [op.process for op in client.ops if op.type == "invoke"] == [0, 10]
+    assert stamps(client)[-1] == Produced(0, 1, 0)
+
+
+def test_a_batch_that_was_never_sent_uses_up_nothing() -> None:
+    client = producer(idempotent=True, interval_us=1).step().after(3000)
+    client.leaders("n1").after(1)
+    assert client.story()[:2] == ["send invoke", "send fail no leader known"]
+    assert stamps(client) == [Produced(0, 0, 0)]

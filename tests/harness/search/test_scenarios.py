@@ -11,7 +11,7 @@ from msgspec import structs
 
 from harness.search import generator
 from harness.search.choice_source import RandomChoices
-from harness.search.dimensions import DIMENSIONS, Dimension, draw_dimensions
+from harness.search.dimensions import DIMENSIONS, Dimension, draw_dimensions, late_dimensions
 from harness.search.scenarios import (
     Scenario,
     alternate_leaders,
@@ -32,6 +32,7 @@ from harness.sim.run import simulate
 from nemesis.faults import Link
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
+from node.formats.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -107,12 +108,36 @@ def test_heads_are_deleted_in_some_schedules_and_nothing_else_is_drawn_different
     keeps = Counter(schedule.cluster.retention_records for schedule in found)
     assert 300 < keeps[0] < 395
     assert set(keeps) == {0, 1, 2, 5}
-    monkeypatch.setattr(generator, "draw_late", lambda choose, cluster: cluster)
+    monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
     for number, schedule in enumerate(found):
         plain = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
-        keep = schedule.cluster.retention_records
-        kept = structs.replace(plain.cluster, retention_records=keep)
-        assert structs.replace(plain, cluster=kept) == schedule
+        if not schedule.workload.idempotent:
+            keep = schedule.cluster.retention_records
+            kept = structs.replace(plain.cluster, retention_records=keep)
+            assert structs.replace(plain, cluster=kept) == schedule
+
+
+def test_idempotent_producers_are_drawn_and_add_to_what_a_seed_draws() -> None:
+    drawn = 0
+    for number in range(300):
+        asked = generator.draw_schedule(
+            RandomChoices(random.Random(number)), "kafka", always=("idempotent",)
+        )
+        check(asked)
+        assert asked.workload.idempotent
+        assert asked.workload.acks == -1
+        schedule = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
+        drawn += schedule.workload.idempotent
+        if not schedule.workload.idempotent:
+            common = min(len(schedule.faults), generator.MAX_FAULTS_DRAWN - 3)
+            assert asked.faults[:common] == schedule.faults[:common]
+    assert 5 < drawn < 40
+
+
+def test_a_dimension_that_is_none_cannot_be_asked_for() -> None:
+    assert late_dimensions(["idempotent", "idempotent"]) == ("idempotent",)
+    with pytest.raises(UsageError, match="unknown dimension 'more'"):
+        late_dimensions(["more"])
 
 
 def _plain(number: int, protocol: str, monkeypatch: pytest.MonkeyPatch) -> Schedule:

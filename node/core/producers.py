@@ -1,0 +1,92 @@
+"""What a log says of its idempotent producers: the last batches of each. Pure. KIP-98, KAFKA-5494.
+
+Each batch of an idempotent producer names its producer id, producer epoch and sequence. A leader
+appends a batch only if its sequence follows on the last one of that producer, and knows a batch
+again that its log has already. The state is made of the batches in a log, in their order, and of
+nothing else: replicas with equal logs have equal states, whoever leads.
+
+The state is bounded: WINDOW batches of a producer, MAX_PRODUCERS producers of a partition. Of more
+producers that one goes which has not written for longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from node.core.batch import Produced
+from node.formats.wire_bounds import MAX_PRODUCERS
+
+WINDOW: Final = 5
+"""So many batches of a producer can be known again; Kafka's producers have at most 5 in flight."""
+
+
+class Kept(NamedTuple):
+    """A batch in the log: producer epoch, first sequence, offsets (`end` is exclusive)."""
+
+    epoch: int
+    sequence: int
+    base: int
+    end: int
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the batch that may follow."""
+        return self.sequence + self.end - self.base
+
+
+class Verdict(Enum):
+    """What a batch is to a log that is to take it."""
+
+    NEXT = "follows on what the log has"
+    DUPLICATE = "is in the log, among the last of its producer"
+    OLD = "was in the log before the last of its producer"
+    GAP = "leaves out what should come before it"
+    FENCED = "its producer has begun a later epoch"
+    UNKNOWN = "is not its producer's first, and the log knows nothing of that producer"
+
+
+class Producers:
+    """The last batches of each producer in one log, the producer that wrote last at the end."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Kept, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def judge(self, batch: Produced, count: int) -> tuple[Verdict, Kept | None]:
+        """What a batch of `count` records is; and of a DUPLICATE the batch in the log."""
+        known = self._last.get(batch.producer)
+        if known is None:
+            return (Verdict.NEXT if batch.sequence == 0 else Verdict.UNKNOWN), None
+        last = known[-1]
+        if batch.epoch < last.epoch:
+            return Verdict.FENCED, None
+        if batch.epoch > last.epoch:
+            return (Verdict.NEXT if batch.sequence == 0 else Verdict.GAP), None
+        for kept in reversed(known):
+            if (kept.sequence, kept.next_sequence) == (batch.sequence, batch.sequence + count):
+                return Verdict.DUPLICATE, kept
+        if batch.sequence == last.next_sequence:
+            return Verdict.NEXT, None
+        return (Verdict.OLD if batch.sequence < last.next_sequence else Verdict.GAP), None
+
+    def note(self, batch: Produced, base: int, end: int) -> None:
+        """The log has one more batch. A new epoch forgets the batches of the one before."""
+        known = self._last.pop(batch.producer, ())
+        if known and known[-1].epoch != batch.epoch:
+            known = ()
+        kept = Kept(batch.epoch, batch.sequence, base, end)
+        self._last[batch.producer] = (*known[1 - WINDOW :], kept)
+        if len(self._last) > MAX_PRODUCERS:
+            del self._last[next(iter(self._last))]
+
+    def rebuild(self, batches: Iterable[tuple[int, int, Produced]]) -> None:
+        """Be what these batches (base offset, end, producer) of a log say, and nothing else."""
+        self._last.clear()
+        for base, end, batch in batches:
+            self.note(batch, base, end)

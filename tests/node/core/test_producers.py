@@ -1,0 +1,296 @@
+"""Idempotent producers: what a log knows of them, and what a leader answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.core import batch as batches
+from node.core.batch import EMPTY_CHAIN, Produced
+from node.core.messages import Error, ProduceResponse
+from node.core.producers import WINDOW, Kept, Producers, Verdict
+from node.formats.errors import WireError
+from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQUENCE
+from tests.support.broker_world import World
+from tests.support.replica_bench import Bench
+
+P = "log-0"
+
+
+def written(*sizes: int, epoch: int = 0, sequence: int = 0) -> Producers:
+    """What a log of batches of these sizes, all of producer 7, says."""
+    known, base = Producers(), 0
+    for size in sizes:
+        known.note(Produced(7, epoch, sequence), base, base + size)
+        base, sequence = base + size, sequence + size
+    return known
+
+
+def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> bytes:
+    return batches.build(count, b"x" * count, produced=Produced(producer, epoch, sequence))
+
+
+# -- the state ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("producer", "epoch", "sequence", "count", "verdict"),
+    [
+        (7, 0, 6, 1, Verdict.NEXT),
+        (7, 0, 7, 1, Verdict.GAP),
+        (7, 0, 3, 3, Verdict.DUPLICATE),
+        (7, 0, 0, 1, Verdict.DUPLICATE),
+        (7, 0, 3, 2, Verdict.OLD),  # begins like one of them, and is another
+        (7, 1, 0, 1, Verdict.NEXT),
+        (7, 1, 6, 1, Verdict.GAP),
+        (8, 0, 0, 1, Verdict.NEXT),
+        (8, 0, 6, 1, Verdict.UNKNOWN),
+    ],
+)
+def test_what_a_batch_is_to_a_log(
+    producer: int, epoch: int, sequence: int, count: int, verdict: Verdict
+) -> None:
+    known = written(1, 2, 3)  # sequences 0, 1-2, 3-5
+    assert known.judge(Produced(producer, epoch, sequence), count)[0] is verdict
+
+
+def test_a_duplicate_names_the_original() -> None:
+    assert written(1, 2, 3).judge(Produced(7, 0, 1), 2) == (Verdict.DUPLICATE, Kept(0, 1, 1, 3))
+
+
+def test_a_new_epoch_fences_the_one_before_and_forgets_its_batches() -> None:
+    known = written(1, 2)
+    known.note(Produced(7, 2, 0), 3, 4)
+    assert known.judge(Produced(7, 1, 0), 1)[0] is Verdict.FENCED
+    assert known.judge(Produced(7, 2, 0), 1) == (Verdict.DUPLICATE, Kept(2, 0, 3, 4))
+    assert known.judge(Produced(7, 2, 1), 2)[0] is Verdict.NEXT
+
+
+def test_the_last_five_batches_are_known_and_older_ones_are_old() -> None:
+    known = written(*[1] * (WINDOW + 2))
+    verdicts = [known.judge(Produced(7, 0, n), 1)[0] for n in range(WINDOW + 3)]
+    assert verdicts == [Verdict.OLD] * 2 + [Verdict.DUPLICATE] * WINDOW + [Verdict.NEXT]
+
+
+def test_of_too_many_producers_that_one_goes_which_wrote_longest_ago() -> None:
+    known = Producers()
+    for producer in range(MAX_PRODUCERS):
+        known.note(Produced(producer, 0, 0), producer, producer + 1)
+    known.note(Produced(0, 0, 1), MAX_PRODUCERS, MAX_PRODUCERS + 1)
+    known.note(Produced(MAX_PRODUCERS, 0, 0), MAX_PRODUCERS + 1, MAX_PRODUCERS + 2)
+    assert len(known) == MAX_PRODUCERS
+    assert known.judge(Produced(1, 0, 1), 1)[0] is Verdict.UNKNOWN
+    assert known.judge(Produced(0, 0, 2), 1)[0] is Verdict.NEXT
+
+
+def test_a_rebuilt_state_knows_nothing_but_the_log() -> None:
+    known = written(1, 1, 1)
+    known.rebuild([(0, 2, Produced(9, 0, 0))])
+    assert known.judge(Produced(7, 0, 0), 1)[0] is Verdict.NEXT
+    assert known.judge(Produced(9, 0, 0), 2) == (Verdict.DUPLICATE, Kept(0, 0, 0, 2))
+
+
+# -- the batch ------------------------------------------------------------------------------------
+
+
+def test_a_batch_says_what_its_producer_is_and_keeps_its_payload() -> None:
+    placed = batches.placed(batch(3, 2), 40, 5)
+    found = batches.view(placed.data)
+    assert (found.produced, found.payload, found.count) == (Produced(7, 0, 3), b"xx", 2)
+    assert (found.base_offset, found.epoch, found.control) == (40, 5, False)
+    assert batches.produced_by(placed.data) == Produced(7, 0, 3)
+
+
+def test_batches_without_a_producer_are_what_they_were() -> None:
+    """Byte for byte: stored logs stay readable, and their prefix hashes stay."""
+    plain = batches.build(2, b"xx")
+    assert plain.hex() == "0" * 24 + "01" + "00000002" + "0b7e7f3d" + "00000002" + "7878"
+    assert batches.view(plain).produced is None
+    assert batches.produced_by(plain) is None
+    assert batches.chain(EMPTY_CHAIN, batches.view(plain)).hex() == "64ba0c7f73f88c50"
+
+
+def test_the_prefix_hash_covers_the_producer() -> None:
+    one, other = (batches.view(batch(sequence)) for sequence in (0, 1))
+    assert one.payload == other.payload
+    assert batches.chain(EMPTY_CHAIN, one) != batches.chain(EMPTY_CHAIN, other)
+
+
+@pytest.mark.parametrize(
+    "produced",
+    [(-1, 0, 0), (7, -1, 0), (7, MAX_PRODUCER_EPOCH + 1, 0), (7, 0, -1), (7, 0, MAX_SEQUENCE)],
+)
+def test_numbers_of_a_producer_out_of_range_are_refused(produced: tuple[int, int, int]) -> None:
+    with pytest.raises(WireError, match="producer"):
+        batches.view(batches.build(1, b"x", produced=Produced(*produced)))
+
+
+def test_a_batch_that_is_too_short_for_its_producer_is_refused() -> None:
+    short = batches.HEADER.pack(0, 0, batches.IDEMPOTENT_VERSION, 4, 0, 1) + b"xxxx"
+    with pytest.raises(WireError, match="does not fit"):
+        batches.view(short)
+    assert batches.produced_by(short) is None
+
+
+# -- the leader -----------------------------------------------------------------------------------
+
+
+def leading() -> Bench:
+    b = Bench("n1")
+    b.metadata("n1", 1, "n1 n2")
+    b.sent()
+    return b
+
+
+def told(b: Bench) -> list[tuple[int, str, bool, int]]:
+    """(correlation id, error, appended, offset) of the answers since last asked."""
+    return [
+        (m.corr, m.error.value, m.appended, m.base_offset)
+        for _, m, _ in b.sent()
+        if isinstance(m, ProduceResponse)
+    ]
+
+
+def test_a_duplicate_is_not_appended_and_waits_for_the_original() -> None:
+    b = leading()
+    b.produce(corr=1, body=batch(0, 2))
+    b.produce(corr=2, body=batch(2))
+    b.produce(corr=3, body=batch(0, 2))
+    assert b.r.leo == 3
+    assert told(b) == []
+    b.fetch("n2", 2, 1)
+    assert told(b) == [(1, "", True, 0), (3, "", True, 0)]
+    b.fetch("n2", 3, 1)
+    assert told(b) == [(2, "", True, 2)]
+
+
+def test_a_duplicate_of_what_is_committed_is_answered_at_once() -> None:
+    b = leading()
+    b.produce(corr=1, body=batch(0))
+    b.fetch("n2", 1, 1)
+    b.produce(corr=2, body=batch(0))
+    assert told(b) == [(1, "", True, 0), (2, "", True, 0)]
+    assert [(e["base_offset"], e["hw"]) for e in b.events("duplicate")] == [(0, 1)]
+
+
+def test_a_duplicate_that_waits_too_long_is_in_doubt_and_a_deposed_leader_says_so() -> None:
+    b = leading()
+    b.produce(corr=1, body=batch(0), timeout_ms=3000)
+    b.produce(corr=2, body=batch(0), timeout_ms=50)
+    b.sleep(100)
+    assert told(b) == [(2, "request-timed-out", True, -1)]
+    b.produce(corr=3, body=batch(0))
+    b.metadata("n2", 2, at=2)
+    assert told(b) == [(1, "leadership-lost", True, -1), (3, "leadership-lost", True, -1)]
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "appended"),
+    [
+        (batch(9), Error.OUT_OF_ORDER_SEQUENCE, False),
+        (batch(0), Error.DUPLICATE_SEQUENCE, True),
+        (batch(4, producer=8), Error.UNKNOWN_PRODUCER, False),
+        (batch(3, epoch=1), Error.OUT_OF_ORDER_SEQUENCE, False),
+    ],
+)
+def test_what_does_not_follow_is_refused(body: bytes, error: Error, appended: bool) -> None:
+    b = leading()
+    for sequence in range(WINDOW + 1):
+        b.produce(body=batch(sequence), acks=0)
+    b.produce(corr=5, body=body)
+    assert told(b) == [(5, error.value, appended, -1)]
+    assert b.r.leo == WINDOW + 1
+
+
+def test_a_producer_of_an_older_epoch_is_fenced() -> None:
+    b = leading()
+    b.produce(body=batch(0, epoch=1), acks=0)
+    b.produce(corr=5, body=batch(0))
+    assert told(b) == [(5, "fenced-producer-epoch", False, -1)]
+
+
+def test_acks_1_of_a_duplicate_is_answered_at_once_and_acks_0_never() -> None:
+    b = leading()
+    b.produce(body=batch(0), acks=0)
+    b.produce(corr=2, body=batch(0), acks=1)
+    b.produce(corr=3, body=batch(0), acks=0)
+    assert told(b) == [(2, "", True, 0)]
+    assert b.r.leo == 1
+
+
+# -- all replicas ---------------------------------------------------------------------------------
+
+
+def led(world: World) -> str:
+    leader = world.leader(P)
+    assert leader
+    return leader
+
+
+def send(world: World, corr: int, sequence: int, *, to: str = "") -> None:
+    payload = f"{sequence}".encode()
+    world.produce(to or led(world), P, corr, payload, produced=Produced(7, 0, sequence))
+    world.run_for(100)
+
+
+def rebuilt(world: World, name: str) -> Producers:
+    """What the log of a replica says."""
+    known = Producers()
+    known.rebuild(world.nodes[name].replicas[P].log.produced())
+    return known
+
+
+def assert_all_know_their_logs(world: World) -> None:
+    for name, node in world.nodes.items():
+        if P in node.replicas:
+            assert node.replicas[P].producers._last == rebuilt(world, name)._last, name
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "kip-101", "liftbridge", "quorum", "quorum-naive"])
+def test_a_new_leader_and_a_restarted_one_know_what_was_written(protocol: str) -> None:
+    world = World(3, protocol=protocol)
+    world.run_for(500)
+    world.create_topic()
+    world.run_for(1000)
+    for sequence in range(3):
+        send(world, sequence + 1, sequence)
+    first = led(world)
+    at = {n: world.answers()[n].base_offset for n in (1, 2, 3)}
+    world.kill(first)
+    world.run_for(4000)
+    send(world, 11, 2)
+    send(world, 12, 3)
+    assert world.answers()[11].base_offset == at[3]
+    world.start(first)
+    world.run_for(3000)
+    assert_all_know_their_logs(world)
+    for name in ("n1", "n2", "n3"):
+        world.kill(name)
+    for name in ("n1", "n2", "n3"):
+        world.start(name)
+    world.run_for(6000)
+    send(world, 21, 3)
+    assert world.answers()[21].base_offset == world.answers()[12].base_offset
+    assert_all_know_their_logs(world)
+    kept = [p for p in world.payloads(led(world), P) if p.isdigit()]
+    assert kept == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_is_truncated_is_forgotten_and_may_be_written_again() -> None:
+    world = World(7)
+    world.run_for(500)
+    world.create_topic()
+    world.run_for(300)
+    send(world, 1, 0)
+    world.isolate("n1")
+    send(world, 2, 1, to="n1")
+    assert len(world.payloads("n1", P)) == 2
+    world.run_for(3000)
+    world.cut.clear()
+    world.run_for(2000)
+    assert led(world) != "n1"
+    assert len(world.payloads("n1", P)) == 1
+    assert_all_know_their_logs(world)
+    send(world, 3, 1)
+    assert world.answers()[3].base_offset == 1
+    world.run_for(500)
+    assert_all_know_their_logs(world)
