@@ -175,6 +175,11 @@ class World(Protocol):
         """Move the wall clock of the node's processes, later ones too, and no other clock."""
         ...
 
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        """The clock that the node measures its timeouts with passes `percent` of the time from now
+        on, in later processes too."""
+        ...
+
     def operate(self, operation: int) -> None:
         """Have its client begin operation number `operation` of the workload."""
         ...
@@ -294,6 +299,10 @@ class UnableWorld:
     def shift_clock(self, node: str, by_ms: int) -> None:
         """Refused."""
         raise _unable("have a wall clock of its own")
+
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        """Refused."""
+        raise _unable("have a clock of another rate")
 
     def operate(self, operation: int) -> None:
         """Refused."""

@@ -60,7 +60,10 @@ def search(
     ] = None,
     dimension: Annotated[
         list[str] | None,
-        typer.Option(help="What every schedule has: retention, idempotent [default: drawn]."),
+        typer.Option(
+            help="What every schedule has: retention, idempotent, clock-rates or "
+            "resized-partitions; repeatable."
+        ),
     ] = None,
     disks: Annotated[
         str | None,

@@ -7,7 +7,7 @@ would be long and slow, and most bugs need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,8 @@ from harness.search.wide_scenarios import (
     outlive_sender,
     power_below_min_isr,
 )
-from nemesis.faults import Link
+from nemesis.faults import ClockRate, Kill, Link, Reassign
+from nemesis.faults.clocks import RATES
 from nemesis.formats.schedule import Cluster, Fault, Schedule, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
@@ -117,9 +118,46 @@ def _idempotent(choose: ChoiceSource, schedule: Schedule) -> Schedule:
                 for_ms=choose.pick((150, 300, 600)),
             )
         )
-    faults = (*schedule.faults[: MAX_FAULTS_DRAWN - len(late)], *late)
     cluster = replace(schedule.cluster, retention_records=0)
-    return replace(schedule, cluster=cluster, workload=workload, faults=faults)
+    return _with(replace(schedule, cluster=cluster, workload=workload), late)
+
+
+def _clock_rates(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+    """Clocks run fast and slow, from the beginning or from some time on."""
+    cluster, rates = schedule.cluster, []
+    names = [*cluster.broker_names(), *cluster.voter_names()]
+    for _ in range(choose.pick((1, 2, 3))):
+        name = names.pop(choose.integer(0, len(names) - 1))
+        at_ms = 0 if choose.chance(60) else choose.integer(0, schedule.workload.duration_ms)
+        rates.append(ClockRate(on=name, percent=choose.pick(RATES), at_ms=at_ms))
+    return _with(schedule, rates)
+
+
+def _resized(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+    """A partition gets more replicas and fewer, and its leader fails now and then meanwhile."""
+    cluster = schedule.cluster
+    if protocol_of(cluster.protocol).leader_by is LeaderBy.VOTES:
+        return schedule
+    cluster = replace(cluster, brokers=max(4, cluster.brokers))
+    partition = choose.pick(cluster.partition_names())
+    now_ms, moves = choose.integer(0, 600), list[Fault]()
+    for _ in range(choose.pick((2, 3, 1))):
+        left = list(cluster.broker_names())
+        size = choose.integer(1, len(left))
+        target = [left.pop(choose.integer(0, len(left) - 1)) for _ in range(size)]
+        moves.append(Reassign(partition=partition, replicas=",".join(target), at_ms=now_ms))
+        if choose.chance(40):
+            at_ms = now_ms + choose.pick((2, 20, 60, 150, 300))
+            span_ms = cluster.timings.session_ms * choose.pick((2, 1, 4))
+            moves.append(Kill(on=f"leader:{partition}", at_ms=at_ms, for_ms=span_ms))
+        now_ms += choose.pick((300, 100, 500, 20))
+    return _with(replace(schedule, cluster=cluster), moves)
+
+
+def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
+    """The schedule with these faults, and not with more than there may be."""
+    kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
+    return replace(schedule, faults=(*kept, *faults))
 
 
 def _uneven(choose: ChoiceSource, workload: Workload) -> Workload:
@@ -166,6 +204,8 @@ DIMENSIONS: Final = (
 LATE_DIMENSIONS: Final = (
     LateDimension("retention", 7, _deletes_heads),
     LateDimension("idempotent", 6, _idempotent),
+    LateDimension("clock-rates", 6, _clock_rates),
+    LateDimension("resized-partitions", 6, _resized),
 )
 """Those that a schedule decides for when all else is drawn: a seed that does without them draws
 what it drew before they came. New ones go to the end."""

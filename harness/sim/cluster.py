@@ -170,6 +170,10 @@ class SimWorld:
         """Refused: the core knows no wall clock."""
         raise FloodmarkError("a simulated process has no wall clock")
 
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        """The clock that the node measures its timeouts with runs at that rate from now on."""
+        self._nodes[node].set_clock_rate(percent)
+
     def operate(self, operation: int) -> None:
         """Begin an operation of the workload."""
         self._clients.operate(operation)

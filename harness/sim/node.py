@@ -24,6 +24,7 @@ from node.core.broker import Broker
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
 from node.formats.trace import TraceEvent, damaged_event
 from node.runtime.breakpoints import Armed, Breakpoint, break_event
+from node.runtime.node_clock import HOST_CLOCK
 
 HAND_OVER_US: Final = 2_000_000
 """How long the core may take to hand over when it is asked to stop."""
@@ -72,6 +73,8 @@ class SimNode:
         self._ended = ended
         self._inbox: list[Envelope] = []
         self._busy_until_us = 0
+        self._clock = HOST_CLOCK
+        # On the node's own clock; all other times are those of the world.
         self._deadline_us = _NEVER
         self._armed_us = _NEVER
         self._give_up_us = _NEVER
@@ -138,11 +141,16 @@ class SimNode:
         self._armed.replace(self._points)
         self._resume_turn_if_free()
 
+    def set_clock_rate(self, percent: int) -> None:
+        """From now on the node's clock passes `percent` of the time, in later processes too."""
+        self._clock = self._clock.at_rate(percent, self._queue.now_us)
+        self._arm()
+
     # -- the alarm
 
     def _arm(self) -> None:
         """Set an alarm for the deadline. An earlier alarm that is no longer needed does no harm."""
-        due_us = max(self._deadline_us, self._queue.now_us + 1)
+        due_us = max(self._clock.when(self._deadline_us), self._queue.now_us + 1)
         if due_us < self._armed_us:
             self._armed_us = due_us
             self._queue.at(due_us, self._alarm, due_us)
@@ -152,7 +160,7 @@ class SimNode:
             return
         self._armed_us = _NEVER
         if self.core is not None and not self.paused:
-            if self._deadline_us <= at_us:
+            if self._deadline_us <= self._clock.read(at_us):
                 self._wake(None)
             else:
                 self._arm()
@@ -170,7 +178,7 @@ class SimNode:
         config = self._make_config(self.name, incarnation)
         self.disk.retries = "retry-fsync" in config.bugs
         try:
-            self.core = Broker(config, self.disk, jitter, self._queue.now_us)
+            self.core = Broker(config, self.disk, jitter, self._clock.read(self._queue.now_us))
         except FloodmarkError as error:
             self._broken(error)
             return
@@ -200,7 +208,8 @@ class SimNode:
         elif self._busy_until_us <= self._queue.now_us:
             waiting = self._waiting()
             give_up = self._queue.now_us >= self._give_up_us
-            if waiting or give_up or self._queue.now_us >= self._deadline_us:
+            due = self._clock.read(self._queue.now_us) >= self._deadline_us
+            if waiting or give_up or due:
                 self._turn(waiting)
             else:
                 self._arm()
@@ -233,7 +242,7 @@ class SimNode:
 
     def _step(self, events: list[Event], first: bool) -> Effects:
         """The effects of all events of one turn, joined."""
-        core, now_us = self.core, self._queue.now_us
+        core, now_us = self.core, self._clock.read(self._queue.now_us)
         assert core is not None
         turn = None
         for event in events:

@@ -6,7 +6,7 @@ docs/faults.md describes the faults for their users.
 
 from nemesis.faults.admin import ElectPreferred, ElectUnclean, Reassign, SetMinIsr
 from nemesis.faults.breakpoint import Break, Release
-from nemesis.faults.clocks import ClockJump, ClockSkew
+from nemesis.faults.clocks import ClockJump, ClockRate, ClockSkew
 from nemesis.faults.connections import HalfOpen, Reset, Slow, Stall
 from nemesis.faults.disks import (
     BitFlip,
@@ -35,6 +35,7 @@ __all__ = [
     "Break",
     "Bridge",
     "ClockJump",
+    "ClockRate",
     "ClockSkew",
     "Cut",
     "Delay",
@@ -82,6 +83,6 @@ for _kind in (
     *(ElectPreferred, ElectUnclean, Reassign, SetMinIsr),
     *(Stall, Slow, Reset, HalfOpen),
     *(FsyncError, SlowFsync, LyingFsync, DiskFull, TornWrite, BitFlip, OldCopy, DiskEmptied),
-    *(ReadError, ClockSkew, ClockJump, Syscall),
+    *(ReadError, ClockSkew, ClockJump, Syscall, ClockRate),
 ):
     register(_kind)

@@ -1,4 +1,5 @@
-"""Clocks: the wall clock of a node is wrong. No other clock of it changes."""
+"""Clocks: the wall clock of a node is wrong, or the clock that it measures timeouts with runs at
+another rate. No other clock of it changes."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from nemesis.formats.cluster_spec import Cluster, Workload
 from nemesis.formats.fault import NOT_UNDONE
 
 MOST_MS: Final = 366 * 24 * 3600 * 1000
+Rate = Annotated[int, msgspec.Meta(ge=10, le=1000)]
+RATES: Final = (50, 200, 67, 150, 80, 125)
+"""Percent of the true rate that are drawn, the plainest first."""
 OffsetMs = Annotated[int, msgspec.Meta(ge=-MOST_MS, le=MOST_MS)]
 
 
@@ -91,3 +95,44 @@ class ClockJump(_WrongClock, frozen=True, kw_only=True, tag="clock-jump"):
     def words(self) -> str:
         """As a sentence."""
         return f"Let the wall clock of {target(self.on)} jump {self._distance()}"
+
+
+class ClockRate(ProcessFault, frozen=True, kw_only=True, tag="clock-rate"):
+    """The clock that the node measures its timeouts with passes `percent` of the time, in later
+    processes too, until the heal. Of several such faults on a node the last one holds."""
+
+    percent: Rate
+
+    letter = "g"
+    colour = "#7a6a4f"
+    pattern = "bars"
+    drawing = Drawing(targets=ONE_NODE, aliases=())
+
+    def problems(self, cluster: Cluster, workload: Workload) -> Iterator[str]:
+        """As of every fault; and it changes the rate."""
+        yield from super().problems(cluster, workload)
+        if self.percent == 100:
+            yield "percent is 100, which changes nothing"
+
+    def act(self, site: Site, node: str) -> None:
+        """Change it."""
+        site.world.set_clock_rate(node, self.percent)
+
+    def undo(self, site: Site, node: str) -> None:
+        """From now on it is right again; the time that it gained or lost stays."""
+        site.world.set_clock_rate(node, 100)
+
+    @classmethod
+    def draw_on(cls, dice: Dice, on: str, at_ms: int, for_ms: int) -> Self:
+        """Between half and twice the true rate."""
+        return cls(on=on, at_ms=at_ms, for_ms=for_ms, percent=dice.rng.choice(RATES))
+
+    def plainer(self) -> Iterator[Self]:
+        """At half or twice the true rate."""
+        plain = 50 if self.percent < 100 else 200
+        if self.percent != plain:
+            yield msgspec.structs.replace(self, percent=plain)
+
+    def words(self) -> str:
+        """As a sentence."""
+        return f"Let the clock of {target(self.on)} run at {self.percent} %"

@@ -18,6 +18,7 @@ import msgspec
 
 from node.formats.trace import BREAK, TraceEvent, event, matches
 from node.runtime.failing_disk import DiskFault, FailingDisk
+from node.runtime.node_clock import HOST_CLOCK, NodeClock
 
 
 class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +39,13 @@ class Breakpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """From the harness: these are all the breakpoints and all the faults of the disk that there
-    are, as of `version`. With `copy_to` the disk is copied into that folder now."""
+    are, and this is the clock, as of `version`. With `copy_to` the disk is copied into that folder
+    now."""
 
     version: int
     armed: tuple[Breakpoint, ...]
     disk: tuple[DiskFault, ...] = ()
+    clock: NodeClock = HOST_CLOCK
     copy_to: str = ""
 
 
@@ -106,7 +109,8 @@ def break_event(point: Breakpoint, reached_by: TraceEvent) -> TraceEvent:
 
 class Breakpoints:
     """The breakpoints of a real process. None stops it without a pipe to release it by. The same
-    pipe brings the faults of its disk to `disk`; `copy` copies the disk into a folder."""
+    pipe brings the faults of its disk to `disk`, and its `clock`; `copy` copies the disk into a
+    folder."""
 
     def __init__(
         self,
@@ -114,7 +118,9 @@ class Breakpoints:
         pipe: Connection | None = None,
         disk: FailingDisk | None = None,
         copy: Callable[[Path], None] = lambda to: None,
+        clock: NodeClock = HOST_CLOCK,
     ) -> None:
+        self.clock = clock
         self._armed = armed
         self._disk = disk or FailingDisk()
         self._disk.tell = self._report
@@ -142,6 +148,7 @@ class Breakpoints:
                 return
             self._armed.replace(order.armed)
             self._disk.replace(order.disk)
+            self.clock = order.clock
             if order.copy_to:
                 self._copy(Path(order.copy_to))
             self._version = order.version

@@ -137,6 +137,7 @@ class Loop:
         self._outbox = outbox
         self._trace = trace
         self._stop = stop
+        # On the clock of the node; all other times are those of the host.
         self._deadline_us = 0
         self._give_up_us = 0
         self._behind = 0
@@ -171,7 +172,8 @@ class Loop:
     def _wait_ms(self, now_us: int) -> int:
         """Until the core's deadline: rounded up, for a poll that is early would spin."""
         wait = LONGEST_WAIT_MS
-        for deadline_us in (self._deadline_us, self._give_up_us):
+        due_us = self._deadline_us and self._breakpoints.clock.when(self._deadline_us)
+        for deadline_us in (due_us, self._give_up_us):
             if deadline_us:
                 wait = min(wait, max(0, -((now_us - deadline_us) // 1000)))
         if self._stop.asked and not self._give_up_us:
@@ -181,7 +183,8 @@ class Loop:
     def _due(self, now_us: int) -> bool:
         """Whether to step a `Tick`. Not while more messages wait, so that a process that was paused
         reads them before it acts on silence; but at the latest after `TURNS_BEHIND` turns."""
-        return 0 < self._deadline_us <= now_us and self._behind % TURNS_BEHIND == 0
+        own_us = self._breakpoints.clock.read(now_us)
+        return 0 < self._deadline_us <= own_us and self._behind % TURNS_BEHIND == 0
 
     def _understand(self, arrived: list[list[bytes]], refusals: list[TraceEvent]) -> list[Event]:
         """Messages as events; what cannot be understood becomes trace events in `refusals`."""
@@ -236,7 +239,7 @@ class Loop:
             else:
                 break
             try:
-                effects = self._step(now_us, happened)
+                effects = self._step(self._breakpoints.clock.read(now_us), happened)
             except DamagedStore as error:
                 self._trace.write(now_us, [damaged_event(error)])
                 raise

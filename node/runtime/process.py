@@ -36,6 +36,7 @@ from node.runtime.datadir import host_boot_id
 from node.runtime.failing_disk import DiskFault, FailingDisk
 from node.runtime.loop import Core, Loop, MakeCore, StopRequest, TraceFile, monotonic_us
 from node.runtime.mailbox import CannotBind, Inbox, Outbox
+from node.runtime.node_clock import HOST_CLOCK, NodeClock
 from node.runtime.store import LmdbStorage
 
 EXIT_BROKEN: Final = 70
@@ -54,8 +55,8 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     "*" to that of the hub. `curve` has the keys of the run, if it has keys. `parent_pid` is the
     process it must not outlive (0: `spawn` fills it in). `boot_id` "" asks the host, `boots` are
     those since that only this node has seen. `breakpoints` are armed, and `disk_faults` in force,
-    from the first turn on. `disk_pid` is the process that serves the disk, if one does. Files are
-    created as needed, folders must exist.
+    from the first turn on. Timeouts are measured with `clock`. `disk_pid` is the process that
+    serves the disk, if one does. Files are created as needed, folders must exist.
     """
 
     core: NodeConfig
@@ -70,6 +71,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     breakpoints: tuple[Breakpoint, ...] = ()
     disk_faults: tuple[DiskFault, ...] = ()
+    clock: NodeClock = HOST_CLOCK
     boots: int = 0
     disk_pid: int = 0
 
@@ -138,12 +140,12 @@ def _run(
         outbox.wait_connected(CONNECT_MS, inbox)
         random = Random(f"{config.seed}/{core_config.node}/{core_config.incarnation}")
         try:
-            core = make_core(core_config, storage, random, monotonic_us())
+            core = make_core(core_config, storage, random, config.clock.read(monotonic_us()))
         except DamagedStore as error:
             trace.write(monotonic_us(), [damaged_event(error)])
             raise
         armed = Armed(core_config.node, core_config.incarnation, config.breakpoints)
-        points = Breakpoints(armed, pipe, disk, storage.copy)
+        points = Breakpoints(armed, pipe, disk, storage.copy, config.clock)
         if pipe is not None:
             inbox.watch(points.wake_fd)
         senders = Senders(core_config)

@@ -144,6 +144,9 @@ class RecordingWorld:
     def shift_clock(self, node: str, by_ms: int) -> None:
         self._act(f"shift_clock {by_ms}", node)
 
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        self._act(f"set_clock_rate {percent}", node)
+
     def operate(self, operation: int) -> None:
         self._act("operate", str(operation))
 

@@ -19,6 +19,7 @@ import multiprocess
 
 from harness.formats.problem import ended_from_outside
 from harness.formats.process_exits import Exit
+from harness.runs.clock import now_us
 from harness.systems.node_processes import Done, EndedBy, NodeProcesses, ended_by
 from node.formats.errors import FloodmarkError
 from node.formats.files import AppendOnlyFile
@@ -26,6 +27,7 @@ from node.runtime.breakpoints import Breakpoint, Order, Report
 from node.runtime.children import Child
 from node.runtime.environment import inherited
 from node.runtime.failing_disk import DiskFault
+from node.runtime.node_clock import HOST_CLOCK, NodeClock
 from node.runtime.process import EXIT_STORAGE, ProcessConfig, spawn
 
 STOP_TIMEOUT_S: Final = 6.0
@@ -60,18 +62,25 @@ class ProcessOrders:
         armed: Sequence[Breakpoint],
         disk: Sequence[DiskFault] = (),
         *,
+        clock: NodeClock = HOST_CLOCK,
         copy_to: str = "",
         wait: bool = True,
     ) -> bool:
-        """Replace breakpoints and faults of the disk; returns when that is in force, False if the
-        process has ended.
+        """Replace breakpoints, faults of the disk and the clock; returns when that is in force,
+        False if the process has ended.
 
         A process that has not come to its first turn is not waited for: it obeys before that; nor
         is a dead one. Without `wait` none is. Raises FloodmarkError when it is not confirmed in
         time.
         """
         self._version += 1
-        order = Order(version=self._version, armed=tuple(armed), disk=tuple(disk), copy_to=copy_to)
+        order = Order(
+            version=self._version,
+            armed=tuple(armed),
+            disk=tuple(disk),
+            clock=clock,
+            copy_to=copy_to,
+        )
         # A turn in progress may sync more than once, as slowly as the disk was until now.
         slowest_s = sum(fault.delay_ms for fault in disk) / 1000
         patience_s = (COPY_S if copy_to else PATIENCE_S) + 3 * max(slowest_s, self._slowest_s)
@@ -143,6 +152,7 @@ class Nodes(NodeProcesses[_Running]):
         self._writes: dict[int, int] = {}
         self._blamed: dict[str, int] = {}
         self._boots: dict[str, int] = {}
+        self._clocks: dict[str, NodeClock] = {}
         self._last_number = 0
 
     def start(self, node: str) -> None:
@@ -155,6 +165,7 @@ class Nodes(NodeProcesses[_Running]):
             self._make_config(node, incarnation),
             breakpoints=tuple(self._armed.get(node, ())),
             disk_faults=tuple(self._disk_faults.get(node, ())),
+            clock=self._clocks.get(node, HOST_CLOCK),
             boots=self._boots.get(node, 0),
         )
         near, far = multiprocess.Pipe()
@@ -212,8 +223,14 @@ class Nodes(NodeProcesses[_Running]):
         """Have the node's process copy its store into a folder; False if it has ended. Raises
         FloodmarkError when that is not confirmed."""
         running = self._running[node]
-        armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
-        return running.orders.order(armed, disk, copy_to=str(to))
+        return self._give_orders(node, running, copy_to=str(to))
+
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        """The clock of the node's process, and of later ones, passes `percent` of the time from now
+        on. Raises FloodmarkError when that is not confirmed."""
+        clock = self._clocks.get(node, HOST_CLOCK)
+        self._clocks[node] = clock.at_rate(percent, now_us())
+        self._order(node)
 
     def blame_disk(self, node: str, *, now: bool = False) -> None:
         """From the next process on, or the present one, the node may end because of its disk."""
@@ -246,8 +263,19 @@ class Nodes(NodeProcesses[_Running]):
     def _order(self, node: str) -> None:
         running = self._running.get(node)
         if running is not None:
-            armed, disk = self._armed.get(node, ()), self._disk_faults.get(node, ())
-            running.orders.order(armed, disk, wait=not running.paused)
+            self._give_orders(node, running, wait=not running.paused)
+
+    def _give_orders(
+        self, node: str, running: _Running, *, copy_to: str = "", wait: bool = True
+    ) -> bool:
+        """Tell a process all that holds for its node now; False if it has ended."""
+        return running.orders.order(
+            self._armed.get(node, ()),
+            self._disk_faults.get(node, ()),
+            clock=self._clocks.get(node, HOST_CLOCK),
+            copy_to=copy_to,
+            wait=wait,
+        )
 
     def await_stop(self, node: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Wait for a process that was asked to stop. One that hangs is made to dump its stacks to

@@ -209,6 +209,10 @@ class RealWorld:
             raise FloodmarkError("the wall clocks of this run cannot be moved")
         self._clocks.shift(node, by_ms)
 
+    def set_clock_rate(self, node: str, percent: int) -> None:
+        """By order to its process, which measures its timeouts with a clock of its own."""
+        self._nodes.set_clock_rate(node, percent)
+
     def operate(self, operation: int) -> None:
         """Tell the client process."""
         self._operate(operation)

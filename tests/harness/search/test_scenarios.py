@@ -11,7 +11,13 @@ from msgspec import structs
 
 from harness.search import generator
 from harness.search.choice_source import RandomChoices
-from harness.search.dimensions import DIMENSIONS, Dimension, draw_dimensions, late_dimensions
+from harness.search.dimensions import (
+    DIMENSIONS,
+    LATE_DIMENSIONS,
+    Dimension,
+    draw_dimensions,
+    late_dimensions,
+)
 from harness.search.scenarios import (
     Scenario,
     alternate_leaders,
@@ -29,7 +35,7 @@ from harness.search.wide_scenarios import (
     power_below_min_isr,
 )
 from harness.sim.run import simulate
-from nemesis.faults import Link
+from nemesis.faults import ClockRate, Link
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
 from node.formats.errors import UsageError
@@ -111,27 +117,44 @@ def test_heads_are_deleted_in_some_schedules_and_nothing_else_is_drawn_different
     monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
     for number, schedule in enumerate(found):
         plain = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
-        if not schedule.workload.idempotent:
+        if schedule.faults == plain.faults and not schedule.workload.idempotent:
             keep = schedule.cluster.retention_records
             kept = structs.replace(plain.cluster, retention_records=keep)
             assert structs.replace(plain, cluster=kept) == schedule
 
 
-def test_idempotent_producers_are_drawn_and_add_to_what_a_seed_draws() -> None:
-    drawn = 0
-    for number in range(300):
-        asked = generator.draw_schedule(
-            RandomChoices(random.Random(number)), "kafka", always=("idempotent",)
-        )
-        check(asked)
-        assert asked.workload.idempotent
-        assert asked.workload.acks == -1
-        schedule = generator.draw_schedule(RandomChoices(random.Random(number)), "kafka")
-        drawn += schedule.workload.idempotent
-        if not schedule.workload.idempotent:
-            common = min(len(schedule.faults), generator.MAX_FAULTS_DRAWN - 3)
-            assert asked.faults[:common] == schedule.faults[:common]
-    assert 5 < drawn < 40
+@pytest.mark.parametrize("name", [each.name for each in LATE_DIMENSIONS])
+@pytest.mark.parametrize("protocol", ["kafka", "quorum"])
+def test_a_late_dimension_adds_to_what_a_seed_draws(
+    name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [
+        generator.draw_schedule(RandomChoices(random.Random(n)), protocol, always=(name,))
+        for n in range(100)
+    ]
+    monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
+    for number, schedule in enumerate(asked):
+        check(schedule)
+        plain = generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
+        common = min(len(plain.faults), generator.MAX_FAULTS_DRAWN // 4)
+        assert schedule.faults[:common] == plain.faults[:common]
+        assert len(schedule.faults) <= generator.MAX_FAULTS_DRAWN
+        if name == "idempotent":
+            assert schedule.workload.idempotent
+            assert schedule.workload.acks == -1
+
+
+def test_each_late_dimension_is_off_in_most_schedules_which_stay_what_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [generator.draw_schedule(RandomChoices(random.Random(n)), "kafka") for n in range(400)]
+    monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
+    plain = [generator.draw_schedule(RandomChoices(random.Random(n)), "kafka") for n in range(400)]
+    same = sum(one == other for one, other in zip(found, plain, strict=True))
+    assert 260 < same < 370
+    assert 8 < sum(schedule.workload.idempotent for schedule in found) < 50
+    rates = [s for s in found if any(isinstance(fault, ClockRate) for fault in s.faults)]
+    assert 8 < len(rates) < 50
 
 
 def test_a_dimension_that_is_none_cannot_be_asked_for() -> None:

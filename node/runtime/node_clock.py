@@ -1,0 +1,37 @@
+"""The clock that a node measures its timeouts with: that of the host, faster or slower. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+NEVER_US: Final = 1 << 62
+"""From here on a time is none."""
+
+
+class NodeClock(msgspec.Struct, frozen=True):
+    """Since the host's clock said `since_us`, when this one said `at_us`, this one passes `percent`
+    of the time of the host's. By default both are the same. It never goes back."""
+
+    percent: int = 100
+    since_us: int = 0
+    at_us: int = 0
+
+    def read(self, host_us: int) -> int:
+        """What it says when the host's clock says that."""
+        return self.at_us + (host_us - self.since_us) * self.percent // 100
+
+    def when(self, own_us: int) -> int:
+        """The first time of the host's clock at which this one says that, or more."""
+        if own_us >= NEVER_US:
+            return own_us
+        return self.since_us - (self.at_us - own_us) * 100 // self.percent
+
+    def at_rate(self, percent: int, host_us: int) -> NodeClock:
+        """The clock that goes on from here at another rate."""
+        return NodeClock(percent, host_us, self.read(host_us))
+
+
+HOST_CLOCK: Final = NodeClock()
+"""The clock of the host, as it is."""
