@@ -62,7 +62,7 @@ class Sequences:
         self.following[partition] = self.following.get(partition, 0) + count
 
     def begin_epoch(self) -> None:
-        """Begin all sequences anew."""
+        """Begin all sequences at 0 again."""
         self.epoch += 1
         self.following.clear()
 

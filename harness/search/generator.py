@@ -27,7 +27,7 @@ from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 16
+GENERATOR_VERSION: Final = 17
 """Under another version the same seed draws another schedule."""
 CLUSTER: Final = "cluster"
 CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))

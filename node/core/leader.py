@@ -17,7 +17,7 @@ from node.core.context import Context
 from node.core.epochs import diverges
 from node.core.high_watermark import acknowledge, advance_hw, refuse_produce
 from node.core.messages import CONSUMER, Error, FetchRequest, ProduceRequest
-from node.core.producers import Kept, Verdict
+from node.core.producers import Standing, Written
 from node.core.protocol import BelowMinIsr, Commit
 from node.core.replica import LONG_AGO, NEVER, Peer, PendingAck, Replica
 from node.core.serve import answer_or_hold, refuse_traced, send_fetch, serve_waiting
@@ -70,15 +70,15 @@ def on_produce(
 ) -> None:
     """A client appends one batch. An error response says whether anything was appended."""
     error, appended = _check_produce(r, request), False
-    kept: Kept | None = None
+    kept: Written | None = None
     if error is Error.NONE:
         try:
             batch = batches.view(body or b"")
             if batch.control:
                 error = Error.CORRUPT_BATCH
             elif batch.produced is not None:
-                verdict, kept = r.producers.judge(batch.produced, batch.count)
-                error, appended = _REFUSED.get(verdict, Error.NONE), verdict is Verdict.OLD
+                standing, kept = r.producers.judge(batch.produced, batch.count)
+                error, appended = _REFUSED.get(standing, Error.NONE), standing is Standing.OLD
         except WireError:
             error = Error.CORRUPT_BATCH
     if error is not Error.NONE or body is None:
@@ -99,15 +99,15 @@ def on_produce(
 
 
 _REFUSED: Final = {
-    Verdict.OLD: Error.DUPLICATE_SEQUENCE,
-    Verdict.GAP: Error.OUT_OF_ORDER_SEQUENCE,
-    Verdict.FENCED: Error.FENCED_PRODUCER_EPOCH,
-    Verdict.UNKNOWN: Error.UNKNOWN_PRODUCER,
+    Standing.OLD: Error.DUPLICATE_SEQUENCE,
+    Standing.GAP: Error.OUT_OF_ORDER_SEQUENCE,
+    Standing.FENCED: Error.FENCED_PRODUCER_EPOCH,
+    Standing.UNKNOWN: Error.UNKNOWN_PRODUCER,
 }
 
 
 def _answer_duplicate(
-    ctx: Context, r: Replica, source: str, request: ProduceRequest, kept: Kept
+    ctx: Context, r: Replica, source: str, request: ProduceRequest, kept: Written
 ) -> None:
     """The log has the batch: nothing is appended, and the answer names the original. It is given
     when that of the original may be: with acks=all not before the original is committed."""

@@ -22,7 +22,7 @@ WINDOW: Final = 5
 """So many batches of a producer can be known again; Kafka's producers have at most 5 in flight."""
 
 
-class Kept(NamedTuple):
+class Written(NamedTuple):
     """A batch in the log: producer epoch, first sequence, offsets (`end` is exclusive)."""
 
     epoch: int
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
         return self.sequence + self.end - self.base
 
 
-class Verdict(Enum):
+class Standing(Enum):
     """What a batch is to a log that is to take it."""
 
     NEXT = "follows on what the log has"
@@ -53,34 +53,34 @@ class Producers:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: dict[int, tuple[Kept, ...]] = {}
+        self._last: dict[int, tuple[Written, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._last)
 
-    def judge(self, batch: Produced, count: int) -> tuple[Verdict, Kept | None]:
+    def judge(self, batch: Produced, count: int) -> tuple[Standing, Written | None]:
         """What a batch of `count` records is; and of a DUPLICATE the batch in the log."""
         known = self._last.get(batch.producer)
         if known is None:
-            return (Verdict.NEXT if batch.sequence == 0 else Verdict.UNKNOWN), None
+            return (Standing.NEXT if batch.sequence == 0 else Standing.UNKNOWN), None
         last = known[-1]
         if batch.epoch < last.epoch:
-            return Verdict.FENCED, None
+            return Standing.FENCED, None
         if batch.epoch > last.epoch:
-            return (Verdict.NEXT if batch.sequence == 0 else Verdict.GAP), None
+            return (Standing.NEXT if batch.sequence == 0 else Standing.GAP), None
         for kept in reversed(known):
             if (kept.sequence, kept.next_sequence) == (batch.sequence, batch.sequence + count):
-                return Verdict.DUPLICATE, kept
+                return Standing.DUPLICATE, kept
         if batch.sequence == last.next_sequence:
-            return Verdict.NEXT, None
-        return (Verdict.OLD if batch.sequence < last.next_sequence else Verdict.GAP), None
+            return Standing.NEXT, None
+        return (Standing.OLD if batch.sequence < last.next_sequence else Standing.GAP), None
 
     def note(self, batch: Produced, base: int, end: int) -> None:
         """The log has one more batch. A new epoch forgets the batches of the one before."""
         known = self._last.pop(batch.producer, ())
         if known and known[-1].epoch != batch.epoch:
             known = ()
-        kept = Kept(batch.epoch, batch.sequence, base, end)
+        kept = Written(batch.epoch, batch.sequence, base, end)
         self._last[batch.producer] = (*known[1 - WINDOW :], kept)
         if len(self._last) > MAX_PRODUCERS:
             del self._last[next(iter(self._last))]

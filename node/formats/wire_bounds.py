@@ -19,7 +19,7 @@ LAST_EPOCH: Final = 2**31 - 1
 """The highest that a batch has room for; between the two is what nodes may add themselves."""
 MAX_OFFSET: Final = 2**62
 MAX_PRODUCER_EPOCH: Final = 2**30
-"""Of an idempotent producer: so often it has begun its sequences anew."""
+"""Of an idempotent producer: so often it has begun its sequences at 0 again."""
 MAX_PRODUCERS: Final = 1_000
 """Idempotent producers that a partition remembers."""
 MAX_SEQUENCE: Final = 2**31 - 1

@@ -12,7 +12,7 @@ from node.core.messages import Error, MetadataRequest, MetadataResponse, Produce
 from node.core.messages import ProduceResponse as Produced
 from node.core.storage import Storage
 from node.formats.errors import InvariantBroken
-from node.formats.trace import APPEND, STARTED, STOPPED, event
+from node.formats.trace import APPEND, HW, STARTED, STOPPED, event
 
 CHAIN = bytes(8)
 
@@ -85,6 +85,23 @@ class FakeCore:
                 corr=message.corr, partition=name, error=Error.NONE, appended=True, base_offset=base
             )
             effects.messages.append(Outgoing(source, answer))
+
+
+class TellsTime(FakeCore):
+    """Traces as a high watermark what time it was given with a request."""
+
+    def deliver(self, happened: Deliver, effects: Effects) -> None:
+        """A request."""
+        super().deliver(happened, effects)
+        told = event(
+            HW, "log-0", hw=self.now_us, leo=0, leader_epoch=0, role="leader", batch_end=0, hash=""
+        )
+        effects.trace.append(told)
+
+    def step(self, now_us: int, happened: Event) -> Effects:
+        """One event."""
+        self.now_us = now_us
+        return super().step(now_us, happened)
 
 
 class NeverStops(FakeCore):

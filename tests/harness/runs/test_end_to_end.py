@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.formats.history import Op, decode, pairs
-from nemesis.faults import Delay, Kill, Pause
-from nemesis.formats.schedule import Schedule, Workload
+from nemesis.faults import ClockRate, Delay, Kill, Pause, Reassign
+from nemesis.formats.schedule import Cluster, Schedule, Workload
 from tests.support.paths import ROOT
 from tests.support.running_harness import (
     CALM,
@@ -169,6 +169,40 @@ def test_a_historical_bug_is_found_and_its_property_named(
     verdicts = {each["property"]: each["verdict"] for each in result["properties"]}
     assert verdicts[broken] == "invalid", result["sentence"]
     assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_partition_is_resized_while_clocks_run_fast_and_slow(tmp_path: Path) -> None:
+    """Idempotent producers write on; the last record of the partition names its last replicas."""
+    faults = (
+        ClockRate(on="n2", at_ms=1000, for_ms=8000, percent=200),
+        ClockRate(on="v1", at_ms=1000, for_ms=8000, percent=67),
+        Reassign(partition="log-0", replicas="n1,n2,n3,n4", at_ms=2000),
+        Reassign(partition="log-0", replicas="n4,n1", at_ms=6000),
+    )
+    made = Schedule(
+        cluster=Cluster(brokers=4, partitions=1),
+        workload=Workload(seed=4, clients=3, consumers=1, idempotent=True, duration_ms=10_000),
+        faults=faults,
+    )
+    (tmp_path / "resized.json").write_bytes(made.to_json())
+    words = ["run", "--schedule", "resized.json", "--no-spark", "--no-report", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    result = json.loads(done.stdout)["result"]
+    assert result["verdict"] == "valid", result["sentence"]
+    (folder,) = tmp_path.glob("store/*/latest")
+    lines = (folder / "trace" / "v1.jsonl").read_text().splitlines()
+    changes = [event for event in map(json.loads, lines) if event["event"] == "partition"]
+    replicas = [event["replicas"] for event in changes if not event["adding"]]
+    assert ["n1", "n2", "n3", "n4"] in replicas
+    assert replicas[-1] == ["n4", "n1"]
 
 
 @pytest.mark.slow

@@ -93,6 +93,22 @@ def test_replicas_move_to_the_next_brokers_and_the_run_ends_there() -> None:
     assert result.info.partitions == {"log-0": ("n2", "n3", "n4")}
 
 
+def test_a_partition_gets_more_replicas_and_fewer_and_the_new_ones_lead() -> None:
+    result = run(
+        Reassign(partition="log-0", replicas="n1,n2,n3,n4", at_ms=500),
+        Kill(on="n1", at_ms=2000, for_ms=2500),
+        Reassign(partition="log-0", replicas="n4", at_ms=6000),
+        Reassign(partition="log-0", replicas="n2,n4,n1", at_ms=7500),
+        brokers=4,
+        duration_ms=9000,
+    )
+    sizes = [len(event["replicas"]) for event in partitions(result) if not event["adding"]]
+    assert sizes[0] == 4
+    assert 1 in sizes
+    assert (result.info.partitions["log-0"], sizes[-1]) == (("n2", "n4", "n1"), 3)
+    assert "n4" in {event["leader"] for event in partitions(result)}
+
+
 def test_a_move_is_cancelled() -> None:
     """n4 is down, so the move cannot be completed before it is called off."""
     result = run(

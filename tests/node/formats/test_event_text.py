@@ -64,6 +64,10 @@ ACTIONS = [
         "acknowledges offset 5 to c1 (acks=all), ISR [n1, n2], high watermark 6",
     ),
     (
+        Event("duplicate", base_offset=5, leo=7, hw=5, client="c1"),
+        "knows offsets 5-6, which c1 sends again",
+    ),
+    (
         Event("refused", kind="fetch", source="n2", reason="not-leader"),
         "refuses fetch from n2: not-leader",
     ),

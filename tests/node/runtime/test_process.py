@@ -18,10 +18,12 @@ from node.core import wire
 from node.core.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from node.formats.wire import envelope
 from node.runtime import template
+from node.runtime.loop import monotonic_us
+from node.runtime.node_clock import NodeClock
 from node.runtime.process import spawn
 from node.runtime.store import LmdbStorage
 from tests.support.paths import ROOT
-from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk
+from tests.support.runtime_fakes import FakeCore, Hangs, NeverStops, SmallDisk, TellsTime
 from tests.support.runtime_rig import BODY, Node, until_gone
 from tests.support.waiting import until
 
@@ -67,6 +69,22 @@ def test_it_serves_and_stops_cleanly(node: Node, partition: str) -> None:
     assert "0 messages dropped, 0 not understood" in node.output()
     assert stored(node, partition) == 20
     assert (Path(node.config.data_dir) / "journal").stat().st_size == 0
+
+
+def test_the_core_gets_the_time_of_the_nodes_clock_and_the_trace_that_of_the_host(
+    tmp_path: Path,
+) -> None:
+    at_first = NodeClock().at_rate(50, monotonic_us())
+    with Node(tmp_path, TellsTime, clock=at_first) as node:
+        node.start()
+        node.produce("log-0", 0)
+        fast = at_first.at_rate(1000, monotonic_us())
+        assert node.breakpoints.order((), clock=fast)
+        node.produce("log-0", 1)
+        assert node.stop() == 0
+        first, second = node.trace("hw")
+        assert first["hw"] == at_first.read(first["t_us"])
+        assert second["hw"] == fast.read(second["t_us"])
 
 
 @pytest.mark.parametrize("partition", ["log-0", "deferred-0"])

@@ -132,6 +132,7 @@ class TestWords:
             kinds.ReadError(on="n1", at_ms=1, for_ms=5),
             kinds.ClockSkew(on="n1", at_ms=1, for_ms=5, offset_ms=900),
             kinds.ClockJump(on="n1", at_ms=1, offset_ms=-900),
+            kinds.ClockRate(on="v1", at_ms=1, for_ms=5, percent=50),
             kinds.Syscall(on="n1", at_ms=1, for_ms=5, action="lie"),
         ]
         texts = [f"{wording.intent(f)} {wording.asked(f)}" for f in every]
@@ -179,6 +180,7 @@ class TestWords:
             "Let reads from the disk of n1 fail at 0.001 s, for 5.0 ms",
             "Set the wall clock of n1 ahead by 0.9 s at 0.001 s, for 5.0 ms",
             "Let the wall clock of n1 jump back by 0.9 s at 0.001 s",
+            "Let the clock of v1 run at 50 % at 0.001 s, for 5.0 ms",
             "Let fsync and the like of n1 be confirmed and not done at 0.001 s, for 5.0 ms",
         ]
         assert {fault.what for fault in every} == set(kinds.KINDS)
