@@ -7,7 +7,7 @@ import pytest
 from node.core import batch as batches
 from node.core.batch import EMPTY_CHAIN, Produced
 from node.core.messages import Error, ProduceResponse
-from node.core.producers import WINDOW, Standing, Producers, Written
+from node.core.producers import WINDOW, Producers, Standing, Written
 from node.formats.errors import WireError
 from node.formats.wire_bounds import MAX_PRODUCER_EPOCH, MAX_PRODUCERS, MAX_SEQUENCE
 from tests.support.broker_world import World
