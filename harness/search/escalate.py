@@ -104,6 +104,26 @@ def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) ->
         if releases:
             yield _longer(named, (death, *releases), over_ms)
         yield _longer(schedule, (death,), over_ms)
+    # What was committed may rest on a proposal that the controller has not accepted yet.
+    if _proposed_at(result, violation):
+        unheard = Link(
+            on=others,
+            to="voters",
+            action="drop",
+            kinds=("alter-partition",),
+            at_ms=_since_storm_ms(result, violation.t_us),
+            for_ms=schedule.cluster.timings.session_ms,
+        )
+        yield _longer(schedule, (unheard, Kill(on=others, after=when)), over_ms)
+
+
+def _proposed_at(result: SimResult, violation: Violation) -> bool:
+    """Whether a leader proposed another ISR in the turn of the violation."""
+    return any(
+        event["event"] == trace.PROPOSED
+        and (event["t_us"], event.get("partition")) == (violation.t_us, violation.partition)
+        for event in result.trace
+    )
 
 
 def _leave_out(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:

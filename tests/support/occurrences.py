@@ -1,6 +1,6 @@
 """Counts in how many drawn schedules something is asked for, and in how many of their runs it is.
 
-    python -m tests.support.occurrences [--protocol kafka] [--schedules 1000] [--first 0] [--seed 0]
+    python -m tests.support.occurrences [--protocol kafka] [--schedules 1000] [--runs 1000]
 
 A search finds nothing in situations that it never makes. Each row of the table is one situation:
 *drawn* counts schedules that contain what it takes, *happened* counts runs in which it came about,
@@ -261,25 +261,29 @@ def _votes(events: Sequence[TraceEvent], result: SimResult) -> Iterator[str]:
             yield "two batches wait for the ISR on a leader that fails"
 
 
-def count(
-    protocol: str, seed: int, first: int, schedules: int
-) -> tuple[Counter[str], Counter[str]]:
-    """In how many schedules each situation was drawn, and in how many runs it happened."""
+def count(protocol: str, seed: int, schedules: int, runs: int) -> tuple[Counter[str], Counter[str]]:
+    """In how many schedules each situation was drawn, and in how many of the first `runs` it
+    happened."""
     asked, came = Counter[str](), Counter[str]()
-    for number in range(first, first + schedules):
+    for number in range(schedules):
         # The schedules of `floodmark bugs find`.
         choose = RandomChoices(random.Random(f"museum/{seed}/{number}"))
         schedule = draw_schedule(choose, protocol)
         asked.update(set(drawn(schedule)))
-        result, late = run_of(schedule)
-        came.update({*happened(schedule, result), *late})
+        if number < runs:
+            result, late = run_of(schedule)
+            came.update({*happened(schedule, result), *late})
     return asked, came
 
 
-def table(counts: dict[str, tuple[Counter[str], Counter[str]]], schedules: int) -> str:
+def table(counts: dict[str, tuple[Counter[str], Counter[str]]], schedules: int, runs: int) -> str:
     """The counts of several protocols, as Markdown."""
-    heads = [f"{name}, {what}" for name in counts for what in ("drawn", "happened")]
-    lines = [f"| of {schedules:,} | " + " | ".join(heads) + " |"]
+    heads = [
+        head
+        for name in counts
+        for head in (f"{name}: drawn in {schedules:,}", f"happened in {runs:,}")
+    ]
+    lines = ["| situation | " + " | ".join(heads) + " |"]
     lines.append("| --- |" + " --: |" * len(heads))
     for situation in SITUATIONS:
         cells = [str(counted[situation] or "") for pair in counts.values() for counted in pair]
@@ -293,13 +297,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.occurrences")
     parser.add_argument("--protocol", nargs="+", default=["kafka", "quorum"])
     parser.add_argument("--schedules", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    counts = {
-        name: count(name, given.seed, given.first, given.schedules) for name in given.protocol
-    }
-    print(table(counts, given.schedules))
+    runs = min(given.runs, given.schedules)
+    counts = {name: count(name, given.seed, given.schedules, runs) for name in given.protocol}
+    print(table(counts, given.schedules, runs))
 
 
 compiled.leave()

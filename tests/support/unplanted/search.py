@@ -117,15 +117,15 @@ def _line(bug: UnplantedBug, entry: Entry) -> str:
 def table(bugs: Iterable[UnplantedBug], entries: Sequence[Entry]) -> str:
     """All bugs with what the searches found, and the share of those that lose data."""
     lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + " --- |" * len(_HEADINGS)]
-    found: dict[str, list[bool]] = {}
+    found: dict[str, list[list[bool]]] = {}
     for bug in bugs:
         mine = [entry for entry in entries if entry.target.code == bug.code]
         hits = [entry for entry in mine if entry.found]
-        found.setdefault(bug.kind, []).extend(entry.found for entry in mine)
+        found.setdefault(bug.kind, []).append([entry.found for entry in mine])
         cells = (
             bug.code,
             bug.name,
-            f"`{Path(bug.file).stem}`",
+            Path(bug.file).stem,
             bug.protocol,
             bug.kind,
             f"{len(hits)} of {len(mine)}" if mine else "",
@@ -134,12 +134,16 @@ def table(bugs: Iterable[UnplantedBug], entries: Sequence[Entry]) -> str:
             f"{statistics.median(e.seconds for e in mine):.0f}" if mine else "",
         )
         lines.append("| " + " | ".join(cells) + " |")
-    shares = [
-        f"{kind}: {sum(hits)} of {len(hits)} searches ({sum(hits) / len(hits):.0%})"
-        for kind, hits in found.items()
-        if hits
-    ]
-    return "\n".join([*lines, "", f"Found, {'; '.join(shares)}."])
+    return "\n".join([*lines, "", *(_share(kind, hits) for kind, hits in found.items())])
+
+
+def _share(kind: str, hits: Sequence[list[bool]]) -> str:
+    """How many bugs of a class at least one search found, and in how many searches."""
+    bugs, searches = sum(map(any, hits)), [hit for each in hits for hit in each]
+    return (
+        f"* {kind}: {bugs} of {len(hits)} bugs found ({bugs / len(hits):.0%}), "
+        f"in {sum(searches)} of {len(searches)} searches"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
