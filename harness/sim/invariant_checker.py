@@ -77,7 +77,9 @@ class _WatchedPartition:
 
     `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
     each batch end up to it. `acked` maps the end of each acknowledged batch beyond it to the hash
-    there. `ends` has the log end of each replica, and the prefix hash there, as last traced.
+    there. `unseen_hw` is the highest that a node set in the turn in which it dropped its log, so
+    that nobody can look up what is below it; readers may have that. `ends` has the log end of each
+    replica, and the prefix hash there, as last traced.
     """
 
     hw: int = 0
@@ -91,6 +93,7 @@ class _WatchedPartition:
     acked_end: int = 0
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
+    unseen_hw: int = 0
     ends: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
@@ -179,6 +182,7 @@ class InvariantChecker:
         else:
             log = self._log(node, event["partition"])
             if log is None:
+                p.unseen_hw = max(p.unseen_hw, event["hw"])
                 return
             # The log is that after the turn: what the same turn deleted cannot be compared.
             known = p.hw > 0 and p.hw >= log.start
@@ -469,7 +473,7 @@ class InvariantChecker:
             offset=run.offset,
             value=run.value,
         )
-        if self.committed_stays and run.offset + run.count > p.hw:
+        if self.committed_stays and run.offset + run.count > max(p.hw, p.unseen_hw):
             self._violated(
                 "read-below-hw",
                 partition,

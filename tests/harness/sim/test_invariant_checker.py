@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from checker.engine.local import check_run
 from checker.formats.verdict import Verdict
+from harness.formats.history import Op, Read, RecordRun
+from harness.formats.run_info import Promise
+from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.formats.schedule import Schedule
+from node.core.protocol import KAFKA
 from tests.support.sim_schedules import plan, storm
 
 # A follower stops hearing the leader, which acknowledges all the same (bug M18), and dies.
@@ -81,6 +86,30 @@ def test_a_read_beyond_the_high_watermark_is_seen_at_the_read() -> None:
     assert result.violation is not None
     assert result.violation.invariant == "read-below-hw"
     assert result.violation.t_us == result.ops[-1].t_us
+
+
+def test_a_read_below_the_last_high_watermark_of_a_leader_that_dropped_its_log_is_none() -> None:
+    """A move ends in the turn in which its old leader commits and answers: the log is gone then."""
+    checker = InvariantChecker(lambda name: None, KAFKA, Promise(), lambda: (1, 1))
+    moved: dict[str, Any] = {
+        "event": "hw",
+        "partition": "log-0",
+        "hw": 3,
+        "leo": 3,
+        "leader_epoch": 6,
+        "role": "leader",
+        "batch_end": 3,
+        "hash": "0123456789abcdef",
+        "node": "n1",
+    }
+    checker.turn("n1", [moved])
+    for end, broken in ((3, []), (4, ["read-below-hw"])):
+        records = (RecordRun(0, 10, end),)
+        reads = (Read(partition="log-0", start=0, records=records),)
+        checker.on_history(
+            Op(op=end, t_us=1, process=5, client="c5", type="ok", f="poll", reads=reads)
+        )
+        assert [violation.invariant for violation in checker.violations] == broken
 
 
 def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
