@@ -31,7 +31,6 @@ from node.formats.errors import FloodmarkError
 POLL_TIMEOUT_S: Final = 1.0
 POLL_PAUSE_S: Final = 0.05
 PAUSE_AFTER_FAILURE_S: Final = 0.05
-LEAST_PAUSE_S: Final = 0.001
 CLOSE_TIMEOUT_S: Final = 2.0
 FEWEST_READS: Final = 10
 """So many reads that fail, and none that succeeds, say something about the adapter."""
@@ -158,9 +157,7 @@ class Sessions:
             if how == "info":
                 process, sent = self._process(), 0
             pause_s = (plan.pause_us() - (now_us() - began_us)) / 1e6
-            await asyncio.sleep(
-                max(LEAST_PAUSE_S if how == "ok" else PAUSE_AFTER_FAILURE_S, pause_s)
-            )
+            await asyncio.sleep(max(0.0 if how == "ok" else PAUSE_AFTER_FAILURE_S, pause_s))
 
     async def _send(
         self,
