@@ -36,6 +36,9 @@ def explore(
     ] = None,
     losses: Annotated[int, typer.Option(**_FEW, help="Messages that are lost.")] = 0,
     doubles: Annotated[int, typer.Option(**_FEW, help="Messages of which a copy is late.")] = 0,
+    late_registrations: Annotated[
+        int, typer.Option(**_FEW, help="Second, late copies of answers to registrations.")
+    ] = 0,
     delays: Annotated[int, typer.Option(**_FEW, help="Messages that others overtake.")] = 0,
     late_metadata: Annotated[
         int, typer.Option(**_FEW, help="Messages of or to voters that others overtake.")
@@ -46,6 +49,9 @@ def explore(
     ] = 0,
     elections: Annotated[int, typer.Option(**_FEW, help="Elections by an operator.")] = 0,
     moves: Annotated[int, typer.Option(**_FEW, help="Moves of replicas by an operator.")] = 0,
+    calm: Annotated[
+        bool, typer.Option("--calm", help="Leave nodes alone while messages are under way.")
+    ] = False,
     inner: Annotated[
         bool, typer.Option("--inner", help="Invariants that no client sees broken count too.")
     ] = False,
@@ -109,12 +115,14 @@ def explore(
         restarts=restarts,
         losses=losses,
         doubles=doubles,
+        late_registrations=late_registrations,
         delays=delays,
         late_metadata=late_metadata,
         cuts=cuts,
         fencings=fencings,
         elections=elections,
         moves=moves,
+        calm=calm,
     ).checked()
     request = ExploreRequest(
         bounds=bounds,

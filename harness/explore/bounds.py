@@ -19,10 +19,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     `copies` is the number of replicas of the one partition, 0: one on each broker.
     `restarts` None: as often as something was brought down. `records` are batches of one record.
-    `delays` are messages that others overtake, `late_metadata` those of them that go to or come
+    `late_registrations` are second copies of answers to registrations, `delays` messages that
+    others overtake, `late_metadata` those of them that go to or come
     from a voter. `crashes` end a process between the commit of a turn and its messages (or, where a
     message did not wait for the commit, before that). `fencings` cut a broker off from the voters,
-    `cuts` two brokers from each other, both until they are healed.
+    `cuts` two brokers from each other, both until they are healed. With `calm` only faults of
+    messages, crashes, power cuts and late messages come before the cluster is at rest.
     """
 
     protocol: str = "kafka"
@@ -41,12 +43,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     restarts: Times | None = None
     losses: Times = 0
     doubles: Times = 0
+    late_registrations: Times = 0
     delays: Times = 0
     late_metadata: Times = 0
     cuts: Times = 0
     fencings: Times = 0
     elections: Times = 0
     moves: Times = 0
+    calm: bool = False
 
     def cluster(self) -> Cluster:
         """The cluster that is explored."""
@@ -94,13 +98,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         bugs = f" with {', '.join(self.bugs)}" if self.bugs else ""
         return (
             f"{self.protocol}{bugs}: {nodes}, min_isr {self.min_isr}, flush {self.flush}; "
-            f"at most {', '.join(had) or 'nothing'}"
+            f"at most {', '.join(had) or 'nothing'}{', nodes left alone but at rest' * self.calm}"
         )
 
 
 BUDGETS: Final = (
     *("records", "reads", "kills", "voter_kills", "power_cuts", "crashes", "restarts"),
-    *("losses", "doubles", "delays", "late_metadata", "cuts", "fencings", "elections", "moves"),
+    *("losses", "doubles", "late_registrations", "delays", "late_metadata", "cuts", "fencings"),
+    *("elections", "moves"),
 )
 """The actions that are counted, in the order in which they are tried."""
 _WORDS: Final = {
@@ -113,6 +118,10 @@ _WORDS: Final = {
     "restarts": ("restart", "restarts"),
     "losses": ("lost message", "lost messages"),
     "doubles": ("doubled message", "doubled messages"),
+    "late_registrations": (
+        "late copy of an answer to a registration",
+        "late copies of answers to registrations",
+    ),
     "delays": ("delayed message", "delayed messages"),
     "late_metadata": ("late message of a voter", "late messages of voters"),
     "cuts": ("cut between brokers", "cuts between brokers"),

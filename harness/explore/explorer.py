@@ -25,8 +25,10 @@ import msgspec
 import psutil
 
 from harness.explore.bounds import Bounds
+from harness.explore.known_states import KnownStates
 from harness.explore.local_steps import News
-from harness.explore.moves import Action, Moves, State
+from harness.explore.moves import STEP, Moves, State
+from harness.explore.waits import Action
 from harness.sim import compiled
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import no_collections
@@ -43,7 +45,7 @@ WORKER_S: Final = 3600.0
 """How long a process may take for its slice, which takes it some seconds."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
-FORMAT: Final = 2
+FORMAT: Final = 3
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -89,11 +91,15 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Edge(NamedTuple):
-    """An action that violates something, and the state that it happens in."""
+    """An action that violates something, and the number of the state that it happens in."""
 
-    before: State
+    before: int
     action: Action
     violation: Violation
+    costs: bool
+
+
+_Numbered = tuple[int, State]
 
 
 class _Frontier(NamedTuple):
@@ -102,24 +108,31 @@ class _Frontier(NamedTuple):
 
     round: int
     depth: int
-    now: list[State]
-    deeper: list[State]
-    next_round: list[State]
+    now: list[_Numbered]
+    deeper: list[_Numbered]
+    next_round: list[_Numbered]
 
 
 class Explorer:
     """One exploration, which can be stopped, kept in a file and continued."""
 
     def __init__(
-        self, bounds: Bounds, *, inner: bool = False, check: bool = False, cores: int = 1
+        self,
+        bounds: Bounds,
+        *,
+        inner: bool = False,
+        check: bool = False,
+        reduced: bool = True,
+        cores: int = 1,
     ) -> None:
-        self.moves = Moves(bounds, inner=inner, check=check)
+        """Without `reduced` states that can do no more than another are followed too."""
+        self.moves = Moves(bounds, inner=inner, check=check, reduced=reduced)
         self.bounds = bounds
         self._inner = inner
         self._check = check
         # The states of a check are compared in this process, which must have made them.
         self._cores = 1 if check else cores
-        self._parents: dict[State, tuple[State, Action] | None] = {}
+        self._known = KnownStates(reduced=reduced)
         # By the state after it: violations with as many actions as the round has, and one more.
         self._bad: dict[State, _Edge] = {}
         self._bad_next: dict[State, _Edge] = {}
@@ -142,8 +155,8 @@ class Explorer:
         began_s, wall_s, before_s = _cpu_s(), time.monotonic(), self._spent_s
         if self._frontier is None:
             first = self.moves.boot()
-            self._parents[first] = None
-            self._frontier = _Frontier(0, 0, [first], [], [])
+            self._known.add(self.moves.key(first), first, 0, before=-1, action=STEP, costs=False)
+            self._frontier = _Frontier(0, 0, [(0, first)], [], [])
         outcome: Outcome | None = None
         # What it makes stays, and has no cycles: to look for them would take long.
         with no_collections():
@@ -160,7 +173,7 @@ class Explorer:
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
-            states=len(self._parents),
+            states=len(self._known),
             edges=self._edges,
             nodes=len(self.moves.local),
             steps=self.moves.local.made,
@@ -190,8 +203,8 @@ class Explorer:
                     break
                 now, deeper, depth = deeper, [], depth + 1
                 self._deepest = max(self._deepest, depth)
-            for slice_, edges in self._expanded(now[: SLICE * self._cores]):
-                self._add(slice_, edges, deeper, next_round)
+            for before, edges in self._expanded(now[: SLICE * self._cores]):
+                self._add(before, edges, number, deeper, next_round)
             now = now[SLICE * self._cores :]
             self._frontier = _Frontier(number, depth, now, deeper, next_round)
             if (late := self._limit(limits, spent_s, stop)) is not None:
@@ -199,8 +212,15 @@ class Explorer:
         self._bad = self._bad or self._bad_next
         if self._bad:
             return "violation"
-        self._frontier = _Frontier(number + 1, 0, next_round, [], [])
-        return None if next_round else "none"
+        number += 1
+        # What takes an action less may have been found later.
+        now = [
+            (n, s)
+            for n, s in next_round
+            if not self._known.is_covered(self.moves.key(s), s, number)
+        ]
+        self._frontier = _Frontier(number, 0, now, [], [])
+        return None if now else "none"
 
     @staticmethod
     def _limit(
@@ -215,7 +235,12 @@ class Explorer:
         return None
 
     def _add(
-        self, state: State, edges: list[_Found], deeper: list[State], next_round: list[State]
+        self,
+        before: int,
+        edges: list[_Found],
+        round_: int,
+        deeper: list[_Numbered],
+        next_round: list[_Numbered],
     ) -> None:
         """Take in all that can happen in a state."""
         for action, after, violation, costs in edges:
@@ -224,26 +249,26 @@ class Explorer:
                 # The state may be known: what is violated is shown by the way to it.
                 found = self._bad_next if costs else self._bad
                 if len(found) < MOST_VIOLATIONS:
-                    found.setdefault(after, _Edge(state, action, violation))
+                    found.setdefault(after, _Edge(before, action, violation, costs))
                 continue
-            if after in self._parents:
+            key = self.moves.key(after)
+            number = self._known.add(
+                key, after, round_ + costs, before=before, action=action, costs=costs
+            )
+            if number is None:
                 continue
-            self._parents[after] = (state, action)
-            whole = _encoder.encode((self._digest, *after[:-1], action))
+            whole = _encoder.encode((self._digest, key, after.held, after.left, action))
             self._digest = hashlib.blake2b(whole, digest_size=8).digest()
-            if costs:
-                next_round.append(after)
-            else:
-                deeper.append(after)
+            (next_round if costs else deeper).append((number, after))
 
     # -- expansion
 
-    def _expanded(self, states: list[State]) -> Iterator[tuple[State, list[_Found]]]:
-        """Each state with all that can happen in it."""
+    def _expanded(self, states: list[_Numbered]) -> Iterator[tuple[int, list[_Found]]]:
+        """The number of each state with all that can happen in it."""
         if self._cores == 1 or len(states) < PARALLEL_FROM:
-            for state in states:
+            for number, state in states:
                 yield (
-                    state,
+                    number,
                     [(e.action, e.state, e.violation, e.costs) for e in self.moves.edges(state)],
                 )
             return
@@ -253,10 +278,12 @@ class Explorer:
         for part, (news, found) in zip(slices, self._in_workers(slices), strict=True):
             numbers = self.moves.local.add(news)
             assert news.since == size
-            for state, edges in zip(part, found, strict=True):
-                yield state, [(a, _renumbered(s, numbers), v, c) for a, s, v, c in edges]
+            for (number, _), edges in zip(part, found, strict=True):
+                yield number, [(a, _renumbered(s, numbers), v, c) for a, s, v, c in edges]
 
-    def _in_workers(self, slices: list[list[State]]) -> Iterator[tuple[News, list[list[_Found]]]]:
+    def _in_workers(
+        self, slices: list[list[_Numbered]]
+    ) -> Iterator[tuple[News, list[list[_Found]]]]:
         """What each slice leads to, each by a fork of this process."""
         fork = multiprocessing.get_context("fork")
         started = []
@@ -289,25 +316,20 @@ class Explorer:
     # -- results
 
     def _counterexamples(self, most: int) -> Iterator[Counterexample]:
-        for after, (at, last, violation) in itertools.islice(self._bad.items(), most):
-            actions, counted = [last], int(at.left != after.left)
-            while (edge := self._parents[at]) is not None:
-                before, action = edge
-                counted += before.left != at.left
-                actions.append(action)
-                at = before
+        for before, last, violation, costs in itertools.islice(self._bad.values(), most):
+            way = [(last, costs), *self._known.way_to(before)]
             yield Counterexample(
-                actions=tuple(reversed(actions)),
+                actions=tuple(action for action, _ in reversed(way)),
                 invariant=violation.invariant,
                 property=violation.property,
                 sentence=violation.sentence,
-                counted=counted,
+                counted=sum(counts for _, counts in way),
             )
 
     def _status(self) -> str:
         assert self._frontier is not None
         return (
-            f"{self._frontier.round} actions: {len(self._parents):,} states, "
+            f"{self._frontier.round} actions: {len(self._known):,} states, "
             f"{len(self.moves.local):,} of nodes, {self._spent_s:.0f} s, {_memory_mb():,} MiB"
         )
 
@@ -349,18 +371,18 @@ class Explorer:
 
 
 _KEPT: Final = (
-    *("moves", "_parents", "_bad", "_bad_next", "_edges", "_deepest"),
+    *("moves", "_known", "_bad", "_bad_next", "_edges", "_deepest"),
     *("_spent_s", "_digest", "_frontier"),
 )
 """What a file to continue from has of an exploration."""
 _Found = tuple[Action, State, Violation | None, bool]
 
 
-def _work(moves: Moves, part: list[State], answer: Any, parent: int) -> None:
+def _work(moves: Moves, part: list[_Numbered], answer: Any, parent: int) -> None:
     """In a worker: expand the states of a slice."""
     settle_in(parent, "")
     size = moves.local.size
-    found = [[tuple(edge) for edge in moves.edges(state)] for state in part]
+    found = [[tuple(edge) for edge in moves.edges(state)] for _, state in part]
     answer.send_bytes(pickle.dumps((moves.local.news(size), found), 5))
     answer.close()
 

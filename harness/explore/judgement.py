@@ -58,6 +58,11 @@ class Judge:
         self._sole_voter = bounds.voters == 1
         self._inner = inner
         self._known: dict[Memory, Memory] = {}
+        self._numbers: dict[Memory, int] = {}
+
+    def number(self, memory: Memory) -> int:
+        """A number that equal memories share."""
+        return self._numbers.setdefault(memory, len(self._numbers))
 
     def first(self) -> Memory:
         """What is remembered in the beginning: nothing."""

@@ -45,6 +45,7 @@ BOUNDS: Final[dict[str, Bounds]] = {
     "M25": Bounds(kills=2, restarts=1),
     "R4b": Bounds(brokers=3, crashes=1, records=2),
     "R6": Bounds(brokers=1, crashes=1),
+    "R7": Bounds(brokers=1, crashes=1),
 }
 """By the code of the bug, without protocol and bug. Bugs that are not here were not found."""
 _PAGE: Final = """# Explored bugs

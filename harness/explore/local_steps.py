@@ -78,7 +78,7 @@ class Renumbered(NamedTuple):
 class LocalSteps:
     """The nodes and messages of one exploration, and the steps that were made so far."""
 
-    def __init__(self, bounds: Bounds, *, check: bool = False) -> None:
+    def __init__(self, bounds: Bounds, *, check: bool = False, reduced: bool = True) -> None:
         cluster = bounds.cluster()
         self.names: tuple[str, ...] = (*cluster.voter_names(), *cluster.broker_names())
         self.configs: dict[str, NodeConfig] = {n: node_config(cluster, n, 1) for n in self.names}
@@ -86,6 +86,7 @@ class LocalSteps:
         self.messages: list[tuple[Any, bytes | None]] = []
         self.made = 0
         self._check = check
+        self._reduced = reduced
         self._others: dict[int, list[NodeState]] = {}
         self._owners: list[str] = []
         self._states: list[NodeState] = []
@@ -205,6 +206,10 @@ class LocalSteps:
         return LocalStep(self._number(turn.node), messages, events, early, turn.error)
 
     def _number(self, node: ModelNode) -> int:
+        # To be compared with those that were merged with it, a node stays as it is.
+        made = node.state() if self._check else None
+        if self._reduced:
+            node.forget()
         state = node.state()
         key = node.key(state)
         number = self._keys.get(key)
@@ -213,8 +218,8 @@ class LocalSteps:
             self._states.append(state)
             self._owners.append(node.config.node)
             self.views.append(view_of(node))
-        elif self._check and len(others := self._others.setdefault(number, [])) < REPRESENTATIVES:
-            made = state
-            if made != self._states[number] and made not in others:
+        if made is not None and made != self._states[number]:
+            others = self._others.setdefault(number, [])
+            if len(others) < REPRESENTATIVES and made not in others:
                 others.append(made)
         return number

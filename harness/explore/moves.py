@@ -8,13 +8,17 @@ says why no other order of steps needs to be tried within the bounds.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from harness.explore.bounds import BUDGETS, Bounds
 from harness.explore.judgement import Judge, Memory
 from harness.explore.local_steps import Event, LocalSteps
 from harness.explore.node_view import NodeView, ReplicaView
+from harness.explore.waits import LONGEST, Action, Waits, is_cut
 from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of
 from nemesis.faults.admin import rotated
@@ -23,9 +27,11 @@ from node.core.messages import (
     CONSUMER,
     AnyMessage,
     ElectLeader,
+    Error,
     FetchRequest,
     ProduceRequest,
     ReassignReplicas,
+    RegisterBrokerResponse,
 )
 from node.formats.errors import FloodmarkError
 from node.formats.trace import METADATA_PARTITION
@@ -33,27 +39,23 @@ from node.formats.wire import ADMIN
 
 PARTITION: Final = "log-0"
 CLIENT: Final = "c1"
-LONGEST: Final = 10_000
-"""So many forced steps in a row without an end are an error of the model."""
-_SOON: Final = (
-    *("retry", "alter", "announce", "recovery", "wait", "heartbeat", "timeout"),
-    *("checkpoint", "flush"),
-)
-"""Waits that end by themselves, shortest first. A fetch waits to be sent again (`retry`), or for
-its answer (`timeout`)."""
 _AT: Final = {name: at for at, name in enumerate(BUDGETS)}
 _CRASHES: Final = _AT["crashes"]
 _INTERRUPTING: Final = tuple(
-    _AT[n] for n in ("records", "losses", "doubles", "delays", "late_metadata", "crashes")
+    _AT[n]
+    for n in (
+        *("records", "losses", "doubles", "late_registrations", "delays", "late_metadata"),
+        "crashes",
+    )
 )
 """While one of these is left, rounds of messages that change nothing matter: one of them may be
 under way when it happens."""
 
 Letter = tuple[int, int, int]
 """A message under way: sender, receiver and number of the message."""
-Action = tuple[Any, ...]
-"""What happens: its kind, then what it is about. ("step",) is the forced step."""
 STEP: Final[Action] = ("step",)
+"""The forced step."""
+_encoder: Final = msgspec.msgpack.Encoder()
 LOST: Final[Event] = ("lost",)
 """Instead of a step: a message came to a node that is down or cut off."""
 
@@ -91,16 +93,18 @@ class Edge(NamedTuple):
 class Moves:
     """All that can happen within some bounds."""
 
-    def __init__(self, bounds: Bounds, *, inner: bool = False, check: bool = False) -> None:
+    def __init__(
+        self, bounds: Bounds, *, inner: bool = False, check: bool = False, reduced: bool = True
+    ) -> None:
         self.bounds = bounds
-        self.local = LocalSteps(bounds, check=check)
+        self.local = LocalSteps(bounds, check=check, reduced=reduced)
         self.judge = Judge(bounds, inner=inner)
         self.names = self.local.names
         self.number = {name: at for at, name in enumerate(self.names)}
         self.voters = range(bounds.voters)
         self.brokers = range(bounds.voters, len(self.names))
-        self._next_wait: dict[Any, Action | None] = {}
-        self._circular: set[Any] = set()
+        self._waits = Waits(self.local)
+        self._reduced = reduced
         self._seen: Callable[[int, int, Event], None] | None = None
 
     # -- the beginning
@@ -142,6 +146,19 @@ class Moves:
             state, violation = self._forced_step(state, forced)
             assert violation is None, violation
         raise FloodmarkError("the model of the cluster does not come to rest")
+
+    def key(self, state: State) -> bytes:
+        """16 bytes that states share which differ in nothing but what may still happen: a hash of
+        the nodes, of the messages that will be heard, of the links and of the memory."""
+        nodes, queue, _, cuts, _, memory = state
+        if queue and self._reduced:
+            queue = tuple([each for each in queue if self._is_heard(state, each)])
+        whole = _encoder.encode((nodes, queue, cuts, self.judge.number(memory)))
+        return hashlib.blake2b(whole, digest_size=16).digest()
+
+    def _is_heard(self, state: State, letter: Letter) -> bool:
+        """Whether anybody takes the message: processes start and links heal at rest only."""
+        return self._view(state, letter[1]).up and not is_cut(state.cuts, letter[0], letter[1])
 
     # -- what can happen
 
@@ -226,103 +243,19 @@ class Moves:
     def _forced(self, state: State) -> Action | None:
         if state.queue:
             return ("deliver",)
-        key = state.nodes, state.cuts
-        if key not in self._next_wait:
-            self._next_wait[key] = self._find_next_wait(state)
-        return self._next_wait[key]
-
-    def _is_circular(self, state: State) -> bool:
-        """Whether the state counts as rest because the ends of waits lead back to it."""
-        return (state.nodes, state.cuts) in self._circular
+        return self._waits.next(state.nodes, state.cuts)
 
     def _forced_step(self, state: State, forced: Action) -> tuple[State, Violation | None]:
         if forced[0] == "deliver":
             source, to, message = state.queue[0]
             rest = state.queue[1:]
-            if self._is_cut(state, source, to) or not self._view(state, to).up:
+            if not self._is_heard(state, state.queue[0]):
                 if self._seen is not None:
                     self._seen(to, state.nodes[to], LOST)
                 return state._replace(queue=rest), None
             return self._after(state, to, ("deliver", self.names[source], message), rest)
         made: tuple[State, Violation | None] = self._expire(state, *forced[1:])
         return made
-
-    def _find_next_wait(self, state: State) -> Action | None:
-        """The first wait whose end changes anything; None at rest, and where the same states would
-        come again for ever."""
-        state = state._replace(held=())
-        if self._comes_again(state):
-            self._circular.add((state.nodes, state.cuts))
-            return None
-        return self._changing_wait(state)
-
-    def _changing_wait(self, state: State) -> Action | None:
-        for action in self._soon(state):
-            after = self._quiet(self._expire(state, *action[1:])[0])
-            if after[:4] != state[:4]:
-                return action
-        return None
-
-    def _comes_again(self, state: State) -> bool:
-        """Whether the ends of waits lead back to this state after others."""
-        seen, now = {state.nodes}, state
-        for _ in range(LONGEST):
-            action = self._changing_wait(now)
-            if action is None:
-                return False
-            now = self._quiet(self._expire(now, *action[1:])[0])
-            if now.nodes == state.nodes:
-                return True
-            if now.nodes in seen:
-                return False
-            seen.add(now.nodes)
-        raise FloodmarkError("the model of the cluster does not come to rest")
-
-    def _quiet(self, state: State) -> State:
-        """After all messages under way have arrived."""
-        for _ in range(LONGEST):
-            if not state.queue:
-                return state
-            state, _ = self._forced_step(state, ("deliver",))
-        raise FloodmarkError("messages go to and fro for ever in the model of the cluster")
-
-    def _soon(self, state: State) -> list[Action]:
-        """Waits that end by themselves soon, the shortest first. Those of one kind and node end
-        together."""
-        found: dict[tuple[int, int], tuple[str, ...]] = {}
-        for at in range(len(self.names)):
-            for name in self._view(state, at).timers:
-                kind, _, about = name.partition("/")
-                waits: tuple[str, ...] = (name,)
-                if kind == "fetch":
-                    r = self._replica(state, at, about)
-                    kind = "timeout" if r.asking else "retry"
-                    if kind == "timeout":
-                        if self._is_held(state, at, r, about):
-                            continue
-                        patience = f"patience/{about}"
-                        if patience in self._view(state, at).timers:
-                            waits = (patience, name)
-                if kind in _SOON:
-                    place = _SOON.index(kind), at
-                    found[place] = (*found.get(place, ()), *waits)
-        return [("expire", at, waits) for (_, at), waits in sorted(found.items())]
-
-    def _is_held(self, state: State, at: int, r: ReplicaView, partition: str) -> bool:
-        """Whether the leader has the fetch, and will answer it when its own wait is over."""
-        return (
-            self._hears(state, at, r, partition)
-            and self.names[at] in self._replica(state, self.number[r.leader], partition).waiting
-        )
-
-    def _hears(self, state: State, at: int, r: ReplicaView, partition: str) -> bool:
-        """Whether the leader that a follower knows is there, and leads."""
-        other = self.number.get(r.leader)
-        if other is None or not self._view(state, other).up or self._is_cut(state, at, other):
-            return False
-        return self._has(state, other, partition) and (
-            self._replica(state, other, partition).role == "leader"
-        )
 
     # -- actions
 
@@ -332,10 +265,10 @@ class Moves:
         if forced is not None and forced[0] == "deliver":
             source, to, _ = state.queue[0]
             yield from self._on_message(state, source, to)
-            yield from self._on_node(state, to)
+            yield from self._in_between(state, to)
             return
         if forced is not None:
-            yield from self._on_node(state, forced[1])
+            yield from self._in_between(state, forced[1])
             if state.left[_CRASHES]:
                 yield ("crash", forced)
             return
@@ -346,8 +279,9 @@ class Moves:
         yield from self._on_links(state)
         yield from self._on_controller(state)
         waits = list(self._silences(state))
-        if any(state.left[at] for at in _INTERRUPTING) or self._is_circular(state):
-            waits += self._soon(state)
+        circular = self._waits.is_circular(state.nodes, state.cuts)
+        if circular or any(state.left[at] for at in _INTERRUPTING):
+            waits += self._waits.soon(state.nodes, state.cuts)
         yield from waits
         if state.left[_CRASHES]:
             yield from (("crash", wait) for wait in waits)
@@ -355,12 +289,14 @@ class Moves:
     def _on_message(self, state: State, source: int, to: int) -> Iterator[Action]:
         """To the oldest message under way."""
         left = state.left
-        if self._is_cut(state, source, to) or not self._view(state, to).up:
+        if not self._is_heard(state, state.queue[0]):
             return
         if left[_AT["losses"]]:
             yield ("lose",)
         if left[_AT["doubles"]]:
-            yield ("double",)
+            yield ("double", "doubles")
+        if left[_AT["late_registrations"]] and self._is_registration(state.queue[0]):
+            yield ("double", "late_registrations")
         if left[_AT["delays"]]:
             yield ("delay", "delays")
         if left[_AT["late_metadata"]] and (source in self.voters or to in self.voters):
@@ -368,12 +304,27 @@ class Moves:
         if left[_CRASHES]:
             yield ("crash", ("deliver",))
 
+    def _in_between(self, state: State, at: int) -> Iterator[Action]:
+        """To a node that is about to make a step."""
+        if not self.bounds.calm:
+            yield from self._on_node(state, at)
+            return
+        yield from self._late(state, at)
+        # At rest everything is synced.
+        if state.left[_AT["power_cuts"]] and at in self.brokers and self._view(state, at).up:
+            yield ("power-cut", at)
+
+    def _late(self, state: State, at: int) -> Iterator[Action]:
+        """Late messages to a node."""
+        for number, letter in enumerate(state.held):
+            # To be late for a process that is not there is to be late for ever.
+            if letter[1] == at and (self._is_heard(state, letter) or not self._reduced):
+                yield ("release", number)
+
     def _on_node(self, state: State, at: int) -> Iterator[Action]:
         """To a node, or by a client at that node."""
         left, view = state.left, self._view(state, at)
-        for number, letter in enumerate(state.held):
-            if letter[1] == at:
-                yield ("release", number)
+        yield from self._late(state, at)
         if not view.up:
             return
         if at in self.voters:
@@ -427,7 +378,7 @@ class Moves:
         if kind == "session":
             assert view.registered is not None
             broker = self._view(state, self.number[about])
-            silent = not broker.up or self._is_cut(state, at, self.number[about])
+            silent = not broker.up or is_cut(state.cuts, at, self.number[about])
             return silent or broker.ctx.broker_epoch != view.registered[about]
         if kind == "lag":
             partition, _, follower = about.partition("/")
@@ -438,10 +389,9 @@ class Moves:
             there = sum(name in r.waiting for name in r.voters)
             return there + 1 <= len(r.voters) // 2
         if kind in ("election", "silence"):
-            r = self._replica(state, at, about)
-            return not self._is_held(state, at, r, about) and not (
-                kind == "silence" and self._hears(state, at, r, about)
-            )
+            where = state.nodes, state.cuts, at, about
+            heard = kind == "silence" and self._waits.hears(*where)
+            return not heard and not self._waits.is_held(*where)
         return kind == "reports"
 
     # -- what an action does
@@ -453,15 +403,20 @@ class Moves:
         source, to, message = state.held[number]
         held = (*state.held[:number], *state.held[number + 1 :])
         state = state._replace(held=held)
-        if not self._view(state, to).up or self._is_cut(state, source, to):
+        if not self._view(state, to).up or is_cut(state.cuts, source, to):
             return state, None
         return self._after(state, to, ("deliver", self.names[source], message), state.queue)
 
     def _lose(self, state: State) -> Any:
         return self._spent(state, "losses")._replace(queue=state.queue[1:]), None
 
-    def _double(self, state: State) -> Any:
-        state = self._spent(state, "doubles")
+    def _is_registration(self, letter: Letter) -> bool:
+        """Whether the message tells a process that it is registered."""
+        message = self.local.messages[letter[2]][0]
+        return isinstance(message, RegisterBrokerResponse) and message.error is Error.NONE
+
+    def _double(self, state: State, budget: str) -> Any:
+        state = self._spent(state, budget)
         return state._replace(held=tuple(sorted((*state.held, state.queue[0])))), None
 
     def _delay(self, state: State, budget: str) -> Any:
@@ -596,20 +551,12 @@ class Moves:
     def _view(self, state: State, at: int) -> NodeView:
         return self.local.views[state.nodes[at]]
 
-    def _has(self, state: State, at: int, partition: str) -> bool:
-        return partition == METADATA_PARTITION or partition in self._view(state, at).replicas
-
     def _replica(self, state: State, at: int, partition: str) -> ReplicaView:
-        view = self._view(state, at)
-        assert view.quorum is not None
-        return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
+        return self._waits.replica(state.nodes, at, partition)
 
     def _leads(self, view: NodeView) -> bool:
         r = view.replicas.get(PARTITION)
         return r is not None and r.role == "leader"
-
-    def _is_cut(self, state: State, one: int, other: int) -> bool:
-        return bool(state.cuts) and ((min(one, other), max(one, other)) in state.cuts)
 
     def _controllers(self, state: State) -> list[int]:
         return [at for at in self.voters if self._view(state, at).registered is not None]

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from harness.explore.forgetting import forget
 from harness.sim.disk import DiskState, SimDisk
 from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Tick
 from node.core.before_commit import split
@@ -71,6 +72,11 @@ class ModelNode:
         """The node as a value."""
         core = None if self.core is None else snapshot(self.core)
         return NodeState(self.incarnation, self.disk.state(), core)
+
+    def forget(self) -> None:
+        """Reset what decides nothing any more."""
+        if self.core is not None:
+            forget(self.core)
 
     def key(self, state: NodeState) -> bytes:
         """16 bytes that equal nodes share: a hash of what decides what the node does."""

@@ -88,7 +88,7 @@ def _words(names: tuple[str, ...], action: Any) -> str:
             return "the node that makes the next step ends before it has sent anything"
         case ("lose",):
             return "the oldest message is lost"
-        case ("double",):
+        case ("double", _):
             return "the oldest message is doubled, and one copy is late"
         case ("delay", _):
             return "the oldest message is late"

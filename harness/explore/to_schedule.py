@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Counterexample
-from harness.explore.moves import CLIENT, PARTITION, Action, Moves, NodeStep
+from harness.explore.moves import CLIENT, PARTITION, Moves, NodeStep
 from harness.explore.node_model import Turn
+from harness.explore.waits import Action
 from harness.search.attempt import Attempt, attempt
 from harness.sim.run import simulate
 from nemesis.faults import (
@@ -56,6 +57,8 @@ SLOW_MS: Final = 10
 """How much longer messages between nodes take where clients and faults must come between two."""
 _CLOSING_MS: Final = 2500
 """How long after the last step the storm goes on."""
+_COPY_MS: Final = {"doubles": 700, "late_registrations": 20_000}
+"""When a second copy arrives by itself: one for a later process waits until it is released."""
 _WAIT_MS: Final = {
     "fetch": 60,
     "alter": 100,
@@ -372,9 +375,10 @@ def _faults(
         case ("delay", _):
             held.append(_Held(due.extra, name))
             return [_link(due, "hold", name, when)]
-        case ("double",):
+        case ("double", budget):
             held.append(_Held(due.extra, name))
-            return [_link(due, "duplicate", name, when)]
+            late_ms = _COPY_MS[budget]
+            return [_link(due, "duplicate", name, when, late_ms)]
     raise AssertionError(due.action)
 
 
@@ -387,7 +391,7 @@ def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]
     return []
 
 
-def _link(due: _Due, action: Any, name: str, when: dict[str, Any]) -> Fault:
+def _link(due: _Due, action: Any, name: str, when: dict[str, Any], delay_ms: int = 0) -> Fault:
     """A rule for one message, known by its header fields."""
     source, to, message, body = due.extra
     fields = wire.fields_of(message, body)
@@ -409,7 +413,7 @@ def _link(due: _Due, action: Any, name: str, when: dict[str, Any]) -> Fault:
         kinds=(fields["kind"],),
         match={**match, **({"partition": PARTITION} if of_data else {})},
         limit=1,
-        delay_ms=700 if action == "duplicate" else 0,
+        delay_ms=delay_ms,
         **when,
     )
 

@@ -1,0 +1,61 @@
+"""What of a node decides nothing any more while the clock stands still and nobody asks to stop.
+
+Such fields get one value each, so that nodes that differ in nothing else are one. Some only decide
+how long a wait is, some are of a role that the replica does not have, some are read under other
+protocols only. `Explorer(check=True)` steps the nodes as they were, too, and compares.
+"""
+
+from __future__ import annotations
+
+from node.core.broker import Broker
+from node.core.protocol import Commit, Detection, Waiting
+from node.core.replica import LONG_AGO, NEVER, Fetching, Replica
+
+
+def forget(broker: Broker) -> None:
+    """Reset these fields of a node between two steps."""
+    for name in (broker.quorum.r.partition, *broker.replicas):
+        voted = broker.quorums.get(name)
+        r = broker.replicas[name] if voted is None else voted.r
+        if r.role == "leader" or (r.role == "none" and voted is None):
+            # A replica that begins to follow sets all of it.
+            r.fetching = Fetching()
+        else:
+            _forget_fetching(r)
+        _forget_peers(r)
+    if broker.membership is not None:
+        broker.membership.fenced = True  # how often to send heartbeats
+    if broker.controller is not None:
+        # Whether a broker that asked to stop may do so.
+        broker.controller._applied = dict.fromkeys(broker.controller._applied, 0)
+
+
+def _forget_fetching(r: Replica) -> None:
+    fetching, protocol = r.fetching, r.protocol
+    sleeps = protocol.waiting is Waiting.IDLE_WAIT
+    if not sleeps:
+        fetching.notified = False
+    if protocol.detection is not Detection.LEADER_REPORTS:
+        fetching.heard_us = LONG_AGO
+        if not sleeps and not r.bugs.liftbridge_fallback:
+            fetching.failures = 0  # how long the pause is
+    if not r.bugs.one_round_only:
+        fetching.cut = False
+
+
+def _forget_peers(r: Replica) -> None:
+    """Under a majority the log ends of voters count, under an ISR no high watermark is owed."""
+    majority = r.protocol.commit is Commit.MAJORITY
+    if majority:
+        r.next_lag_check_us = NEVER
+    for name, peer in r.peers.items():
+        if peer.hw_sent < r.hw or not r.protocol.sends_hw_at_once:
+            peer.hw_sent = -1
+        if not majority:
+            continue
+        peer.broker_epoch = -1
+        peer.leader_leo_at_fetch = 0
+        peer.last_caught_up_us = LONG_AGO
+        if name not in r.replicas:
+            peer.leo = 0
+            peer.last_fetch_us = LONG_AGO

@@ -1,0 +1,83 @@
+"""The states that an exploration has found: each by a hash, with the way to it.
+
+A state that can do no more than a known one is not followed: one with the same nodes, messages and
+memory, of which no more may happen, and no other late message may still arrive. The known state
+needed no more actions, so what it leads to is no longer than what the other would lead to.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from harness.explore.moves import State
+from harness.explore.waits import Action
+
+
+class _Rest(NamedTuple):
+    """What may still happen in a state that was found after so many actions."""
+
+    round: int
+    held: tuple[tuple[int, int, int], ...]
+    left: tuple[int, ...]
+
+    def covers(self, other: _Rest) -> bool:
+        """Whether all that the other can do can be done here, with as few actions."""
+        if self.round > other.round or any(
+            mine < theirs for mine, theirs in zip(self.left, other.left, strict=True)
+        ):
+            return False
+        return self.held == other.held or Counter(self.held) >= Counter(other.held)
+
+
+class KnownStates:
+    """Found states by number. A state is found again by the key of what it has beside `_Rest`."""
+
+    def __init__(self, *, reduced: bool = True) -> None:
+        self._reduced = reduced
+        self._by_key: dict[bytes, tuple[_Rest, ...]] = {}
+        # Few differ, so that each is kept once.
+        self._rests: dict[_Rest, _Rest] = {}
+        self._actions: dict[Action, Action] = {}
+        self._before = array("i")
+        self._last: list[Action] = []
+        self._costs = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._before)
+
+    def add(
+        self, key: bytes, state: State, round_: int, *, before: int, action: Action, costs: bool
+    ) -> int | None:
+        """The number of a state that an action in the state `before` leads to; None if a known one
+        can do all that it can."""
+        rest = self._rest(state, round_)
+        found = self._by_key.get(key, ())
+        if any(self._covers(known, rest) for known in found):
+            return None
+        self._by_key[key] = (*(k for k in found if not self._covers(rest, k)), rest)
+        self._before.append(before)
+        self._last.append(self._actions.setdefault(action, action))
+        self._costs.append(costs)
+        return len(self) - 1
+
+    def is_covered(self, key: bytes, state: State, round_: int) -> bool:
+        """Whether a state that was found later can do more than this one, which was added."""
+        return self._rest(state, round_) not in self._by_key[key]
+
+    def way_to(self, number: int) -> Iterator[tuple[Action, bool]]:
+        """The actions that lead to a state, the last first, and whether each is counted."""
+        while self._before[number] >= 0:
+            yield self._last[number], bool(self._costs[number])
+            number = self._before[number]
+
+    def _rest(self, state: State, round_: int) -> _Rest:
+        rest = _Rest(round_, state.held, state.left)
+        return self._rests.setdefault(rest, rest)
+
+    def _covers(self, one: _Rest, other: _Rest) -> bool:
+        if not self._reduced:
+            return one[1:] == other[1:]
+        return one is other or one.covers(other)

@@ -1,0 +1,194 @@
+"""Which wait ends next while no message is under way, and where the cluster is at rest.
+
+Short waits end in the order of their length. All that is asked here depends on the nodes and on
+the links that are cut, and is remembered by these.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from harness.explore.local_steps import Event, LocalSteps
+from harness.explore.node_view import ReplicaView
+from node.formats.errors import FloodmarkError
+from node.formats.trace import METADATA_PARTITION
+
+LONGEST: Final = 10_000
+"""So many steps in a row without an end are an error of the model."""
+_SOON: Final = (
+    *("retry", "alter", "announce", "recovery", "wait", "heartbeat", "timeout"),
+    *("checkpoint", "flush"),
+)
+"""Waits that end by themselves, shortest first. A fetch waits to be sent again (`retry`), or for
+its answer (`timeout`)."""
+
+Action = tuple[Any, ...]
+"""What happens: its kind, then what it is about. ("expire", node, waits) is the end of waits."""
+Nodes = tuple[int, ...]
+Cuts = tuple[tuple[int, int], ...]
+
+
+class _AfterWait(NamedTuple):
+    """The end of waits, and the nodes when all messages after it have arrived."""
+
+    action: Action
+    nodes: Nodes
+
+    @property
+    def name(self) -> str:
+        """The wait, whichever node it is of."""
+        return str(self.action[2][-1])
+
+
+class Waits:
+    """The waits of a cluster."""
+
+    def __init__(self, local: LocalSteps) -> None:
+        self._local = local
+        self._names = local.names
+        self._number = {name: at for at, name in enumerate(local.names)}
+        self._next: dict[tuple[Nodes, Cuts], Action | None] = {}
+        self._circular: set[tuple[Nodes, Cuts]] = set()
+        self._to_circles: set[tuple[Nodes, Cuts]] = set()
+        self._ends: dict[tuple[Nodes, Cuts], tuple[_AfterWait, ...]] = {}
+
+    def next(self, nodes: Nodes, cuts: Cuts) -> Action | None:
+        """The wait that ends next; None at rest. The states of a circle count as rest."""
+        key = nodes, cuts
+        if key not in self._next:
+            self._look_ahead(nodes, cuts)
+        return self._next[key]
+
+    def is_circular(self, nodes: Nodes, cuts: Cuts) -> bool:
+        """Whether the state counts as rest because the ends of waits lead back to it."""
+        return (nodes, cuts) in self._circular
+
+    def _look_ahead(self, nodes: Nodes, cuts: Cuts) -> None:
+        """Find the next wait of this state, and of those that follow where they come to rest.
+
+        Where the waits lead round in a circle for ever, those of other names end first, the
+        shortest of them before the others: only when none of them changes anything is it rest.
+        What is found for a state that leads into a circle is kept for that state only: another one
+        of the circle may leave it elsewhere, and the result must not depend on which was first.
+        """
+        recurring: set[str] = set()
+        while (chain := self._chain(nodes, cuts, recurring)) is None:
+            pass
+        if not recurring:
+            for at, ended in chain.items():
+                self._next[at, cuts] = None if ended is None else ended.action
+            return
+        first = chain[nodes]
+        self._next[nodes, cuts] = None if first is None else first.action
+        self._to_circles.add((nodes, cuts))
+        if first is None and self._changes_of_circle(nodes, cuts):
+            self._circular.add((nodes, cuts))
+
+    def _chain(
+        self, nodes: Nodes, cuts: Cuts, recurring: set[str]
+    ) -> dict[Nodes, _AfterWait | None] | None:
+        """The states that follow one after the other up to rest or to a known one, with the wait
+        that ends in each. None where they come again: the names of the waits that lead round are
+        `recurring` then."""
+        chain: dict[Nodes, _AfterWait | None] = {}
+        while (key := (nodes, cuts)) not in self._next or key in self._to_circles:
+            if nodes in chain:
+                states = list(chain)
+                round_ = (chain[each] for each in states[states.index(nodes) :])
+                recurring.update(ended.name for ended in round_ if ended is not None)
+                return None
+            found = self._changes_of_circle(nodes, cuts) if recurring else self._changes(*key)
+            changes = (ended for ended in found if ended.name not in recurring)
+            chain[nodes] = ended = next(changes, None)
+            if ended is None:
+                break
+            nodes = ended.nodes
+        return chain
+
+    def _changes_of_circle(self, nodes: Nodes, cuts: Cuts) -> tuple[_AfterWait, ...]:
+        """The same as `_changes`, kept: the states of a circle are asked for again and again."""
+        key = nodes, cuts
+        if key not in self._ends:
+            self._ends[key] = tuple(self._changes(nodes, cuts))
+        return self._ends[key]
+
+    def _changes(self, nodes: Nodes, cuts: Cuts) -> Iterator[_AfterWait]:
+        """The waits whose end changes anything, the shortest first."""
+        for action in self.soon(nodes, cuts):
+            after = self._quiet(nodes, cuts, *action[1:])
+            if after != nodes:
+                yield _AfterWait(action, after)
+
+    def _quiet(self, nodes: Nodes, cuts: Cuts, at: int, waits: tuple[str, ...]) -> Nodes:
+        """After these waits of a node have ended, and all messages under way have arrived."""
+        now = list(nodes)
+        queue: deque[tuple[int, int, int]] = deque()
+        event: Event = ("expire", waits)
+        for _ in range(LONGEST):
+            made = self._local.step(now[at], event)
+            now[at] = made.node
+            for to, message in made.messages:
+                other = self._number.get(to)
+                if other is not None and not is_cut(cuts, at, other):
+                    queue.append((at, other, message))
+            while queue and not self._local.views[now[queue[0][1]]].up:
+                queue.popleft()
+            if not queue:
+                return tuple(now)
+            source, at, message = queue.popleft()
+            event = ("deliver", self._names[source], message)
+        raise FloodmarkError("messages go to and fro for ever in the model of the cluster")
+
+    def soon(self, nodes: Nodes, cuts: Cuts) -> list[Action]:
+        """Waits that end by themselves soon, the shortest first. Those of one kind and node end
+        together."""
+        found: dict[tuple[int, int], tuple[str, ...]] = {}
+        for at, node in enumerate(nodes):
+            timers = self._local.views[node].timers
+            for name in timers:
+                kind, _, about = name.partition("/")
+                waits: tuple[str, ...] = (name,)
+                if kind == "fetch":
+                    kind = "timeout" if self.replica(nodes, at, about).asking else "retry"
+                    if kind == "timeout":
+                        if self.is_held(nodes, cuts, at, about):
+                            continue
+                        patience = f"patience/{about}"
+                        if patience in timers:
+                            waits = (patience, name)
+                if kind in _SOON:
+                    place = _SOON.index(kind), at
+                    found[place] = (*found.get(place, ()), *waits)
+        return [("expire", at, waits) for (_, at), waits in sorted(found.items())]
+
+    # -- what nodes know of each other
+
+    def replica(self, nodes: Nodes, at: int, partition: str) -> ReplicaView:
+        """A replica of a node that runs."""
+        view = self._local.views[nodes[at]]
+        assert view.quorum is not None
+        return view.quorum.r if partition == METADATA_PARTITION else view.replicas[partition]
+
+    def is_held(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
+        """Whether the leader has the fetch, and will answer it when its own wait is over."""
+        if not self.hears(nodes, cuts, at, partition):
+            return False
+        leader = self._number[self.replica(nodes, at, partition).leader]
+        return self._names[at] in self.replica(nodes, leader, partition).waiting
+
+    def hears(self, nodes: Nodes, cuts: Cuts, at: int, partition: str) -> bool:
+        """Whether the leader that a follower knows is there, and leads."""
+        other = self._number.get(self.replica(nodes, at, partition).leader)
+        if other is None or is_cut(cuts, at, other):
+            return False
+        view = self._local.views[nodes[other]]
+        if not view.up or (partition != METADATA_PARTITION and partition not in view.replicas):
+            return False
+        return self.replica(nodes, other, partition).role == "leader"
+
+
+def is_cut(cuts: Cuts, one: int, other: int) -> bool:
+    """Whether two nodes are cut off from each other."""
+    return bool(cuts) and ((min(one, other), max(one, other)) in cuts)

@@ -1,0 +1,166 @@
+"""Reductions hide nothing: what is found without them is found with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.explore.bounds import Bounds
+from harness.explore.explorer import ExplorationLimits, Explorer
+from harness.explore.judgement import Memory
+from harness.explore.known_bugs import bounds_of, targets
+from harness.explore.known_states import KnownStates
+from harness.explore.moves import STEP, Moves, State
+
+ACTIONS = {
+    "M1b": 3,
+    "M1c": 3,
+    "M12": 3,
+    "M17": 2,
+    "M18": 2,
+    "M19": 2,
+    "M20": 2,
+    "M22": 3,
+    "M24": 2,
+    "R6": 2,
+    "R7": 2,
+}
+"""Of the shortest counterexample, as it was before there were most of the reductions."""
+SLOW = {"M1": 4, "M6": 4, "M8": 4, "M9": 4, "M25": 4, "R4b": 3}
+
+
+def fewest_actions(code: str) -> int:
+    (bug,) = targets((code,))
+    result = Explorer(bounds_of(bug).checked()).run(ExplorationLimits())
+    return result.counterexamples[0].counted
+
+
+@pytest.mark.parametrize("code", sorted(ACTIONS))
+def test_a_known_bug_has_a_counterexample_as_short_as_before(code: str) -> None:
+    assert fewest_actions(code) == ACTIONS[code]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", sorted(SLOW))
+def test_so_has_one_that_takes_longer(code: str) -> None:
+    assert fewest_actions(code) == SLOW[code]
+
+
+# -- the same states ------------------------------------------------------------------------------
+
+
+def summary(moves: Moves, state: State) -> Any:
+    """What a state is to somebody who looks at the replicas, the messages and the invariants."""
+    nodes = []
+    for number in state.nodes:
+        view = moves.local.views[number]
+        replicas = [
+            (name, r.role, r.leader, r.leader_epoch, r.leo, r.hw, r.isr, r.maximal_isr)
+            for name, r in sorted(view.replicas.items())
+        ]
+        nodes.append((view.up, view.ctx, view.fenced, tuple(replicas)))
+    letters = [
+        (a, b, moves.local.messages[m])
+        for a, b, m in state.queue
+        if moves.local.views[state.nodes[b]].up
+    ]
+    return tuple(nodes), tuple(letters), state.cuts, state.memory.value
+
+
+def found(bounds: Bounds, *, reduced: bool) -> tuple[set[Any], set[Any]]:
+    """All states that an exploration finds, and the violations with their numbers of actions."""
+    made = Explorer(bounds, reduced=reduced)
+    states = {summary(made.moves, made.moves.boot())}
+    add = made._known.add
+
+    def noted(key: bytes, state: State, *rest: Any, **more: Any) -> int | None:
+        states.add(summary(made.moves, state))
+        return add(key, state, *rest, **more)
+
+    made._known.add = noted  # type: ignore[method-assign]
+    result = made.run(ExplorationLimits(more=1000))
+    return states, {(c.counted, c.invariant, c.sentence) for c in result.counterexamples}
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds(kills=1, losses=1),
+        Bounds(protocol="kip-279", kills=1, records=0),
+        Bounds(protocol="quorum", kills=1, records=0),
+        Bounds(delays=1, elections=1),
+        Bounds(bugs=("elect-any-replica",), kills=2),
+        Bounds(bugs=("ack-before-isr",), kills=1, losses=1),
+    ],
+)
+def test_the_same_states_and_violations_are_found_without_the_reductions(bounds: Bounds) -> None:
+    """Where a round of messages changes only what decides nothing, it is not interrupted: so some
+    states with messages under way are no choice any more. What the nodes come to is the same."""
+    states, violations = found(bounds, reduced=True)
+    all_states, all_violations = found(bounds, reduced=False)
+    assert violations == all_violations
+    assert states <= all_states
+    assert {nodes for nodes, *_ in states} == {nodes for nodes, *_ in all_states}
+
+
+# -- what counts as no more -----------------------------------------------------------------------
+
+
+def added(known: KnownStates, round_: int, held: tuple[Any, ...], left: tuple[int, ...]) -> bool:
+    state = State((1,), (), held, (), left, Memory(0))
+    number = known.add(b"key", state, round_, before=-1, action=STEP, costs=True)
+    return number is not None
+
+
+def test_a_state_of_which_no_more_may_happen_is_not_followed() -> None:
+    known = KnownStates()
+    assert added(known, 1, (), (1, 1))
+    assert not added(known, 1, (), (1, 1))
+    assert not added(known, 2, (), (1, 0))
+    assert added(known, 2, (), (2, 0))
+
+
+def test_a_state_that_took_fewer_actions_is_followed() -> None:
+    known = KnownStates()
+    assert added(known, 2, (), (1, 1))
+    assert added(known, 1, (), (1, 0))
+    assert added(known, 1, (), (1, 1))
+
+
+def test_a_late_message_that_may_still_arrive_is_more() -> None:
+    known = KnownStates()
+    assert added(known, 1, ((0, 1, 5),), (1,))
+    assert not added(known, 1, (), (1,))
+    assert added(known, 1, ((0, 1, 5), (0, 1, 5)), (1,))
+    assert not added(known, 1, ((0, 1, 5),), (1,))
+
+
+def test_what_was_put_off_is_left_out_where_more_was_found_since() -> None:
+    known = KnownStates()
+    lost = State((1,), (), (), (), (0,), Memory(0))
+    known.add(b"key", lost, 2, before=-1, action=("lose",), costs=True)
+    assert not known.is_covered(b"key", lost, 2)
+    assert added(known, 1, (), (1,))
+    assert known.is_covered(b"key", lost, 2)
+
+
+# -- bounds that leave something out --------------------------------------------------------------
+
+
+def test_calm_bounds_leave_nodes_alone_while_messages_are_under_way() -> None:
+    moves = Moves(Bounds(kills=1, losses=1, calm=True))
+    state = next(e.state for e in moves.edges(moves.boot()) if e.action[0] == "send")
+    assert state.queue
+    assert {edge.action[0] for edge in moves.edges(state)} == {"lose", "step"}
+    assert "kill" in {edge.action[0] for edge in moves.edges(moves._at_rest(state))}
+
+
+def test_only_answers_to_registrations_are_late_for_a_later_process() -> None:
+    moves = Moves(Bounds(kills=1, late_registrations=1, calm=True))
+    state, _ = moves.apply(moves.boot(), ("kill", 2, "kills"))
+    state, _ = moves.apply(moves._at_rest(state), ("expire", 0, ("session/n2",)))
+    state, _ = moves.apply(moves._at_rest(state), ("start", 2))
+    while ("double", "late_registrations") not in [e.action for e in moves.edges(state)]:
+        state, _ = moves.apply(state, STEP)
+    assert moves.local.messages[state.queue[0][2]][0].incarnation == 2
