@@ -64,6 +64,7 @@ def test_who_ended_a_broker(
 class _Config(msgspec.Struct):
     breakpoints: tuple[object, ...] = ()
     disk_faults: tuple[object, ...] = ()
+    clock: object = None
     boots: int = 0
 
 
