@@ -78,8 +78,8 @@ def search(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How to draw: random, guided (by rare states), pct (late links), hypothesis "
-            "[default: random]."
+            help="How to draw: random, guided (by rare states), pct (late links), hypothesis, and "
+            "to compare with: drawn, plain [default: random]."
         ),
     ] = None,
     seed: Annotated[

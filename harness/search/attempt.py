@@ -12,6 +12,7 @@ from checker.formats.verdict import Anomaly, Verdict
 from checker.output.timeline import read_of, tell
 from harness.search import cause
 from harness.search.fault_coverage import fault_coverage
+from harness.search.moments import Moment, moments_of
 from harness.sim.invariant_checker import Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
@@ -48,6 +49,7 @@ class Attempt:
     states: frozenset[int] = frozenset()
     steps: frozenset[int] = frozenset()
     orders: frozenset[int] = frozenset()
+    moments: tuple[Moment, ...] = ()
     virtual_us: int = 0
     events: int = 0
     digest: str = ""
@@ -100,6 +102,7 @@ def outcome_of(result: SimResult, about: str = "") -> Attempt:
         states=result.states,
         steps=result.steps,
         orders=result.orders,
+        moments=moments_of(result),
         virtual_us=result.virtual_us,
         events=result.events,
         # A run that ended at a violation leaves reads open, so its checks may be unknown.

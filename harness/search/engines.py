@@ -1,4 +1,4 @@
-"""Ways to search for a failing schedule: random, guided by coverage, PCT, and Hypothesis.
+"""Ways to search for a failing schedule: random, guided by rare states, PCT, and Hypothesis.
 
 Each is given a judge, which runs one schedule and returns the outcome, and continues until the
 budget is used up. All draw with the same generator; they differ in what they learn from a run.
@@ -13,21 +13,26 @@ from typing import Final, Protocol
 
 import hypothesis
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.search.attempt import Attempt
-from harness.search.choice_source import ChoiceSource, HypothesisChoices, RandomChoices, TapeChoices
+from harness.search.choice_source import ChoiceSource, HypothesisChoices, RandomChoices
 from harness.search.delivery import choose_delivery
 from harness.search.escalate import judge_with_escalations
 from harness.search.generator import draw_schedule
-from harness.search.guidance import Corpus, branch
-from nemesis.faults import KINDS, aliases
+from harness.search.guidance import Corpus, strike
+from harness.search.shrink_passes import possible
+from nemesis.draw import draw as draw_storm
+from nemesis.faults import KINDS, aliases, storm_kinds
 from nemesis.faults.disks import DISK_GROUP
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 
-_FRESH_PERCENT: Final = 50
+_FRESH_PERCENT: Final = 75
 _LATE_PERCENT: Final = 75
 _HYPOTHESIS_ROUND: Final = 200
+_STORM_MS: Final = 2_000
+_STORM_KINDS: Final = (*aliases()["all"], "power-cut", "stop", "elect-preferred", "reassign")
 
 
 class ScheduleJudge(Protocol):
@@ -82,9 +87,45 @@ def random_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Eno
     """Each schedule is drawn independently; the n-th of a seed is always the same."""
     number = 0
     while not enough():
-        rng = random.Random(f"search/{seed}/{number}")
-        _judge(subject.draw(RandomChoices(rng)), judge, enough, independent=True)
+        _judge(fresh_schedule(subject, seed, number), judge, enough, independent=True)
         number += 1
+
+
+def drawn_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
+    """The schedules of the random engine, and no run is repeated with another end."""
+    number = 0
+    while not enough():
+        judge(fresh_schedule(subject, seed, number), independent=True)
+        number += 1
+
+
+def fresh_schedule(subject: Subject, seed: int, number: int) -> Schedule:
+    """The n-th schedule of a seed, drawn independently."""
+    return subject.draw(RandomChoices(random.Random(f"search/{seed}/{number}")))
+
+
+def plain_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
+    """What the others are measured against: clusters and workloads as the random engine draws them,
+    with the faults of a storm, as `floodmark run` draws them. No scenario begins at an event, and a
+    run that broke something inside the cluster is not repeated with another end."""
+    number = 0
+    while not enough():
+        rng = random.Random(f"plain/{seed}/{number}")
+        schedule = storm_instead(subject.draw(RandomChoices(rng)), rng.getrandbits(32))
+        judge(schedule, independent=True)
+        number += 1
+
+
+def storm_instead(schedule: Schedule, seed: int) -> Schedule:
+    """The schedule with the faults of a storm, which is as long as schedules are at most."""
+    workload = replace(schedule.workload, duration_ms=_STORM_MS)
+    kinds = [
+        name
+        for name in _STORM_KINDS
+        if storm_kinds()[name].fewest_brokers <= schedule.cluster.brokers
+    ]
+    faults = draw_storm(schedule.cluster, workload, kinds, seed)
+    return replace(schedule, workload=workload, faults=faults)
 
 
 def pct_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
@@ -114,19 +155,19 @@ def _judge(
 
 
 def guided_engine(subject: Subject, seed: int, judge: ScheduleJudge, enough: Enough) -> None:
-    """Half of the schedules are drawn independently, the others branch off from an earlier one
-    that went through rare steps of the cluster (`harness.search.guidance`)."""
-    rng = random.Random(f"guided/{seed}")
-    corpus = Corpus()
+    """Three of four schedules are those of the random engine; the others go on from a rare moment
+    of an earlier run (`harness.search.guidance`)."""
+    corpus, number, rng = Corpus(), 0, random.Random(f"guided/{seed}")
+    choose = RandomChoices(rng)
     while not enough():
-        branching = len(corpus) > 0 and rng.randrange(100) >= _FRESH_PERCENT
-        before, keep = branch(corpus.choose(rng), rng) if branching else ({}, ())
-        choices = TapeChoices(rng, before, keep)
-        schedule = subject.draw(choices)
-        if choices.tape == before:
-            continue  # the drawn choices are those that were there before
-        outcome = _judge(schedule, judge, enough, independent=not branching)
-        corpus.add(choices.tape, outcome.steps | outcome.orders)
+        is_fresh = not len(corpus) or choose.chance(_FRESH_PERCENT)
+        if is_fresh:
+            schedule, number = fresh_schedule(subject, seed, number), number + 1
+        else:
+            schedule = strike(*corpus.choose(rng), choose)
+        if possible(schedule):
+            outcome = _judge(schedule, judge, enough, independent=is_fresh)
+            corpus.add(schedule, outcome.moments)
 
 
 class _RoundEnded(Exception):
@@ -174,10 +215,12 @@ def _hypothesis_round(subject: Subject, seed: str, judge: ScheduleJudge, enough:
 
 ENGINES: Final[dict[str, Engine]] = {
     "random": random_engine,
+    "drawn": drawn_engine,
+    "plain": plain_engine,
     "guided": guided_engine,
     "pct": pct_engine,
     "hypothesis": hypothesis_engine,
 }
 
-ENGINE_VERSIONS: Final = {"guided": 2, "pct": 1}
+ENGINE_VERSIONS: Final = {"guided": 3, "pct": 1}
 """Of engines that draw otherwise than they once did; the others draw as the generator does."""

@@ -32,7 +32,8 @@ class ScenarioBuilder:
     counts the elections expected so far, `controllers` the controllers that begin. `preferred` is
     the replica that leads when all is well. `victim` is the broker that most scenarios of this
     schedule affect. `disk_faults` are the kinds of faults of disks that it may have, `disk_victim`
-    is the broker whose disk loses something.
+    is the broker whose disk loses something. `starts` is when the first scenario begins, where
+    that is given.
     """
 
     choose: ChoiceSource
@@ -50,6 +51,7 @@ class ScenarioBuilder:
     triggers: list[After] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    starts: When | None = None
 
     @property
     def leader(self) -> str:
@@ -84,6 +86,9 @@ class ScenarioBuilder:
         A fault that only arms something (`arming`) comes at the current time half of the time.
         """
         choose = self.choose
+        if self.starts is not None:
+            given, self.starts = self.starts, None
+            return given
         if arming and choose.chance(50):
             return {"at_ms": self.now_ms}
         if self.triggers and choose.chance(60):

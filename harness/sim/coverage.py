@@ -79,7 +79,7 @@ class Coverage:
         self._newest: dict[str, tuple[int, str]] = {}
         self._state = 0
         self._states: set[int] = set()
-        self._steps: set[tuple[int, int]] = set()
+        self._steps: dict[tuple[int, int], TraceEvent | None] = {}
         self._before = self._last = (0, "")
         self._orders: set[int] = set()
 
@@ -98,7 +98,13 @@ class Coverage:
     @property
     def steps(self) -> frozenset[int]:
         """Which joint state followed which."""
-        return frozenset((before * _MIX + after) & _MASK for before, after in self._steps)
+        return frozenset(map(_number_of_step, self._steps))
+
+    @property
+    def moments(self) -> dict[int, TraceEvent]:
+        """The event with which each step was first made, in their order; not of steps that the end
+        of a process made."""
+        return {_number_of_step(step): event for step, event in self._steps.items() if event}
 
     @property
     def orders(self) -> frozenset[int]:
@@ -107,7 +113,7 @@ class Coverage:
 
     def turn(self, node: str, core: Broker | None, events: Iterable[TraceEvent]) -> None:
         """Add the events of a node's turn."""
-        changed = False
+        changed: TraceEvent | None = None
         for event in events:
             name = event["event"]
             first, second = _FIELDS.get(name, _NO_FIELDS)
@@ -116,19 +122,20 @@ class Coverage:
             if number is None:
                 number = self._points[point] = _number(repr(point))
             self._followed(number, node)
-            changed = changed or name not in _NO_CHANGE
-        if changed and core is not None:
+            if name not in _NO_CHANGE:
+                changed = event
+        if changed is not None and core is not None:
             shapes = tuple(sorted([self._shape(node, r) for r in core.replicas.values()]))
             if shapes != self._nodes.get(node):
                 self._nodes[node] = shapes
-                self._moved()
+                self._moved(changed)
 
     def ended(self, node: str) -> None:
         """A process has ended."""
         for shape in self._nodes.get(node, ()):
             self._roles.pop((node, shape.partition), None)
         self._nodes[node] = ()
-        self._moved()
+        self._moved(None)
 
     def _followed(self, number: int, node: str) -> None:
         """A decision point came after the last two. The same one once more adds nothing."""
@@ -176,10 +183,10 @@ class Coverage:
             return "apart"
         return "behind" if log.leo < other.leo else "ahead"
 
-    def _moved(self) -> None:
+    def _moved(self, event: TraceEvent | None) -> None:
         state = _number(" ".join(sorted([self._node(shapes) for shapes in self._nodes.values()])))
         if state != self._state:
-            self._steps.add((self._state, state))
+            self._steps.setdefault((self._state, state), event)
             self._states.add(state)
             self._state = state
 
@@ -191,6 +198,11 @@ class Coverage:
             for shape in shapes
         ]
         return _of_node(shapes, tuple(roles))
+
+
+def _number_of_step(step: tuple[int, int]) -> int:
+    before, after = step
+    return (before * _MIX + after) & _MASK
 
 
 @lru_cache(maxsize=1 << 14)

@@ -53,7 +53,7 @@ class SimResult:
     one that alone found a violation ("" when they agree). `violations` has the first violation of
     each invariant. `stalled` says what each replica waits for when liveness is broken. `events`
     counts events of the queue, `messages` those sent. `virtual_us` is in virtual microseconds.
-    `states`, `steps` and `orders` are as in `harness.sim.coverage`.
+    `states`, `steps`, `orders` and `moments` are as in `harness.sim.coverage`.
     """
 
     schedule: Schedule
@@ -70,6 +70,7 @@ class SimResult:
     states: frozenset[int]
     steps: frozenset[int]
     orders: frozenset[int]
+    moments: dict[int, TraceEvent] = field(repr=False)
     coverage: frozenset[Point]
     info: RunInfo = field(repr=False)
     ops: list[Op] = field(repr=False)
@@ -299,6 +300,7 @@ class SimRun:
             states=self.coverage.states,
             steps=self.coverage.steps,
             orders=self.coverage.orders,
+            moments=self.coverage.moments,
             coverage=self.coverage.points,
             info=self.info,
             ops=cluster.clients().ops,

@@ -3,76 +3,102 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import accumulate
 
 import pytest
 from msgspec.structs import replace
 
 from harness.search.attempt import Attempt, attempt
-from harness.search.choice_source import RandomChoices, TapeChoices
-from harness.search.engines import ENGINES, Subject, guided_engine, random_engine
-from harness.search.generator import CHAIN, CLUSTER, WORKLOAD, draw_schedule
-from harness.search.guidance import Corpus, branch
+from harness.search.choice_source import RandomChoices
+from harness.search.engines import (
+    ENGINES,
+    Subject,
+    guided_engine,
+    plain_engine,
+    random_engine,
+    storm_instead,
+)
+from harness.search.generator import draw_schedule
+from harness.search.guidance import Corpus, strike
+from harness.search.moments import Moment
 from harness.search.unseen import UnseenStates
 from harness.sim.coverage import Coverage
 from harness.sim.run import simulate
-from nemesis.faults import Kill
+from nemesis.faults import Kill, Pause
 from nemesis.formats.schedule import Schedule, Workload
 
 
-def drawn(seed: int) -> TapeChoices:
-    choices = TapeChoices(random.Random(seed), {}, ())
-    draw_schedule(choices, "kafka")
-    return choices
+def drawn(seed: int, protocol: str = "kafka") -> Schedule:
+    return draw_schedule(RandomChoices(random.Random(seed)), protocol)
 
 
-def test_a_tape_that_is_kept_whole_gives_the_same_schedule() -> None:
-    tape = drawn(5).tape
-    assert next(iter(tape)) == CLUSTER
-    assert list(tape)[-1] == WORKLOAD
-    first = draw_schedule(TapeChoices(random.Random(5), {}, ()), "kafka")
-    again = draw_schedule(TapeChoices(random.Random(99), tape, list(tape)), "kafka")
-    assert again == first == draw_schedule(RandomChoices(random.Random(5)), "kafka")
+def moments(*steps: int) -> tuple[Moment, ...]:
+    return tuple(Moment(step, step, "role", (("node", "n1"),), 1, 0, 0, 0) for step in steps)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_branch_keeps_the_beginning_of_the_chain(seed: int) -> None:
-    tape = drawn(seed).tape
-    rng = random.Random(seed)
-    before, keep = branch(tape, rng)
-    choices = TapeChoices(rng, before, keep)
-    draw_schedule(choices, "kafka")
-    kept = [name for name in tape if name in keep and name in choices.tape]
-    assert CLUSTER in kept
-    assert all(choices.tape[name] == tape[name] for name in kept)
-    assert len(keep) < len(tape) + 1
+@pytest.mark.parametrize("protocol", ["kafka", "quorum"])
+def test_a_moment_comes_again_in_a_run_with_the_same_past(protocol: str) -> None:
+    """A fault that waits for a moment's event is carried out in that moment."""
+    checked = 0
+    for seed in range(4):
+        schedule = drawn(seed, protocol)
+        faults = len(schedule.faults)
+        longer = replace(schedule.workload, duration_ms=schedule.workload.duration_ms + 100)
+        for moment in attempt(schedule).moments[::3]:
+            late = Pause(on="n1", for_ms=1, after=moment.trigger)
+            run = simulate(
+                replace(schedule, workload=longer, faults=(*schedule.faults, late)),
+                seed=schedule.workload.seed,
+                stop_at="visible",
+            )
+            line = next(line for line in run.faults if line.fault == faults)
+            assert (line.t_us - run.info.phases.storm_us) // 1000 == moment.at_ms
+            checked += 1
+    assert checked >= 8
 
 
-def test_a_run_with_the_same_beginning_goes_through_the_same_states() -> None:
-    tape = next(t for t in (drawn(n).tape for n in range(50)) if CHAIN[2] in t)
-    keep = (CLUSTER, WORKLOAD, CHAIN[0], CHAIN[1])
-    runs = [
-        attempt(draw_schedule(TapeChoices(random.Random(n), tape, keep), "kafka"))
-        for n in range(1, 5)
-    ]
-    assert len(frozenset.intersection(*(run.states for run in runs))) > 5
-    assert len({run.states for run in runs}) > 1
+def test_a_strike_begins_at_its_moment_and_keeps_what_came_before() -> None:
+    schedule = drawn(1)
+    moment = attempt(schedule).moments[10]
+    at_once = 0
+    for number in range(20):
+        struck = strike(schedule, moment, RandomChoices(random.Random(number)))
+        kept = [f for f in schedule.faults if f.at_ms is None or f.at_ms <= moment.at_ms]
+        assert list(struck.faults[: len(kept)]) == kept
+        assert len(kept) < len(schedule.faults)
+        begins = struck.faults[len(kept)].after
+        trigger = replace(moment.trigger, delay_ms=0 if begins is None else begins.delay_ms)
+        at_once += begins == trigger
+        assert (struck.cluster, struck.drawn) == (schedule.cluster, schedule.drawn)
+    # A few scenarios begin with something else, such as the wait for a leader.
+    assert at_once >= 14
 
 
 def test_rare_steps_are_chosen_and_less_so_each_time() -> None:
     corpus, rng = Corpus(), random.Random(0)
-    common, rare = {"common": [0]}, {"rare": [0]}
-    corpus.add(common, {1, 2})
-    corpus.add({"nothing new": [0]}, {1, 2})
-    corpus.add(rare, {1, 2, 3, 4})
+    common, rare = Schedule(name="common"), Schedule(name="rare")
+    corpus.add(common, moments(1, 2))
+    corpus.add(Schedule(name="nothing new"), moments(1, 2))
+    corpus.add(rare, moments(1, 2, 3, 4))
     assert len(corpus) == 2
-    chosen = [next(iter(corpus.choose(rng))) for _ in range(40)]
-    assert chosen[0] == "rare"
-    assert {"rare", "common"} == set(chosen)
-    assert chosen.count("rare") > chosen.count("common")
+    chosen = [corpus.choose(rng) for _ in range(40)]
+    assert chosen[0][0].name == "rare"
+    assert chosen[0][1].step in (3, 4)
+    assert {schedule.name for schedule, _ in chosen} == {"rare", "common"}
+    counts = Counter(moment.step for _, moment in chosen)
+    assert counts[3] + counts[4] > counts[1] + counts[2]
 
 
-@pytest.mark.parametrize("engine", [random_engine, guided_engine])
+def test_a_plain_storm_has_no_faults_that_wait_for_events() -> None:
+    for seed in range(20):
+        stormy = storm_instead(drawn(seed), seed)
+        assert stormy.faults
+        assert all(fault.after is None for fault in stormy.faults)
+        assert stormy.cluster == drawn(seed).cluster
+
+
+@pytest.mark.parametrize("engine", [random_engine, guided_engine, plain_engine])
 def test_an_engine_repeats_itself(engine: object) -> None:
     runs = []
     for _ in range(2):
@@ -162,12 +188,13 @@ def test_engines_say_which_schedules_were_drawn_independently(
 
         def judge(schedule: Schedule, *, independent: bool = False) -> Attempt:
             found.append(independent)
-            return Attempt(steps=frozenset({len(found)}))
+            return Attempt(moments=moments(len(found)))
 
         ENGINES[engine](Subject("kafka"), 1, judge, lambda: len(found) >= 30)
         return found
 
     assert all(told("random"))
+    assert all(told("plain"))
     assert 0 < sum(told("guided")) < 30
     assert not any(told("hypothesis"))
     monkeypatch.setattr(
