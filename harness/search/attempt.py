@@ -12,7 +12,7 @@ from checker.formats.verdict import Anomaly, Verdict
 from checker.output.timeline import read_of, tell
 from harness.search import cause
 from harness.search.fault_coverage import fault_coverage
-from harness.search.moments import Moment, moments_of
+from harness.search.moments import StepMoment, moments_of
 from harness.sim.invariant_checker import Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import AffectedMessage
@@ -49,7 +49,7 @@ class Attempt:
     states: frozenset[int] = frozenset()
     steps: frozenset[int] = frozenset()
     orders: frozenset[int] = frozenset()
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[StepMoment, ...] = ()
     virtual_us: int = 0
     events: int = 0
     digest: str = ""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
 from harness.search.dimensions import MAX_FAULTS_DRAWN, scenarios_of_dimensions
-from harness.search.moments import Moment
+from harness.search.moments import StepMoment
 from harness.search.scenario_builder import ScenarioBuilder, later
 from harness.search.scenarios import SCENARIOS, SCENARIOS_WITH_VOTES
 from nemesis.formats.schedule import Schedule
@@ -37,11 +37,11 @@ _GO_ON_PERCENT: Final = 40
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptRun:
     """A schedule, the moments of its run, and how often each was chosen."""
 
     schedule: Schedule
-    moments: tuple[Moment, ...]
+    moments: tuple[StepMoment, ...]
     chosen: Counter[int] = field(default_factory=Counter)
 
 
@@ -49,23 +49,23 @@ class Corpus:
     """The runs that a guided search keeps."""
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
+        self._kept: list[_KeptRun] = []
         self._met = Counter[int]()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, schedule: Schedule, moments: Sequence[Moment]) -> None:
+    def add(self, schedule: Schedule, moments: Sequence[StepMoment]) -> None:
         """A schedule and the moments of its run; kept if a step of one of them is new."""
         if len(self._met) >= MOST_STEPS:
             return
         is_new = any(moment.step not in self._met for moment in moments)
         self._met.update(moment.step for moment in moments)
         if is_new:
-            self._kept.append(_Kept(schedule, tuple(moments)))
+            self._kept.append(_KeptRun(schedule, tuple(moments)))
             del self._kept[:-MOST_KEPT]
 
-    def choose(self, rng: random.Random) -> tuple[Schedule, Moment]:
+    def choose(self, rng: random.Random) -> tuple[Schedule, StepMoment]:
         """A schedule, and a moment of its run at which it made a rare step."""
         compared = [
             (kept, rng.choice(kept.moments)) for kept in rng.choices(self._kept, k=_COMPARED)
@@ -74,11 +74,11 @@ class Corpus:
         kept.chosen[moment.step] += 1
         return kept.schedule, moment
 
-    def _rarity(self, kept: _Kept, moment: Moment) -> float:
+    def _rarity(self, kept: _KeptRun, moment: StepMoment) -> float:
         return 1 / self._met[moment.step] / (1 + kept.chosen[moment.step])
 
 
-def strike(schedule: Schedule, moment: Moment, choose: ChoiceSource) -> Schedule:
+def strike(schedule: Schedule, moment: StepMoment, choose: ChoiceSource) -> Schedule:
     """The schedule with one more scenario, which begins at a moment of its run; others may follow.
 
     Of its own faults those remain that are planned for an earlier time, or wait for an event.

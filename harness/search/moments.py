@@ -15,7 +15,7 @@ _TELLING: Final = ("node", "partition", "role", "state", "kind", "candidate")
 """Fields of an event that a trigger names; the others are numbers, or differ from run to run."""
 
 
-class Moment(NamedTuple):
+class StepMoment(NamedTuple):
     """When a run made a step (`harness.sim.coverage`) for the first time: in the turn of the `nth`
     event of its kind that has these fields, `at_ms` after the storm began. The last three count
     what triggers count, up to there: leaders of its partition, breakpoints, controllers."""
@@ -40,12 +40,12 @@ class Moment(NamedTuple):
         return After(event=self.event, match=dict(self.fields), nth=self.nth)
 
 
-def moments_of(result: SimResult) -> tuple[Moment, ...]:
+def moments_of(result: SimResult) -> tuple[StepMoment, ...]:
     """The moments of a run's storm, in their order."""
     return tuple(_moments(result))
 
 
-def _moments(result: SimResult) -> Iterator[Moment]:
+def _moments(result: SimResult) -> Iterator[StepMoment]:
     phases = result.info.phases
     made = {id(event): step for step, event in result.moments.items()}
     seen = Counter[tuple[str, tuple[tuple[str, Any], ...]]]()
@@ -61,7 +61,7 @@ def _moments(result: SimResult) -> Iterator[Moment]:
         elif name == trace.BREAK or (name == trace.CONTROLLER and event["state"] == "active"):
             others[name] += 1
         if (step := made.get(id(event))) is not None:
-            yield Moment(
+            yield StepMoment(
                 step,
                 (t_us - phases.storm_us) // 1000,
                 *kind,

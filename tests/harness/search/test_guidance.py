@@ -21,7 +21,7 @@ from harness.search.engines import (
 )
 from harness.search.generator import draw_schedule
 from harness.search.guidance import Corpus, strike
-from harness.search.moments import Moment
+from harness.search.moments import StepMoment
 from harness.search.unseen import UnseenStates
 from harness.sim.coverage import Coverage
 from harness.sim.run import simulate
@@ -33,8 +33,8 @@ def drawn(seed: int, protocol: str = "kafka") -> Schedule:
     return draw_schedule(RandomChoices(random.Random(seed)), protocol)
 
 
-def moments(*steps: int) -> tuple[Moment, ...]:
-    return tuple(Moment(step, step, "role", (("node", "n1"),), 1, 0, 0, 0) for step in steps)
+def moments(*steps: int) -> tuple[StepMoment, ...]:
+    return tuple(StepMoment(step, step, "role", (("node", "n1"),), 1, 0, 0, 0) for step in steps)
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "quorum"])
