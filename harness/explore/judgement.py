@@ -53,8 +53,16 @@ class Judge:
     """Applies the invariants to steps, and carries what they remember from one to the next."""
 
     def __init__(self, bounds: Bounds, *, inner: bool) -> None:
-        self._protocol = protocol(bounds.protocol)
-        self._promise = promise_of(Schedule(cluster=bounds.cluster()))
+        # One for all steps: it refers to itself, so that each further one would stay in memory
+        # while nobody collects garbage.
+        self._views: Callable[[str], Any] = _nobody
+        self._checker = InvariantChecker(
+            self._view,
+            protocol(bounds.protocol),
+            promise_of(Schedule(cluster=bounds.cluster())),
+            _no_time,
+            _nobody,
+        )
         self._sole_voter = bounds.voters == 1
         self._inner = inner
         self._known: dict[Memory, Memory] = {}
@@ -66,7 +74,7 @@ class Judge:
 
     def first(self) -> Memory:
         """What is remembered in the beginning: nothing."""
-        return self._memory(self._checker(lambda name: None))
+        return self._memory(self._reset(((), (), ()), _nobody))
 
     def turn(
         self,
@@ -81,18 +89,18 @@ class Judge:
         told = [e for e in events if not (self._sole_voter and _of_metadata(e))]
         if not told and not answers:
             return memory, None
-        checker = self._checker(views)
-        _restore(checker, memory.value)
+        checker = self._reset(memory.value, views)
         checker.turn(node, told)
         for message, body in answers:
             if (op := _operation(message, body)) is not None:
                 checker.on_history(op)
+        self._views = _nobody
         found = [v for v in checker.violations if v.visible or self._inner]
         return self._memory(checker), found[0] if found else None
 
     def ended(self, node: str, sentence: str) -> Violation:
         """A process ended by itself."""
-        checker = self._checker(lambda name: None)
+        checker = self._reset(((), (), ()), _nobody)
         checker.ended(node, 70, sentence)
         return checker.violations[0]
 
@@ -100,8 +108,28 @@ class Judge:
         made = Memory(_value(checker))
         return self._known.setdefault(made, made)
 
-    def _checker(self, views: Callable[[str], Any]) -> InvariantChecker:
-        return InvariantChecker(views, self._protocol, self._promise, lambda: (0, 0))
+    def _view(self, name: str) -> Any:
+        return self._views(name)
+
+    def _reset(self, memory: Any, views: Callable[[str], Any]) -> InvariantChecker:
+        """The checker, which remembers that, and nothing else, and sees these nodes."""
+        self._views = views
+        checker = self._checker
+        checker.violations.clear()
+        checker._partitions.clear()
+        checker._registered.clear()
+        checker._votes.clear()
+        _restore(checker, memory)
+        return checker
+
+
+def _nobody(_: object) -> None:
+    """No node runs, and nobody is told of violations."""
+
+
+def _no_time() -> tuple[int, int]:
+    """Step and virtual time of the beginning."""
+    return 0, 0
 
 
 def _of_metadata(event: dict[str, Any]) -> bool:

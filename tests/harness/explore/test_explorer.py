@@ -247,5 +247,5 @@ def test_states_that_come_again_for_ever_are_all_explored(monkeypatch: pytest.Mo
 
 
 def test_invariants_are_told_of_all_that_they_look_at() -> None:
-    checker = Judge(Bounds(), inner=False)._checker(lambda name: None)
+    checker = Judge(Bounds(), inner=False)._checker
     assert {*checker._handlers, trace.BROKER} == TOLD
