@@ -173,8 +173,12 @@ class _OperationRows:
         self.errors = _Table({"": 0})
 
     def add(self, invoked: Op, done: Op | None) -> None:
-        """One operation; `done` is None where no completion was recorded."""
+        """One operation; `done` is None where no completion was recorded. A transaction that sends
+        nothing counts as a poll: nobody has to keep anything of it."""
         seen = done or invoked
+        kind: str = invoked.f
+        if kind == "txn" and not (seen.sends or invoked.sends):
+            kind = "poll"
         partition, value, count, offset = -1, -1, 0, -1
         if sends := seen.sends or invoked.sends:
             first = sends[0]
@@ -188,7 +192,7 @@ class _OperationRows:
                 invoked.op,
                 invoked.process,
                 self.clients[invoked.client],
-                self.kinds[invoked.f],
+                self.kinds[kind],
                 _CODE.get(done.type, INFO) if done else INFO,
                 invoked.t_us,
                 done.t_us if done else -1,
