@@ -83,7 +83,8 @@ def find(
     compare: Annotated[
         str,
         typer.Option(
-            help="Compare engines (random,guided,pct) by their time to each bug; nothing is shrunk."
+            help="Compare engines (plain,random,guided) by their time to each bug, or tell that of "
+            "one; nothing is shrunk."
         ),
     ] = "",
     quiet: Quiet = False,

@@ -31,6 +31,8 @@ from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 
+OFTEN: Final = (25, 30)
+"""A bug counts as often found when this share of the seeds found it."""
 HEADINGS: Final = ("engine", "found", "median s", "mean s", "times faster", "p")
 
 
@@ -98,12 +100,10 @@ def version(engine: str) -> str:
 
 
 def engines_of(text: str) -> tuple[str, ...]:
-    """`random,guided,pct` as names. Raises UsageError for an unknown one, or fewer than two."""
+    """`random,guided,pct` as names. Raises UsageError for an unknown one."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if wrong := [name for name in names if name not in ENGINES]:
         raise UsageError(f"unknown engine '{wrong[0]}' (known: {', '.join(ENGINES)})")
-    if len(names) < 2:
-        raise UsageError("a comparison needs two engines, for example random,guided")
     return names
 
 
@@ -193,6 +193,14 @@ def _whole(
     )
 
 
+def _often_found(rows: dict[str, list[Comparison]], engine: str) -> str:
+    """On how many rows nearly all seeds of an engine found the bug."""
+    mine = [each for row in rows.values() for each in row if each.engine == engine]
+    often = [each for each in mine if each.found * OFTEN[1] >= each.seeds * OFTEN[0]]
+    share = f"{OFTEN[0]} of {OFTEN[1]}"
+    return f"* {engine}: {len(often)} of {len(mine)} rows found by at least {share} seeds."
+
+
 def as_markdown(times: Sequence[SearchTime], engines: Sequence[str]) -> str:
     """The comparison as a table of Markdown, which is also what the terminal shows."""
     rows, wholes = compared(times, engines)
@@ -201,6 +209,7 @@ def as_markdown(times: Sequence[SearchTime], engines: Sequence[str]) -> str:
     for code, row in rows.items():
         lines += [f"| {' | '.join((code, *each.cells()))} |" for each in row]
     lines.append("")
+    lines += [_often_found(rows, engine) for engine in engines]
     lines += [
         f"* {each.engine}: {each.faster:.2f} times as fast as {engines[0]} (geometric mean of "
         f"{each.rows} rows), worst {each.worst:.2f} ({each.worst_row}); log-rank p = {each.p:.2g}."

@@ -82,9 +82,19 @@ def test_times_are_compared_on_the_seeds_that_all_have() -> None:
     assert "pct: 4.00 times as fast as random (geometric mean of 2 rows)" in text
 
 
-@pytest.mark.parametrize(("text", "wrong"), [("random", "two engines"), ("random,x", "'x'")])
-def test_a_comparison_that_cannot_be_made_is_refused(text: str, wrong: str) -> None:
-    with pytest.raises(UsageError, match=wrong):
+@pytest.mark.parametrize("found", [24, 25])
+def test_one_engine_gives_a_table_of_its_own(found: int) -> None:
+    """A bug is often found when 25 of 30 seeds found it."""
+    times = [searched("random", seed, 7, found=seed < found) for seed in range(30)]
+    text = as_markdown(times, engines_of("random"))
+    assert f"| M8 | random | {found} of 30 | 7 |" in text
+    often = found // 25
+    assert text.endswith(f"* random: {often} of 1 rows found by at least 25 of 30 seeds.\n")
+
+
+@pytest.mark.parametrize("text", ["x", "random,x"])
+def test_an_unknown_engine_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="'x'"):
         engines_of(text)
 
 
