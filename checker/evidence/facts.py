@@ -45,6 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -199,6 +200,7 @@ def columns_block(
     )
 
 
+@lru_cache(maxsize=1 << 12)
 def hash_number(text: str) -> int:
     """A prefix hash of 16 hexadecimal digits as a signed number, 0 for "". Raises ValueError."""
     if not text:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from node.formats.json_input import MOST_LINE_BYTES, JsonReader, Unreadable, ended
 
@@ -22,8 +22,9 @@ _BLOCK_BYTES: Final = 1 << 20
 
 Block = tuple[int, bytes]
 """The number of the first of some whole lines, and the lines."""
-Files = Mapping[str, bytes]
-"""What is in the files of a run folder, by their names in it."""
+Files = Mapping[str, bytes | Sequence[Any]]
+"""What is in the files of a run folder, by their names in it: bytes, or in place of lines what each
+of them says, where nothing can have damaged it on its way."""
 
 
 class Line(NamedTuple):

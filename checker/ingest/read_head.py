@@ -80,6 +80,7 @@ def _object(path: Path, problems: Problems, files: Files | None) -> dict[str, An
     """A JSON object from a file, None if it is not there or not one."""
     try:
         text = read_bytes(path) if files is None else files[path.name]
+        assert isinstance(text, bytes), "one value, and not lines"
         found = decode(text, Any)
     except (FileNotFoundError, KeyError):
         return None
@@ -160,6 +161,9 @@ def _lines(
     """The lines of a small file that can be understood, with their numbers."""
     decoder = JsonReader(form)
     if not source.has(name):
+        return
+    if (objects := source.objects(name)) is not None:
+        yield from enumerate(objects, 1)
         return
     try:
         for line in source.lines(name):

@@ -58,6 +58,7 @@ _strict_lines = strict.decode_lines
 _lenient = JsonReader(Op)
 _OUTCOMES: Final = {"ok": Outcome.OK, "info": Outcome.INFO, "fail": Outcome.FAIL}
 _NO_TIME: Final = -1
+_NO_RECORDS: Final = (RecordRun(-1, -1, 0),)
 
 
 class Reader(FileReader):
@@ -108,12 +109,19 @@ class Reader(FileReader):
         except Unreadable:
             ops = []
         if len(ops) == text.count(b"\n") and text.endswith(b"\n"):
-            for number, op in enumerate(ops, first):
-                self.take(number, op)
+            self._take_all(ops, first)
             return
         for line in lines_of(first, text):
             if (found := self.decode(line)) is not None:
                 self.take(line.number, found)
+
+    def take_objects(self, objects: Sequence[Op]) -> None:
+        """Take the operations of the whole file."""
+        self._take_all(objects, 1)
+
+    def _take_all(self, ops: Sequence[Op], first: int) -> None:
+        for number, op in enumerate(ops, first):
+            self.take(number, op)
 
     def take(self, number: int, op: Op) -> None:
         """One line: an invocation is kept until its completion comes."""
@@ -196,13 +204,16 @@ class Reader(FileReader):
         outcome = done.type if done else "info"
         common = (op.process, op.client)
         final = op.final or (done is not None and done.final)
-        sends = list(_sends(invoked, done))
+        sends = _sends(invoked, done)
         reads = done.reads if done else ()
         self.transactions |= len(sends) > 1 or bool(sends and reads)
         if outcome == "info" and len({send.partition for send in sends}) > 1:
-            self.unknown[op.op] = sends
-        polled = 0
+            self.unknown[op.op] = list(sends)
+        used = self.used.setdefault(op.process, set())
+        sent = polled = 0
         for seq, send in enumerate(sends):
+            sent += send.count
+            used.add(send.partition)
             self.sends.append(
                 (
                     op.op,
@@ -218,9 +229,11 @@ class Reader(FileReader):
                     send.offset,
                 )
             )
-        op_rebalanced = done.rebalanced if done else ()
         for seq, read in enumerate(reads):
-            runs: tuple[RecordRun, ...] = read.records or (RecordRun(-1, -1, 0),)
+            assert done is not None
+            used.add(read.partition)
+            of_all = (read.partition, *common, read.node, final, outcome, begun, ended)
+            runs: tuple[RecordRun, ...] = read.records or _NO_RECORDS
             for index, run in enumerate(runs):
                 polled += run.count
                 self.reads.append(
@@ -228,13 +241,7 @@ class Reader(FileReader):
                         op.op,
                         seq,
                         index,
-                        read.partition,
-                        *common,
-                        read.node,
-                        final,
-                        outcome,
-                        begun,
-                        ended,
+                        *of_all,
                         read.start,
                         read.hw,
                         run.offset,
@@ -243,7 +250,7 @@ class Reader(FileReader):
                         run.epoch,
                     )
                 )
-            self.rebalanced += [read.partition in op_rebalanced] * len(runs)
+            self.rebalanced += [read.partition in done.rebalanced] * len(runs)
         when = ended if ended >= 0 else begun
         error = done.error if done else "no completion"
         self.ops.append(
@@ -256,15 +263,12 @@ class Reader(FileReader):
                 outcome,
                 final,
                 error,
-                sum(send.count for send in sends),
+                sent,
                 polled,
                 op.step,
                 (when - self.origin_us) // 1_000_000,
             )
         )
-        used = self.used.setdefault(op.process, set())
-        used.update([send.partition for send in sends])
-        used.update([read.partition for read in reads])
         self.note_move(op, outcome, begun, ended)
 
     def note_move(self, op: Op, outcome: str, begun: int, ended: int) -> None:
@@ -282,22 +286,21 @@ class Reader(FileReader):
                 yield op.op, partition, op.process, begun, ended, subscribed, named
 
 
-def _sends(invoked: Op | None, done: Op | None) -> Iterator[Send]:
+def _sends(invoked: Op | None, done: Op | None) -> Sequence[Send]:
     """The sends as invoked, with the offsets the completion knows."""
     if invoked is None or done is None or not done.sends:
-        yield from invoked.sends if invoked else done.sends if done else ()
-        return
+        return invoked.sends if invoked else done.sends if done else ()
     if len(done.sends) == 1 and len(invoked.sends) == 1:
         sent, known = invoked.sends[0], done.sends[0]
         if sent.value == known.value and sent.partition == known.partition:
-            yield known if known.count == sent.count else sent
-            return
+            return done.sends if known.count == sent.count else invoked.sends
     offsets = {(send.partition, send.value): send.offset for send in done.sends}
+    made = []
     for send in invoked.sends:
         offset = offsets.pop((send.partition, send.value), -1)
-        yield msgspec.structs.replace(send, offset=offset) if offset >= 0 else send
+        made.append(msgspec.structs.replace(send, offset=offset) if offset >= 0 else send)
     # A completion may know of sends that the invocation did not list yet.
-    yield from (s for s in done.sends if (s.partition, s.value) in offsets)
+    return [*made, *(s for s in done.sends if (s.partition, s.value) in offsets)]
 
 
 def read_history(source: Source, into: Ingested) -> None:
@@ -320,8 +323,9 @@ def read_history(source: Source, into: Ingested) -> None:
     made = rows_of(reader, certain, wanted)
     for name, rows in made.items():
         into.tables[name] = tables.from_rows(name, ((run, *row) for row in rows))
-    counted = {name: whole(into.tables[name]) for name in made}
-    into.tables |= tallied(run, counted, injected)
+    if into.counts:
+        counted = {name: whole(into.tables[name]) for name in made}
+        into.tables |= tallied(run, counted, injected)
     into.facts.extend(_facts(source.run, reader, certain))
 
 

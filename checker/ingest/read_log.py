@@ -6,7 +6,7 @@ log counts as incomplete and nothing is concluded from a record not being in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -57,6 +57,11 @@ class _LogReader(FileReader):
             self.problem("line", f"line {line.number} is not an entry of a log: {why(error)}.")
             return
         self.take(entry)
+
+    def take_objects(self, objects: Sequence[LogRun]) -> None:
+        """Take the entries of the whole file."""
+        for entry in objects:
+            self.take(entry)
 
     def take(self, entry: LogRun) -> None:
         """The head of a partition, a batch, or the end of the dump."""

@@ -8,8 +8,8 @@ be read is a problem, and the trace then proves nothing by the absence of an eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from checker.ingest.source import FileReader, Ingested, LineNumbers, Source, why
 from node.formats import trace
 from node.formats.bounds import Number, Offset, Time
 from node.formats.json_input import JsonReader, Unreadable, WrongForm
+from node.formats.trace import TraceEvent
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,8 @@ class _Reader(FileReader):
         self.numbers = LineNumbers()
         self.incarnation = -1
         self.rows: list[tuple[int, _Event, str | None]] = []
+        # events that were never lines, of the names in _IN_BULK
+        self.plain: list[tuple[int, TraceEvent]] = []
         self.torn: int | None = None
         self.fenced: dict[str, None] = {}
 
@@ -82,11 +85,33 @@ class _Reader(FileReader):
             except Unreadable:
                 events = []
             if len(events) == text.count(b"\n"):
-                for number, event in enumerate(events, first):
-                    self.take(number, event, b"")
+                self._take_all(events, first)
                 return
         for line in lines_of(first, text):
             self.read_line(line)
+
+    def take_objects(self, objects: Sequence[TraceEvent]) -> None:
+        """Take the events of the whole file, which have no numbers; without their lines there can
+        be no table of them. Most of them are of a few names, and are taken as they are."""
+        assert not self.into.whole_tables
+        times = [event["t_us"] for event in objects]
+        if times != sorted(times):
+            self._take_all(msgspec.convert(objects, list[_Event]), 1)
+            return
+        numbers: list[int] = []
+        rest: list[TraceEvent] = []
+        for number, event in enumerate(objects, 1):
+            if event["event"] in _IN_BULK:
+                self.plain.append((number, event))
+            else:
+                numbers.append(number)
+                rest.append(event)
+        for number, each in zip(numbers, msgspec.convert(rest, list[_Event]), strict=True):
+            self.take(number, each, b"")
+
+    def _take_all(self, events: Sequence[_Event], first: int) -> None:
+        for number, event in enumerate(events, first):
+            self.take(number, event, b"")
 
     def read_line(self, line: Line) -> None:
         """One line, which may be half of one with a whole one behind it."""
@@ -194,26 +219,45 @@ def _table(into: Ingested, reader: _Reader) -> None:
 
 def _facts(run: int, reader: _Reader) -> Iterator[pa.RecordBatch]:
     """Facts of the events, one block a kind."""
-    by_event: dict[str, list[_Event]] = {}
+    by_event: dict[str, list[Any]] = {}
     numbers: dict[str, list[int]] = {}
     for number, event, _ in reader.rows:
         by_event.setdefault(event.event, []).append(event)
         numbers.setdefault(event.event, []).append(number)
     partitions = {*reader.into.meta.partitions, ""}
     partitions.update(e.partition for _, e, _ in reader.rows if e.partition is not None)
+    plain: set[str] = set()
+    for number, each in reader.plain:
+        plain.add(each["event"])
+        partitions.add(each["partition"])
+        by_event.setdefault(each["event"], []).append(each)
+        numbers.setdefault(each["event"], []).append(number)
     flag, make = 0 if reader.damaged else COMPLETE, reader.into.make
     yield make(run, Kind.TRACE_FILE, sorted(partitions), node=reader.node, flags=flag)
     for name, (kind, columns) in _EVENTS.items():
         if events := by_event.get(name):
+            field = itemgetter if name in plain else attrgetter
             yield make(
                 run,
                 kind,
-                [e.partition or "" for e in events],
+                [partition or "" for partition in map(field("partition"), events)],
                 node=reader.node,
                 op=numbers[name],
-                t1=[e.t_us for e in events],
-                **{column: list(map(of, events)) for column, of in columns.items()},
+                t1=list(map(field("t_us"), events)),
+                **{column: _column(events, of, field) for column, of in columns.items()},
             )
+
+
+def _column(
+    events: list[Any],
+    of: str | Callable[[_Event], Any],
+    field: Callable[[str], Callable[[Any], Any]],
+) -> list[Any]:
+    """A column of facts: a field of each event, as a number, or what is made of each."""
+    if not isinstance(of, str):
+        return list(map(of, events))
+    values = map(field(of), events)
+    return list(map(_AS_NUMBER[of], values) if of in _AS_NUMBER else values)
 
 
 def _membership(event: _Event) -> str:
@@ -230,58 +274,42 @@ def _membership(event: _Event) -> str:
     ).decode()
 
 
-_EVENTS: Final[dict[str, tuple[Kind, dict[str, Callable[[_Event], Any]]]]] = {
+_AS_NUMBER: Final[dict[str, Callable[[str], int]]] = {
+    "hash": hash_number,
+    "role": lambda role: LEADER if role == "leader" else 0,
+    "state": lambda state: LEADER if state == "active" else 0,
+}
+"""Fields that are words, and how they are a number of a fact."""
+_EVENTS: Final[dict[str, tuple[Kind, dict[str, str | Callable[[_Event], Any]]]]] = {
     trace.HW: (
         Kind.HW,
         {
-            "offset": attrgetter("batch_end"),
-            "value": attrgetter("incarnation"),
-            "epoch": attrgetter("leader_epoch"),
-            "hw": attrgetter("hw"),
-            "leo": attrgetter("leo"),
-            "hash": lambda e: hash_number(e.hash),
-            "flags": lambda e: LEADER if e.role == "leader" else 0,
+            "offset": "batch_end",
+            "value": "incarnation",
+            "epoch": "leader_epoch",
+            "hw": "hw",
+            "leo": "leo",
+            "hash": "hash",
+            "flags": "role",
         },
     ),
     trace.APPEND: (
         Kind.APPEND,
         {
-            "offset": attrgetter("base_offset"),
-            "value": attrgetter("incarnation"),
-            "epoch": attrgetter("leader_epoch"),
-            "leo": attrgetter("leo"),
-            "hash": lambda e: hash_number(e.hash),
-            "flags": lambda e: LEADER if e.role == "leader" else 0,
+            "offset": "base_offset",
+            "value": "incarnation",
+            "epoch": "leader_epoch",
+            "leo": "leo",
+            "hash": "hash",
+            "flags": "role",
         },
     ),
-    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": attrgetter("leo")}),
-    trace.DELETED: (
-        Kind.DELETED,
-        {
-            "offset": attrgetter("start"),
-            "epoch": attrgetter("leader_epoch"),
-            "leo": attrgetter("leo"),
-        },
-    ),
-    trace.ROLE: (
-        Kind.ROLE,
-        {
-            "epoch": attrgetter("leader_epoch"),
-            "hw": attrgetter("hw"),
-            "leo": attrgetter("leo"),
-            "flags": lambda e: LEADER if e.role == "leader" else 0,
-        },
-    ),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": "leo"}),
+    trace.DELETED: (Kind.DELETED, {"offset": "start", "epoch": "leader_epoch", "leo": "leo"}),
+    trace.ROLE: (Kind.ROLE, {"epoch": "leader_epoch", "hw": "hw", "leo": "leo", "flags": "role"}),
     trace.PARTITION: (
         Kind.PARTITION,
-        {
-            "epoch": attrgetter("leader_epoch"),
-            "value": attrgetter("partition_epoch"),
-            "text": _membership,
-        },
+        {"epoch": "leader_epoch", "value": "partition_epoch", "text": _membership},
     ),
-    trace.CONTROLLER: (
-        Kind.CONTROLLER,
-        {"epoch": attrgetter("term"), "flags": lambda e: LEADER if e.state == "active" else 0},
-    ),
+    trace.CONTROLLER: (Kind.CONTROLLER, {"epoch": "term", "flags": "state"}),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +46,11 @@ class Source:
             return f"{self.kind}-{self.path.stem}-{self.groups[0]}"
         return self.path.stem if self.kind in ("trace", "log") else ""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The file as a person calls it: relative to the run folder."""
+        if self.files is not None:
+            return str(self.path)[len(str(self.folder)) + 1 :]
         inside = self.path.is_relative_to(self.folder)
         return str(self.path.relative_to(self.folder)) if inside else self.path.name
 
@@ -67,9 +70,16 @@ class Source:
         """This file, or another of the run, in blocks of whole lines, each with the number of its
         first line. Raises OSError."""
         if self.files is not None:
-            yield 1, self.files[name or self.name]
+            text = self.files[name or self.name]
+            assert isinstance(text, bytes), "what the lines say is taken as it is"
+            yield 1, text
         else:
             yield from read_blocks(self.folder / name if name else self.path)
+
+    def objects(self, name: str | None = None) -> Sequence[Any] | None:
+        """What the lines of this file say, or of another of the run; None if they must be read."""
+        found = None if self.files is None else self.files[name or self.name]
+        return None if isinstance(found, bytes) else found
 
     def lines(self, name: str | None = None) -> Iterator[Line]:
         """The same, line by line; blank ones are left out. Raises OSError."""
@@ -139,7 +149,10 @@ class FileReader:
         self.into.problems.damage(f"{self.name} {sentence}")
 
     def read(self) -> None:
-        """Take every block of the file."""
+        """Take every block of the file, or what its lines say."""
+        if (objects := self.source.objects()) is not None:
+            self.take_objects(objects)
+            return
         try:
             for first, text in self.source.blocks():
                 self.take_block(first, text)
@@ -148,6 +161,10 @@ class FileReader:
 
     def take_block(self, first: int, text: bytes) -> None:
         """Take some whole lines; `first` is the number of the first of them."""
+        raise NotImplementedError
+
+    def take_objects(self, objects: Sequence[Any]) -> None:
+        """Take what the lines of the whole file say."""
         raise NotImplementedError
 
 

@@ -1,0 +1,53 @@
+"""A simulated run is judged by what it recorded, as it would be by its files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from checker.engine.local import check_files
+from checker.formats.verdict import RunResult
+from harness.search.known_bugs import drawn_schedule, search_targets
+from harness.sim import folder
+from harness.sim.run import simulate
+from nemesis import ready_made
+from nemesis.formats.schedule import Schedule, load
+
+CORPUS = sorted((Path(__file__).parents[2] / "corpus").glob("*.json"))
+TARGETS = list(search_targets())
+
+
+def judged_both_ways(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> RunResult:
+    """The verdict of a run by what it recorded, which must be that of its lines."""
+
+    def check(run: folder.RunFiles, keep: Path | None) -> RunResult:
+        checked = judge(run, keep)
+        assert checked == check_files(folder.files(run))
+        return checked
+
+    judge = folder.check
+    monkeypatch.setattr(folder, "check", check)
+    checked = simulate(schedule, seed=schedule.workload.seed, stop_at="visible").checked
+    monkeypatch.setattr(folder, "check", judge)
+    return checked
+
+
+@pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
+def test_saved_schedules(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged_both_ways(load(file), monkeypatch).properties
+
+
+@pytest.mark.parametrize("name", ready_made.names())
+def test_ready_made_schedules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged_both_ways(ready_made.load(name), monkeypatch).properties
+
+
+def test_schedules_drawn_for_known_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = Counter(
+        judged_both_ways(drawn_schedule(target, 0, 0), monkeypatch).verdict.value
+        for target in TARGETS
+    )
+    assert verdicts["invalid"] >= 5
+    assert verdicts.total() == len(TARGETS)
