@@ -21,6 +21,7 @@ from checker.formats.verdict import Anomaly, Witness
 from nemesis.formats.fault_log import took_effect
 
 MIN_ACKS: Final = 10
+_ACTIONS: Final = {int(action): action.name.lower() for action in FaultAction}
 _MOST_SILENT: Final = 1 / 3
 
 
@@ -108,10 +109,10 @@ def effective_faults(lines: Facts) -> list[int]:
     """The numbers of the faults of the schedule that took effect; `lines` are those of
     faults.jsonl."""
     known: dict[int, list[tuple[str, int]]] = {}
-    for number, action, affected in zip(lines.op, lines.outcome, lines.count, strict=True):
+    columns = (column.tolist() for column in (lines.op, lines.outcome, lines.count))
+    for number, action, affected in zip(*columns, strict=True):
         if number >= 0:
-            own = known.setdefault(int(number), [])
-            own.append((FaultAction(int(action)).name.lower(), int(affected)))
+            known.setdefault(number, []).append((_ACTIONS[action], affected))
     return [number for number, own in known.items() if took_effect(own)]
 
 

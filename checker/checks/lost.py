@@ -75,7 +75,9 @@ def judge(group: Group) -> Finding:
     if below.any():
         below &= absent | (_passed(known, required.last) & group.history_whole)
     gone = ~read & ~below & absent
-    reused = gone & np.isin(required.offset, known.log_records.offset)
+    reused = gone
+    if gone.any():
+        reused = gone & np.isin(required.offset, known.log_records.offset)
     replaced = _replaced(known, required, ~read & ~below & ~absent)
     lost, tail = below | reused | replaced, gone & ~reused
     deleted = (required.last >= 0) & (required.last < known.deleted_below) & ~lost & ~tail
@@ -92,7 +94,9 @@ def judge(group: Group) -> Finding:
         undelivered = int(missing.sum())
         found += _each_promise(group, known, required.take(missing), "unseen")
         missing[:] = False
-    open_ = (missing | read) & ~deleted & ~np.isin(required.value, vanished.value)
+    open_ = (missing | read) & ~deleted
+    if len(vanished):
+        open_ &= ~np.isin(required.value, vanished.value)
     writers = known.sends.outcome[known.writer(vanished.value)]
     loss = LossCount(
         lost=int((lost | tail).sum()) + len(vanished),

@@ -47,6 +47,8 @@ def _one_each(facts: Facts) -> list[tuple[int, list[int]]]:
     known = np.flatnonzero(facts.epoch >= 0)
     order = known[order_of((facts.epoch[known], facts.node[known]))]
     epoch, node = facts.epoch[order], facts.node[order]
+    if not ((epoch[1:] == epoch[:-1]) & (node[1:] != node[:-1])).any():
+        return []
     claims = np.union1d(first_of(epoch), first_of(node))
     claimed = epoch[claims]
     double = distinct(claimed[1:][claimed[1:] == claimed[:-1]])

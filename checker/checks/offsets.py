@@ -43,9 +43,11 @@ def judge(group: Group) -> Finding:
 def _inconsistent(group: Group, known: Evidence) -> list[Anomaly]:
     """Offsets with two values; apart from them those where only a weak acknowledgement differs."""
     readable = known.placed.take(known.placed.value >= 0)
-    strong = readable.take(readable.flags != ACKED_WEAKLY)
-    certain = _with_two_values(strong)
-    weak = np.setdiff1d(_with_two_values(readable), certain)
+    several = _with_two_values(readable)
+    if not len(several):
+        return []
+    certain = _with_two_values(readable.take(readable.flags != ACKED_WEAKLY))
+    weak = np.setdiff1d(several, certain)
     found = []
     for offsets, allowed in ((certain, ""), (weak, _WEAK)):
         if not len(offsets):
@@ -99,6 +101,8 @@ def _duplicates(group: Group, known: Evidence) -> list[Anomaly]:
     """Values at two offsets."""
     values = known.values
     double = np.union1d(values.value[values.first != values.last], _double_in_logs(known))
+    if not len(double):
+        return []
     # Where two sends wrote one value the history is at fault, not the system.
     double = double[~np.isin(double, known.shared_values)]
     if not len(double):
@@ -136,6 +140,8 @@ def _double_in_logs(known: Evidence) -> I64:
         own = logged.take((logged.node == node) & (logged.value >= 0))
         as_placed = _is_among(own, placed)
         # Each of the others is nowhere else, or it is told of.
+        if as_placed.all():
+            continue
         rest, same = own.value[~as_placed], own.value[as_placed]
         once, times = np.unique(rest, return_counts=True)
         found.append(once[(times > 1) | np.isin(once, same)])
@@ -143,7 +149,7 @@ def _double_in_logs(known: Evidence) -> I64:
         if len(moved):
             there = placed.take(np.isin(placed.value, moved))
             found.append(np.setdiff1d(moved, there.value[_is_among(there, logged)]))
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate(found)) if found else logged.value[:0]
 
 
 def _is_among(records: Records, others: Records) -> Mask:

@@ -44,6 +44,7 @@ _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 _OLDEST: Final = 2
 """Leader epochs that are this much behind the newest, or more, count as equally old."""
+_MOST_FAILURES: Final = 2
 _MOST_TERMS: Final = 3
 """Logs with records of so many leader epochs, or of more, count as equal."""
 
@@ -81,7 +82,7 @@ class Coverage:
         self._states: set[int] = set()
         self._steps: dict[tuple[int, int], TraceEvent | None] = {}
         self._before = self._last = (0, "")
-        self._orders: set[int] = set()
+        self._orders: set[tuple[int, int, int, int]] = set()
 
     @property
     def points(self) -> frozenset[Point]:
@@ -109,23 +110,33 @@ class Coverage:
     @property
     def orders(self) -> frozenset[int]:
         """Which three decision points followed each other."""
-        return frozenset(self._orders)
+        return frozenset(map(_number_of_order, self._orders))
 
     def turn(self, node: str, core: Broker | None, events: Iterable[TraceEvent]) -> None:
         """Add the events of a node's turn."""
         changed: TraceEvent | None = None
+        points, (last, last_node) = self._points, self._last
         for event in events:
             name = event["event"]
             first, second = _FIELDS.get(name, _NO_FIELDS)
-            point = (name, event.get(first), event.get(second))
-            number = self._points.get(point)
+            point = (
+                name,
+                event.get(first) if first else None,
+                event.get(second) if second else None,
+            )
+            number = points.get(point)
             if number is None:
-                number = self._points[point] = _number(repr(point))
-            self._followed(number, node)
+                number = points[point] = _number(repr(point))
+            # The same one once more adds nothing.
+            if number != last or node != last_node:
+                self._followed(number, node)
+                last, last_node = number, node
             if name not in _NO_CHANGE:
                 changed = event
         if changed is not None and core is not None:
-            shapes = tuple(sorted([self._shape(node, r) for r in core.replicas.values()]))
+            shapes = tuple([self._shape(node, r) for r in core.replicas.values()])
+            if len(shapes) > 1:
+                shapes = tuple(sorted(shapes))
             if shapes != self._nodes.get(node):
                 self._nodes[node] = shapes
                 self._moved(changed)
@@ -138,36 +149,35 @@ class Coverage:
         self._moved(None)
 
     def _followed(self, number: int, node: str) -> None:
-        """A decision point came after the last two. The same one once more adds nothing."""
+        """A decision point came after the last two."""
         last, last_node = self._last
-        if number == last and node == last_node:
-            return
         before, before_node = self._before
         nodes = (node == last_node) + 2 * (last_node == before_node) + 4 * (node == before_node)
-        self._orders.add((((before * _MIX + last) * _MIX + number) * _MIX + nodes) & _MASK)
+        self._orders.add((before, last, number, nodes))
         self._before, self._last = self._last, (number, node)
 
     def _shape(self, node: str, r: Replica) -> _Shape:
-        partition, epoch = r.partition, r.leader_epoch
+        partition, epoch, log, leads = r.partition, r.leader_epoch, r.log, r.leader
+        leo = log.leo
         newest, leader = self._newest.get(partition, (-1, ""))
         if r.role == "leader" and epoch > newest:
             newest, leader = self._newest[partition] = (epoch, node)
         self._roles[node, partition] = r.role
-        fetching = r.fetching
+        fetching, terms = r.fetching, len(log.cache.entries())
         return _Shape(
             partition,
-            "self" if r.leader == node else r.leader,
+            "self" if leads == node else leads,
             r.role,
             len(r.isr),
             len(r.maximal_isr),
             r.pending_alter is not None,
-            r.hw == r.leo,
-            r.leo <= r.leso,
+            r.hw == leo,
+            leo <= r.leso,
             fetching.asking is not None,
-            min(fetching.failures, 2),
-            min(len(r.log.cache.entries()), _MOST_TERMS),
-            min(max(newest - epoch, 0), _OLDEST),
-            self._stands(r.log, partition, leader),
+            fetching.failures if fetching.failures < _MOST_FAILURES else _MOST_FAILURES,
+            terms if terms < _MOST_TERMS else _MOST_TERMS,
+            min(newest - epoch, _OLDEST) if newest > epoch else 0,
+            "same" if leader == node else self._stands(log, partition, leader),
         )
 
     def _stands(self, log: Log, partition: str, leader: str) -> str:
@@ -198,6 +208,11 @@ class Coverage:
             for shape in shapes
         ]
         return _of_node(shapes, tuple(roles))
+
+
+def _number_of_order(order: tuple[int, int, int, int]) -> int:
+    before, last, number, nodes = order
+    return (((before * _MIX + last) * _MIX + number) * _MIX + nodes) & _MASK
 
 
 def _number_of_step(step: tuple[int, int]) -> int:
