@@ -91,13 +91,13 @@ class Injector:
             return False
         if event["event"] == trace.BREAK:
             self._stopped_at(event["number"])
-        fired = [
-            (action, index)
-            for action, triggers in self._triggers.items()
-            for index in triggers.observe(event)
-        ]
-        self._fired += fired
-        return bool(fired or self._expiring)
+        fired = False
+        for action, triggers in self._triggers.items():
+            if triggers.waiting:
+                for index in triggers.observe(event):
+                    self._fired.append((action, index))
+                    fired = True
+        return fired or bool(self._expiring)
 
     def step(self, now_ms: int) -> int | None:
         """Do what is due at `now_ms` (since the storm began); returns when the next step is due.

@@ -26,8 +26,9 @@ class Triggers:
         if not self._waiting:
             return []
         fired = []
+        name = event["event"]
         for fault, after in self._waiting.items():
-            if event["event"] == after.event and matches(event, after.match):
+            if name == after.event and matches(event, after.match):
                 self._seen[fault] += 1
                 if self._seen[fault] >= after.nth:
                     fired.append(fault)

@@ -15,6 +15,8 @@ from node.formats import trace
 from node.formats.trace import METADATA_PARTITION
 
 NOBODY: Final = ""
+_OF_PARTITIONS: Final = frozenset({trace.ROLE, trace.ISR, trace.PARTITION, trace.HW})
+_OF_LOGS: Final = frozenset({trace.APPEND, trace.TRUNCATED, trace.DELETED})
 
 
 @dataclass
@@ -58,14 +60,13 @@ class ClusterView:
             for facts in self._partitions.values():
                 facts.logs.pop(node, None)
             self._up.add(node)
-        match name:
-            case trace.STOPPED:
-                self.lost(node)
-            case trace.CONTROLLER:
-                self._controller_is(node, event)
-            case trace.ROLE | trace.ISR | trace.PARTITION | trace.HW:
-                self._of_partition(name, node, event)
-        if name in (trace.APPEND, trace.TRUNCATED, trace.DELETED) and "hash" in event:
+        if name in _OF_PARTITIONS:
+            self._of_partition(name, node, event)
+        elif name == trace.STOPPED:
+            self.lost(node)
+        elif name == trace.CONTROLLER:
+            self._controller_is(node, event)
+        elif name in _OF_LOGS and "hash" in event:
             logs = self._partitions.setdefault(event["partition"], _PartitionView()).logs
             logs.pop(node, None)
             if name != trace.DELETED:  # Its hash is that of what was deleted.

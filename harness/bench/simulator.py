@@ -9,6 +9,7 @@ modules (`harness.sim.compiled`) are not on that stack, so of them only the rate
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import signal
 import time
@@ -174,6 +175,7 @@ def part_of(frame: FrameType | None) -> str:
     return found or "world"
 
 
+@functools.cache
 def _part_of_file(path: str) -> str:
     return next((part for place, part in _PART_OF.items() if place in path), "")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from harness.clients.metadata_cache import MetadataCache
-from harness.clients.session import DEFAULT_RETRY_US, Call, Session, SessionEffects, Thread
-from harness.clients.types import Answer, PollSettings
+from harness.clients.session import DEFAULT_RETRY_US, Call, Session, Thread
+from harness.clients.types import Answer, PollSettings, SessionEffects
 from harness.clients.workload import decode_batch
-from harness.formats.history import Op, OpType, Read, RecordRun
+from harness.formats.history import OpType, Read, RecordRun
 from node.core import batch
 from node.core.messages import Error, FetchRequest, FetchResponse
 from node.formats.errors import WireError
@@ -70,14 +70,17 @@ class Consumer(Session):
     ) -> Call:
         """Begin to poll a partition."""
         read = Read(partition=partition, start=self.positions[partition])
-        op = self._op("poll", reads=(read,), step=step)
-        invocation = self._start(now_us, thread, op, effects)
+        final = self._targets is not None
+        invocation = self._start(
+            now_us, thread, "poll", effects, reads=(read,), final=final, step=step
+        )
         return Call(invocation, partition, now_us + self._settings.timeout_us)
 
     def _request(self, now_us: int, call: Call) -> FetchRequest:
         settings = self._settings
         left_ms = max(0, (call.deadline_us - now_us) // 2000)
         return FetchRequest(
+            corr=call.corr,
             partition=call.partition,
             offset=self.positions[call.partition],
             max_wait_ms=min(settings.wait_ms, left_ms),
@@ -136,15 +139,12 @@ class Consumer(Session):
 
     def _assign(self, now_us: int, thread: Thread, effects: SessionEffects) -> None:
         """Put on record which partitions this process reads."""
-        op = self._op("assign", partitions=tuple(self.positions))
-        assigned = self._start(now_us, thread, op, effects)
+        final, partitions = self._targets is not None, tuple(self.positions)
+        assigned = self._start(
+            now_us, thread, "assign", effects, partitions=partitions, final=final
+        )
         effects.ops.append(msgspec.structs.replace(assigned, type="ok"))
         self._assigned = True
-
-    def _op(self, f: str, **fields: object) -> Op:
-        final = self._targets is not None
-        blank = Op(op=0, t_us=0, process=0, client="", type="invoke", f="poll", final=final)
-        return msgspec.structs.replace(blank, f=f, **fields)
 
     def _end(
         self,
@@ -176,25 +176,25 @@ def _decode(data: bytes, position: int) -> tuple[tuple[RecordRun, ...], int]:
     A batch whose checksum is wrong is decoded record by record, so that the damage shows as
     unreadable values. Raises WireError when not even the batches can be separated.
     """
+    if not data:
+        return (), position
     try:
         batches = batch.split(data)
     except WireError:
         batches = batch.split(data, check_crc=False)
     runs: list[RecordRun] = []
+    end = position
     for each in batches:
         if each.end > position:
-            runs.extend(_from(run, position) for run in decode_batch(each) if _end(run) > position)
-    end = max((each.end for each in batches), default=position)
-    return tuple(runs), max(position, end)
-
-
-def _end(run: RecordRun) -> int:
-    return run.offset + run.count
+            end = max(end, each.end)
+            found = decode_batch(each)
+            runs += [_from(run, position) for run in found if run.offset + run.count > position]
+    return tuple(runs), end
 
 
 def _from(run: RecordRun, position: int) -> RecordRun:
     """The part of a run at and after `position`: an answer holds whole batches."""
-    skip = max(0, position - run.offset)
-    if skip == 0:
+    skip = position - run.offset
+    if skip <= 0:
         return run
     return RecordRun(run.offset + skip, run.value + skip, run.count - skip, run.epoch)

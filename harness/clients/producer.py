@@ -15,17 +15,10 @@ from typing import Final
 import msgspec
 
 from harness.clients.metadata_cache import MetadataCache
-from harness.clients.session import (
-    DEFAULT_RETRY_US,
-    HOPELESS,
-    Call,
-    Session,
-    SessionEffects,
-    Thread,
-)
-from harness.clients.types import Answer, SendSettings
+from harness.clients.session import DEFAULT_RETRY_US, HOPELESS, Call, Session, Thread
+from harness.clients.types import Answer, SendSettings, SessionEffects
 from harness.clients.workload import SendPlan, encode_batch, first_value
-from harness.formats.history import Op, OpType, Send
+from harness.formats.history import OpType, Send
 from node.core.batch import Produced
 from node.core.messages import Error, ProduceRequest, ProduceResponse
 
@@ -112,10 +105,7 @@ class Producer(Session):
         self._written[thread.process] = number + settings.batch
         value = first_value(thread.process) + number
         send = Send(partition=partition, value=value, count=settings.batch, acks=settings.acks)
-        op = Op(
-            op=0, t_us=0, process=0, client="", type="invoke", f="send", sends=(send,), step=step
-        )
-        invocation = self._start(now_us, thread, op, effects)
+        invocation = self._start(now_us, thread, "send", effects, sends=(send,), step=step)
         mine = self._sequences.get(thread.process)
         produced = mine.produced(partition) if mine is not None else None
         body = encode_batch(partition, value, settings.batch, settings.record_bytes, produced)
@@ -128,7 +118,9 @@ class Producer(Session):
             until_us = min(until_us, call.overdue_us)
         left_ms = max(1, (until_us - now_us) // 1000)
         acks = call.invocation.sends[0].acks
-        return ProduceRequest(partition=call.partition, acks=acks, timeout_ms=left_ms)
+        return ProduceRequest(
+            corr=call.corr, partition=call.partition, acks=acks, timeout_ms=left_ms
+        )
 
     def _sent(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         if call.invocation.sends[0].acks == 0:

@@ -9,7 +9,8 @@ import msgspec
 
 from harness.clients.consumer import Consumer
 from harness.clients.producer import Producer
-from harness.clients.session import Call, SessionEffects, Thread
+from harness.clients.session import Call, Thread
+from harness.clients.types import SessionEffects
 from nemesis.formats.schedule import Poll, Send
 
 

@@ -23,14 +23,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from harness.clients.metadata_cache import NEVER_US, MetadataCache
-from harness.clients.types import Answer, ToSend
-from harness.formats.history import Op
+from harness.clients.types import Answer, SessionEffects, ToSend
+from harness.formats.history import Op, OpKind, Read, Send
 from nemesis.formats.schedule import Operation
 from node.core.messages import (
     Error,
@@ -49,15 +47,6 @@ HOPELESS: Final = frozenset({Error.CORRUPT_BATCH, Error.INVALID_REQUEST})
 """Refusals that no other attempt would change."""
 
 DEFAULT_RETRY_US: Final = 50_000
-
-
-@dataclass(slots=True)
-class SessionEffects:
-    """What one step wants of its world. The lines must be on record before a message leaves."""
-
-    messages: list[ToSend] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    deadline_us: int = NEVER_US
 
 
 @dataclass(slots=True)
@@ -148,8 +137,10 @@ class Session:
             self._take(now_us, answer, effects)
         for thread in self._threads:
             self._drive(now_us, thread, effects)
-        self._ask(now_us, effects)
-        effects.deadline_us = min(effects.deadline_us, self._metadata.next_ask_us())
+        corr = self._new_corr()
+        if self._metadata.wanted:
+            self._ask(now_us, corr, effects)
+            effects.deadline_us = min(effects.deadline_us, self._metadata.next_ask_us())
         return effects
 
     # -- for subclasses
@@ -159,7 +150,7 @@ class Session:
         raise NotImplementedError
 
     def _request(self, now_us: int, call: Call) -> Request:
-        """The message of one attempt (its `corr` is set by the caller)."""
+        """The message of the attempt that begins: its number is `call.corr`."""
         raise NotImplementedError
 
     def _answered(
@@ -189,10 +180,32 @@ class Session:
         self._metadata.forget(operation.partition, self._metadata.leader(operation.partition))
         return step, operation
 
-    def _start(self, now_us: int, thread: Thread, op: Op, effects: SessionEffects) -> Op:
+    def _start(
+        self,
+        now_us: int,
+        thread: Thread,
+        f: OpKind,
+        effects: SessionEffects,
+        *,
+        sends: tuple[Send, ...] = (),
+        reads: tuple[Read, ...] = (),
+        partitions: tuple[str, ...] = (),
+        final: bool = False,
+        step: int = -1,
+    ) -> Op:
         """Record an invocation."""
-        invocation = msgspec.structs.replace(
-            op, op=self._next_op(), t_us=now_us, process=thread.process, client=self.client
+        invocation = Op(
+            op=self._next_op(),
+            t_us=now_us,
+            process=thread.process,
+            client=self.client,
+            type="invoke",
+            f=f,
+            sends=sends,
+            reads=reads,
+            partitions=partitions,
+            final=final,
+            step=step,
         )
         effects.ops.append(invocation)
         return invocation
@@ -229,15 +242,19 @@ class Session:
         call = thread.call
         if call is not None and call.corr == 0 and now_us >= call.not_before_us:
             self._attempt(now_us, thread, call, effects)
-        effects.deadline_us = min(effects.deadline_us, self._due_us(thread))
+        due_us = self._due_us(thread)
+        if due_us < effects.deadline_us:
+            effects.deadline_us = due_us
 
     def _due_us(self, thread: Thread) -> int:
         call = thread.call
         if call is None:
             return NEVER_US if self._stopped else thread.next_us
         if call.corr == 0 and self._metadata.leader(call.partition):
-            return min(call.deadline_us, call.not_before_us)
-        return min(call.deadline_us, call.overdue_us)
+            due_us = call.not_before_us
+        else:
+            due_us = call.overdue_us
+        return due_us if due_us < call.deadline_us else call.deadline_us
 
     def _attempt(self, now_us: int, thread: Thread, call: Call, effects: SessionEffects) -> None:
         leader = self._metadata.leader(call.partition)
@@ -245,12 +262,10 @@ class Session:
             self._metadata.wanted = True
             return
         call.corr, call.node, call.attempted = self._new_corr(), leader, True
-        request = msgspec.structs.replace(self._request(now_us, call), corr=call.corr)
-        effects.messages.append(ToSend(leader, request, call.body))
+        effects.messages.append(ToSend(leader, self._request(now_us, call), call.body))
         self._sent(now_us, thread, call, effects)
 
-    def _ask(self, now_us: int, effects: SessionEffects) -> None:
-        corr = self._new_corr()
+    def _ask(self, now_us: int, corr: int, effects: SessionEffects) -> None:
         broker = self._metadata.whom_to_ask(now_us, corr)
         if broker:
             effects.messages.append(ToSend(broker, MetadataRequest(corr=corr)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.clients.metadata_cache import NEVER_US
+from harness.formats.history import Op
 from node.core.messages import AnyMessage
 
 
@@ -21,6 +23,14 @@ class ToSend(msgspec.Struct, frozen=True):
     to: str
     message: AnyMessage
     body: bytes | None = None
+
+
+class SessionEffects(msgspec.Struct):
+    """What one step wants of its world. The lines must be on record before a message leaves."""
+
+    messages: list[ToSend] = []
+    ops: list[Op] = []
+    deadline_us: int = NEVER_US
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):

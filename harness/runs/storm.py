@@ -219,8 +219,9 @@ class Storm:
         what they should be. Of a process that was ended from outside the heal starts another, and
         one that was suspended goes on."""
         problems = self._cluster.problems
-        fatal = any(in_storm or problem.kind not in _PASSING for problem in problems)
-        return fatal or bool(self._clients.status.problem)
+        if problems and any(in_storm or problem.kind not in _PASSING for problem in problems):
+            return True
+        return bool(self._clients.status.problem)
 
     def _watch(self, faults: bool) -> None:
         """Feed the injector with what happens; during the storm, let it act."""

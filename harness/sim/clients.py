@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.session import Session, SessionEffects
-from harness.clients.types import Answer, Status
+from harness.clients.session import Session
+from harness.clients.types import Answer, SessionEffects, Status
 from harness.formats.history import Op
 from harness.sim.event_queue import EventQueue
 from harness.sim.network import Envelope, Network
@@ -43,6 +43,7 @@ class SimClients:
         self._seen = seen
         self._due_us: dict[str, int] = {}
         self._armed_us: dict[str, int] = {}
+        self._changed = True
 
     @property
     def pid(self) -> int:
@@ -52,7 +53,13 @@ class SimClients:
     @property
     def status(self) -> Status:
         """The present state of all clients."""
-        return self._group.status(self._queue.now_us)
+        if self._changed:
+            self._changed = False
+            return self._group.status(self._queue.now_us)
+        # No client has done anything since the last look: only the time is another one.
+        status = self._group.statistics.status
+        status.t_us = self._queue.now_us
+        return status
 
     def go(self) -> None:
         """Start the workload."""
@@ -60,6 +67,7 @@ class SimClients:
 
     def operate(self, operation: int) -> None:
         """Begin the operation of the workload with that number."""
+        self._changed = True
         client = self._group.operate(operation)
         if client is not None:
             self._due_us[client] = self._queue.now_us
@@ -71,6 +79,7 @@ class SimClients:
 
     def stop_writing(self) -> None:
         """Stop the producers."""
+        self._changed = True
         self._group.stop_writing()
 
     def read_everything(self) -> None:
@@ -82,6 +91,7 @@ class SimClients:
         self._due_us.clear()
 
     def _begin(self, sessions: Mapping[str, Session]) -> None:
+        self._changed = True
         for client in sessions:
             self._network.join(client, self._arrive)
             self._due_us[client] = self._queue.now_us
@@ -106,6 +116,7 @@ class SimClients:
 
     def _carry_out(self, client: str, effects: SessionEffects) -> None:
         """Record first, then send."""
+        self._changed = True
         for op in effects.ops:
             self.ops.append(op)
             self._group.statistics.add(op)

@@ -250,6 +250,7 @@ class SimCluster:
         self._told = 0
         self._awaits_look = False
         self._notice_us = latency.notice_us
+        self._looks_late = any(latency.notice_us)
         self._notice_rng = random.Random(f"{seed}/looks")
 
     # -- what it is
@@ -295,7 +296,7 @@ class SimCluster:
         at all, if that happened while a command was carried out."""
         if self._awaits_look:
             return
-        notice_us = self._notice_rng.randint(*self._notice_us) if any(self._notice_us) else POLL_US
+        notice_us = self._notice_rng.randint(*self._notice_us) if self._looks_late else POLL_US
         self.queue.run_until_stopped(min(until_us, self.queue.now_us + notice_us))
 
     # -- life
@@ -371,7 +372,7 @@ class SimCluster:
         self.trace += events
         self._on_trace(node, events)
         # Faults are due only after the start. One more fault changes nothing before its own time.
-        if self._started and self._awaited and not any(self._notice_us):
+        if self._started and self._awaited and not self._looks_late:
             for event in events:
                 if event["event"] in self._awaited:
                     self.queue.stopping = self._awaits_look = True

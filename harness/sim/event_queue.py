@@ -15,18 +15,22 @@ Action = Callable[[Any], None]
 class EventQueue:
     """Events in the order of their time; events of equal time in the order they were added.
 
-    `now_us` is virtual time in microseconds. `events` counts the events so far. `stopping` ends
-    `run_until_stopped` after the current event.
+    `now_us` is virtual time in microseconds. `stopping` ends `run_until_stopped` after the current
+    event.
     """
 
-    __slots__ = ("_heap", "_number", "events", "now_us", "stopping")
+    __slots__ = ("_heap", "_number", "now_us", "stopping")
 
     def __init__(self) -> None:
         self.now_us = START_US
-        self.events = 0
         self.stopping = False
         self._heap: list[tuple[int, int, Action, Any]] = []
         self._number = 0
+
+    @property
+    def events(self) -> int:
+        """How many events there were so far: all that were added and do not wait any more."""
+        return self._number - len(self._heap)
 
     def at(self, time_us: int, action: Action, what: Any = None) -> None:
         """Call `action(what)` at `time_us`, which is not in the past."""
@@ -43,7 +47,6 @@ class EventQueue:
         heap, now_us, found = self._heap, self.now_us, []
         while heap and heap[0][0] == now_us and heap[0][2] is action:
             found.append(heappop(heap)[3])
-        self.events += len(found)
         return found
 
     def run(self, until_us: int) -> None:
@@ -51,7 +54,6 @@ class EventQueue:
         heap = self._heap
         while heap and heap[0][0] <= until_us:
             self.now_us, _, action, what = heappop(heap)
-            self.events += 1
             action(what)
         self.now_us = max(self.now_us, until_us)
 
@@ -60,7 +62,6 @@ class EventQueue:
         heap, self.stopping = self._heap, False
         while heap and heap[0][0] <= until_us:
             self.now_us, _, action, what = heappop(heap)
-            self.events += 1
             action(what)
             if self.stopping:
                 return

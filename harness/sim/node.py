@@ -18,7 +18,7 @@ from harness.sim.disk import SimDisk
 from harness.sim.event_queue import EventQueue
 from harness.sim.latency_profile import IDEAL, LatencyProfile
 from harness.sim.network import Envelope, Network
-from node.core.api import Deliver, Effects, Event, NodeConfig, Outgoing, Shutdown, Tick
+from node.core.api import Deliver, Effects, Event, Mark, NodeConfig, Outgoing, Shutdown, Tick
 from node.core.before_commit import split
 from node.core.broker import Broker
 from node.formats.errors import DamagedStore, FloodmarkError, StorageError
@@ -69,6 +69,7 @@ class SimNode:
         self._seed = seed
         self._jitter_rng = random.Random(f"{seed}/{name}/boot")
         self._latency = latency
+        self._is_slow = latency.turn_us[1] > 0
         self._seen = seen
         self._ended = ended
         self._inbox: list[Envelope] = []
@@ -150,8 +151,13 @@ class SimNode:
 
     def _arm(self) -> None:
         """Set an alarm for the deadline. An earlier alarm that is no longer needed does no harm."""
-        due_us = max(self._clock.when(self._deadline_us), self._queue.now_us + 1)
+        due_us = self._deadline_us
+        if self._clock is not HOST_CLOCK:
+            due_us = self._clock.when(due_us)
         if due_us < self._armed_us:
+            due_us = max(due_us, self._queue.now_us + 1)
+            if due_us >= self._armed_us:
+                return
             self._armed_us = due_us
             self._queue.at(due_us, self._alarm, due_us)
 
@@ -159,11 +165,15 @@ class SimNode:
         if at_us != self._armed_us:
             return
         self._armed_us = _NEVER
-        if self.core is not None and not self.paused:
-            if self._deadline_us <= self._clock.read(at_us):
-                self._wake(None)
-            else:
-                self._arm()
+        if self.core is None or self.paused:
+            return
+        own_us = at_us if self._clock is HOST_CLOCK else self._clock.read(at_us)
+        if self._deadline_us <= own_us and not self._is_slow and not self._inbox:
+            self._deadline_us = self.core.put_off(own_us)
+        if self._deadline_us <= own_us:
+            self._wake(None)
+        else:
+            self._arm()
 
     # -- turns
 
@@ -215,6 +225,8 @@ class SimNode:
                 self._arm()
 
     def _waiting(self) -> list[Event]:
+        if not self._inbox:
+            return []
         waiting = _deliveries(self._inbox)
         self._inbox.clear()
         return waiting
@@ -242,8 +254,10 @@ class SimNode:
 
     def _step(self, events: list[Event], first: bool) -> Effects:
         """The effects of all events of one turn, joined."""
-        core, now_us = self.core, self._clock.read(self._queue.now_us)
+        core, now_us = self.core, self._queue.now_us
         assert core is not None
+        if self._clock is not HOST_CLOCK:
+            now_us = self._clock.read(now_us)
         turn = None
         for event in events:
             effects = core.step(now_us, event)
@@ -273,8 +287,10 @@ class SimNode:
 
     def _finish(self, turn: Effects, reached: tuple[Breakpoint, TraceEvent] | None) -> None:
         """Commit and trace; then send, unless a breakpoint was reached."""
-        if turn.messages:
-            self._send_early(turn)
+        for out in turn.messages:
+            if out.mark is not Mark.AFTER_COMMIT:
+                self._send_early(turn)
+                break
         trace = turn.trace
         try:
             if turn.flush or turn.stopped:
@@ -295,17 +311,11 @@ class SimNode:
 
     def _send(self, turn: Effects) -> None:
         """Send, and end the process if that was its last turn."""
-        slow_us = 0
-        if self._latency.turn_us[1]:
-            # Most turns are quick; a few wait for the processor or the disk.
-            least_us, most_us = self._latency.turn_us
-            slow_us += least_us + round((most_us - least_us) * self._jitter_rng.random() ** 6)
-        if self.disk.faults:
-            slow_us += self.disk.took_us()
+        slow_us = self._slow_us() if self._is_slow or self.disk.faults else 0
         if slow_us and turn.messages and not turn.stopped:
             self._busy_until_us = self._queue.now_us + slow_us
             self._queue.at(self._busy_until_us, self._synced, (self.incarnation, turn.messages))
-        else:
+        elif turn.messages:
             self._send_all(turn.messages)
         if not self.up:
             return
@@ -315,6 +325,17 @@ class SimNode:
             self._end(0, "stop", "stopped without having handed over")
         else:
             self._arm()
+
+    def _slow_us(self) -> int:
+        """How long this turn takes."""
+        slow_us = 0
+        if self._is_slow:
+            # Most turns are quick; a few wait for the processor or the disk.
+            least_us, most_us = self._latency.turn_us
+            slow_us += least_us + round((most_us - least_us) * self._jitter_rng.random() ** 6)
+        if self.disk.faults:
+            slow_us += self.disk.took_us()
+        return slow_us
 
     def _stand(self, point: Breakpoint, resume_turn: Callable[[], None]) -> None:
         """Stop here until the breakpoint is removed: messages wait, time passes."""

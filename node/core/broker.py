@@ -109,7 +109,7 @@ class Broker:
         ctx = self.ctx
         assert now_us >= ctx.now_us, (now_us, ctx.now_us)
         ctx.now_us = now_us
-        found = ctx.effects.trace if not self._begun else []
+        found = ctx.effects.trace
         ctx.effects = effects = Effects()
         if not self._begun:
             self._begin(found)
@@ -125,7 +125,11 @@ class Broker:
     def _handle(self, event: Event) -> None:
         ctx = self.ctx
         if isinstance(event, Deliver):
-            self._deliver(event)
+            try:
+                self._dispatch(event.source, event.message, event.body)
+            except WireError as error:  # a broker never dies of a message
+                kind = str(event.message.__struct_config__.tag)
+                ctx.trace(REFUSED, kind=kind, source=event.source, reason=str(error))
         elif isinstance(event, Tick):
             self._tick()
         else:
@@ -185,15 +189,8 @@ class Broker:
 
     # -- messages -------------------------------------------------------------------------------
 
-    def _deliver(self, event: Deliver) -> None:
-        """Give a message to the part of the node it is for. A broker never dies of a message."""
-        try:
-            self._dispatch(event.source, event.message, event.body)
-        except WireError as error:
-            kind = str(event.message.__struct_config__.tag)
-            self.ctx.trace(REFUSED, kind=kind, source=event.source, reason=str(error))
-
     def _dispatch(self, source: str, message: AnyMessage, body: bytes | None) -> None:
+        """Give a message to the part of the node it is for. Raises WireError."""
         ctx = self.ctx
         match message:
             case FetchRequest():
@@ -203,6 +200,8 @@ class Broker:
                     quorum.on_fetch_response(ctx, source, message, body)
                 elif r := self._replica(name):
                     follower.on_response(ctx, r, source, message, body)
+            case ProduceRequest():
+                self._produce(source, message, body)
             case EpochEndRequest(partition=name):
                 if r := self._replica(name):
                     truncation.on_request(ctx, r, source, message)
@@ -214,8 +213,6 @@ class Broker:
                     idle.on_notification(ctx, r, source)
             case ReportLeader():
                 self._on_report(message)
-            case ProduceRequest():
-                self._produce(source, message, body)
             case AlterPartitionResponse(partition=name):
                 if r := self._replica(name):
                     isr_change.on_response(ctx, r, message)
@@ -247,8 +244,8 @@ class Broker:
     def _quorum(self, name: str) -> Quorum | None:
         """The election side of a partition that is led by votes and is here."""
         quorum = self.quorums.get(name)
-        if quorum is not None:
-            self._touched[name] = None
+        if quorum is not None and quorum is not self.quorum:
+            self._touched[name] = None  # that of the metadata is looked at after every step
         return quorum
 
     def _replica(self, name: str) -> Replica | None:
@@ -315,13 +312,37 @@ class Broker:
                 self._take_roles(changed)
         elif not self._serving and self.membership is not None:
             self._take_roles({})
-        for name in self._touched:
+        if self._touched:
+            for name in self._touched:
+                self.arm(name)
+            self._touched.clear()
+
+    def put_off(self, now_us: int) -> int:
+        """When something is due after all: the deadline is too early where what it was for was done
+        meanwhile. A tick before that time would change nothing but its own deadline."""
+        metadata = self.quorum.r
+        if metadata.role == "leader" and metadata.wake_us <= now_us:
+            metadata.wake_us = leader.next_us(metadata)
+        while self._due and self._due[0][0] <= now_us:
+            wake_us, name = self._due[0]
+            if self._wake_us(name) == wake_us:
+                if name in self.quorums:
+                    break
+                r = self.replicas[name]
+                r.wake_us = leader.next_us(r) if r.role == "leader" else follower.next_us(r)
+                if r.wake_us <= now_us:
+                    break
+            self._next_due()
             self.arm(name)
-        self._touched.clear()
+        return self._deadline()
 
     def arm(self, name: str) -> None:
         """See to it that the replica of that name is looked at when it has something to do."""
-        wake_us = self._wake_us(name)
+        r = self.replicas.get(name)
+        if r is None:
+            return
+        quorum = self.quorums.get(name)
+        wake_us = r.wake_us if quorum is None else quorum.next_us()
         if wake_us < NEVER and self._pushed.get(name) != wake_us:
             self._pushed[name] = wake_us
             heapq.heappush(self._due, (wake_us, name))

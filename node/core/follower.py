@@ -47,7 +47,7 @@ def prepare(ctx: Context, r: Replica) -> None:
     if r.log.damage is not None:
         _repair(ctx, r)
     r.fetching.asking = truncation.epoch_to_ask(r)
-    if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.leo:
+    if r.protocol.truncation is Truncation.OWN_HW and r.hw < r.log.leo:
         _truncate(ctx, r, r.hw, "own-high-watermark")
 
 
@@ -99,7 +99,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
         replica=ctx.node,
         broker_epoch=ctx.broker_epoch,
         leader_epoch=r.leader_epoch,
-        offset=r.leo,
+        offset=r.log.leo,
         last_epoch=_last_fetched_epoch(r),
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
         observer=r.observer,
@@ -107,7 +107,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
     ctx.send(to, request)
     r.fetching.outstanding = True
     r.fetching.notified = False
-    r.fetching.sent_offset = r.leo
+    r.fetching.sent_offset = r.log.leo
     r.fetching.deadline_us = ctx.now_us + ctx.config.timings.fetch_timeout_ms * 1000
     r.wake_us = min(r.wake_us, r.fetching.deadline_us)
 
@@ -128,12 +128,12 @@ def _matches_last_fetch(r: Replica, response: FetchResponse) -> bool:
     if r.bugs.accept_any_response:
         return True
     if r.bugs.match_by_offset_only:
-        return response.offset == r.leo
-    if (response.offset, response.last_epoch) == (r.leo, _last_fetched_epoch(r)):
+        return response.offset == r.log.leo
+    if (response.offset, response.last_epoch) == (r.log.leo, _last_fetched_epoch(r)):
         return True
     takes_late = r.protocol.appends_by_index or r.bugs.cut_on_every_answer
     records = response.error is Error.NONE and response.diverging is None
-    return takes_late and records and response.offset <= r.leo
+    return takes_late and records and response.offset <= r.log.leo
 
 
 def on_response(
@@ -157,9 +157,9 @@ def on_response(
     if response.diverging is not None:
         # HW and records of a diverging response are not for this log (KAFKA-14704).
         if bugs.hw_from_diverging_response:
-            r.set_hw(ctx, min(r.leo, hw))
+            r.set_hw(ctx, min(r.log.leo, hw))
         diverging = EpochEnd(*response.diverging)
-        target = truncation_target(r.log.cache, r.leo, diverging)
+        target = truncation_target(r.log.cache, r.log.leo, diverging)
         if bugs.no_local_lookup:
             target = diverging.end
         r.fetching.cut = True
@@ -174,7 +174,7 @@ def on_response(
             _back_off(ctx, r)
             return True
         floor = r.hw if r.protocol.hw_only_rises else r.log.start
-        r.set_hw(ctx, max(floor, min(r.leo, hw)))
+        r.set_hw(ctx, max(floor, min(r.log.leo, hw)))
         retention.follow(ctx, r, response.log_start)
         if response.offset != r.fetching.sent_offset:
             return True  # a late response: that to the last fetch is still to come
@@ -198,7 +198,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
     if fetched and r.bugs.cut_on_every_answer:
         _truncate(ctx, r, fetched[0].base_offset, "answer")
     if r.protocol.appends_by_index:
-        fetched = [one for one in fetched if one.end > r.leo]
+        fetched = [one for one in fetched if one.end > r.log.leo]
     if not fetched:
         return
     r.log.append_as_follower(fetched)
@@ -210,7 +210,7 @@ def _append(ctx: Context, r: Replica, data: bytes) -> None:
         APPEND,
         r.partition,
         base_offset=fetched[0].base_offset,
-        leo=r.leo,
+        leo=r.log.leo,
         leader_epoch=fetched[-1].epoch,
         hash=r.log.chain.hex(),
         role="follower",
@@ -228,10 +228,10 @@ def _repair(ctx: Context, r: Replica) -> None:
         TRUNCATED,
         r.partition,
         from_leo=damaged_at,
-        leo=r.leo,
+        leo=r.log.leo,
         hw=r.hw,
         reason="damaged",
-        hash=r.log.chain.hex() if r.leo else "",
+        hash=r.log.chain.hex() if r.log.leo else "",
     )
     retention.trace_emptied(ctx, r, start)
 
@@ -239,7 +239,7 @@ def _repair(ctx: Context, r: Replica) -> None:
 def _truncate(ctx: Context, r: Replica, target: int, reason: str) -> bool:
     """Cut the log; the high watermark never stays above the log end. Returns whether anything was
     cut: if not, the next fetch would be the same, and is sent after a pause."""
-    before, start = r.leo, r.log.start
+    before, start = r.log.leo, r.log.start
     if r.bugs.keep_empty_epoch and target >= before:
         return False
     if r.protocol.hw_only_rises and target < r.hw:
@@ -275,7 +275,7 @@ def _on_error(ctx: Context, r: Replica, response: FetchResponse) -> None:
         r.fetching.heard_us = ctx.now_us
         fetch(ctx, r, r.leader)
         return
-    if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.leo:
+    if response.error is Error.OFFSET_OUT_OF_RANGE and 0 <= response.log_end < r.log.leo:
         _truncate(ctx, r, response.log_end, "out-of-range")
         fetch(ctx, r, r.leader)
         return
@@ -299,4 +299,9 @@ def tick(ctx: Context, r: Replica) -> int:
             r.fetching.note_failure()
         leader_reports.maybe_report(ctx, r)
         proceed(ctx, r)
-    return r.fetching.deadline_us
+    return next_us(r)
+
+
+def next_us(r: Replica) -> int:
+    """When `tick` has something to do next."""
+    return r.fetching.deadline_us if r.role == "follower" else NEVER

@@ -63,7 +63,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
     if r.role != "leader" or r.hw >= r.log.leo:
         return  # nothing is ever committed beyond the log end
     ends = {name: peer.leo for name, peer in r.peers.items()}
-    ends[ctx.node] = r.leo
+    ends[ctx.node] = r.log.leo
     waits = r.protocol.below_min_isr is BelowMinIsr.WAIT
     if r.protocol.commit is Commit.ISR:
         size_matters = r.protocol.elr and not r.bugs.hw_ignores_min_isr
@@ -74,7 +74,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
             min_isr=r.min_isr if size_matters or waits else 0,
         )
         if r.bugs.commit_leader_only:
-            candidate = r.leo
+            candidate = r.log.leo
     else:
         candidate = majority_high_watermark(
             r.replicas,
@@ -83,7 +83,7 @@ def advance_hw(ctx: Context, r: Replica) -> None:
             half_is_enough=r.protocol.half_is_enough,
         )
         # Only what is in this log; a longer log counts where `last_index_matches`.
-        candidate = None if candidate is None else min(candidate, r.leo)
+        candidate = None if candidate is None else min(candidate, r.log.leo)
     if candidate is None or candidate <= r.hw:
         return
     r.set_hw(ctx, candidate)

@@ -30,7 +30,7 @@ MAX_PENDING_ACKS: Final = 10_000
 def begin(ctx: Context, r: Replica) -> None:
     """Begin to lead the current epoch; peers are unknown until they fetch in this epoch."""
     r.role = "leader"
-    r.leso = r.leo
+    r.leso = r.log.leo
     r.led_since_us = ctx.now_us
     if not r.bugs.lazy_epoch_cache:
         r.log.begin_epoch(r.leader_epoch)
@@ -178,7 +178,7 @@ def on_fetch(ctx: Context, r: Replica, source: str, request: FetchRequest) -> No
         advance_hw(ctx, r)
     if _answered_diverging(ctx, r, source, request):
         return
-    if request.offset > r.leo:
+    if request.offset > r.log.leo:
         refuse_traced(ctx, r, source, request, Error.OFFSET_OUT_OF_RANGE)
         return
     if r.protocol.commit is Commit.ISR and request.broker_epoch < ctx.image.broker_epoch(
@@ -205,7 +205,7 @@ def _check_fetch(ctx: Context, r: Replica, request: FetchRequest) -> Error:
             return Error.UNKNOWN_LEADER_EPOCH
     if request.replica == CONSUMER:
         # Above the HW a consumer waits; beyond the log end its offset is meaningless.
-        in_range = r.log.start <= request.offset <= r.leo
+        in_range = r.log.start <= request.offset <= r.log.leo
         return Error.NONE if in_range else Error.OFFSET_OUT_OF_RANGE
     if r.protocol.commit is Commit.ISR and request.replica not in r.replicas:
         return Error.UNKNOWN_LEADER_EPOCH
@@ -216,7 +216,9 @@ def _answered_diverging(ctx: Context, r: Replica, source: str, request: FetchReq
     """Answer with the diverging epoch if the follower's log is not a prefix of this one."""
     if request.last_epoch < 0 or request.offset == 0:
         return False
-    ours = r.log.cache.end_of(request.last_epoch, r.leo)
+    if request.last_epoch == r.log.cache.latest and request.offset <= r.log.leo:
+        return False  # within the current epoch, which ends where this log does
+    ours = r.log.cache.end_of(request.last_epoch, r.log.leo)
     last_epoch = ours.epoch if r.bugs.compare_offsets_only else request.last_epoch
     if not diverges(ours, last_epoch=last_epoch, fetch_offset=request.offset):
         return False
@@ -237,7 +239,7 @@ def _note_fetch(ctx: Context, r: Replica, request: FetchRequest) -> None:
     """Record what a fetch proves: the follower's log end, and when the follower was caught up."""
     if request.observer:
         return
-    now, leo = ctx.now_us, r.leo
+    now, leo = ctx.now_us, r.log.leo
     peer = r.peers.get(request.replica)
     if peer is None:
         in_isr = request.replica in r.isr
@@ -270,10 +272,21 @@ def tick(ctx: Context, r: Replica) -> int:
         r.acks.remove(ack)
         refuse_produce(ctx, r, ack.client, ack.corr, Error.REQUEST_TIMED_OUT, appended=True)
     isr_change.tick(ctx, r)
-    deadlines = [w.deadline_us for w in r.follower_waits.values()]
-    deadlines += [w.deadline_us for w in r.consumer_waits.values()]
-    deadlines += [a.deadline_us for a in r.acks]
-    deadlines.append(r.next_lag_check_us)
-    if r.pending_alter is not None:
-        deadlines.append(r.pending_alter.retry_at_us)
-    return min(deadlines)
+    return next_us(r)
+
+
+def next_us(r: Replica) -> int:
+    """When `tick` has something to do next."""
+    found = r.next_lag_check_us
+    if r.pending_alter is not None and r.pending_alter.retry_at_us < found:
+        found = r.pending_alter.retry_at_us
+    for wait in r.follower_waits.values():
+        if wait.deadline_us < found:
+            found = wait.deadline_us
+    for wait in r.consumer_waits.values():
+        if wait.deadline_us < found:
+            found = wait.deadline_us
+    for ack in r.acks:
+        if ack.deadline_us < found:
+            found = ack.deadline_us
+    return found

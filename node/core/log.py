@@ -58,6 +58,10 @@ class Log:
         # Log end offset: the next offset to be written. Read at every turn, so it is kept.
         self.leo = 0
         self.begins = ORIGIN
+        # The first offset that was not deleted, and the leader epoch of the last record, deleted
+        # or not; -1 when there never was one. Kept for the same reason.
+        self.start = ORIGIN.offset
+        self.last_epoch = ORIGIN.epoch
         self.cache = EpochCache()
         self._storage = storage
         self._durable = durable
@@ -87,16 +91,6 @@ class Log:
     def use(self, storage: Storage) -> None:
         """Be on that disk from now on; it has this very log."""
         self._storage = storage
-
-    @property
-    def start(self) -> int:
-        """The first offset that was not deleted."""
-        return self.begins.offset
-
-    @property
-    def last_epoch(self) -> int:
-        """Leader epoch of the last record, deleted or not; -1 when there never was one."""
-        return self._epochs[-1] if self._epochs else self.begins.epoch
 
     @property
     def chain(self) -> bytes:
@@ -238,6 +232,7 @@ class Log:
         key = START_KEY + self.partition
         try:
             self.begins = decoded(key, self._storage.get(key))
+            self.start, self.last_epoch = self.begins.offset, self.begins.epoch
         except DamagedStore as error:
             self.damage = Damage(0, f"its start is not known: {error.what}")
             self._start_is_lost = True
@@ -248,6 +243,8 @@ class Log:
     def _begin_at(self, start: LogStart) -> None:
         """Keep the new start, and with it the epoch cache, on the disk."""
         self.begins = start
+        self.start = start.offset
+        self._note_last_epoch()
         self._start_is_lost = False
         key = START_KEY + self.partition
         self._storage.put(key, encoded(start), durable=self._durable)
@@ -297,6 +294,10 @@ class Log:
             self._produced.pop(base, None)
         for column in (self._bases, self._ends, self._epochs, self._sizes, self._chains):
             del column[keep:]
+        self._note_last_epoch()
+
+    def _note_last_epoch(self) -> None:
+        self.last_epoch = self._epochs[-1] if self._epochs else self.begins.epoch
 
     def _append(self, one: BatchView) -> None:
         assert one.base_offset == self.leo, (one.base_offset, self.leo)
@@ -321,6 +322,7 @@ class Log:
         self._ends.append(end)
         self.leo = max(end, self._hole_end)
         self._epochs.append(epoch)
+        self.last_epoch = epoch
         self._sizes.append(size)
         self._chains.append(chain)
         return changed

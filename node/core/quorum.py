@@ -395,11 +395,19 @@ class Quorum:
 
     def next_us(self) -> int:
         """When `tick` has something to do next."""
-        if self.r.role == "leader":
-            return min(self.r.wake_us, self._announce_us, self._watch_us)
-        if self.r.role == "follower":
-            return min(self._election_us, self.r.fetching.deadline_us)
-        return self._election_us
+        # Compared one by one: this runs after every step, and `min` takes three times as long.
+        r = self.r
+        if r.role == "leader":
+            next_us = r.wake_us
+            if self._announce_us < next_us:
+                next_us = self._announce_us
+            if self._watch_us < next_us:
+                next_us = self._watch_us
+            return next_us
+        next_us = self._election_us
+        if r.role == "follower" and r.fetching.deadline_us < next_us:
+            next_us = r.fetching.deadline_us
+        return next_us
 
     def _lost_majority(self, ctx: Context) -> bool:
         """Check quorum: no majority, this node included, fetched lately."""

@@ -143,17 +143,18 @@ class Replica:
 
     def set_hw(self, ctx: Context, hw: int) -> None:
         """Set the high watermark (a follower's may go backwards) and trace it."""
-        assert self.log.start <= hw <= self.leo, (self.partition, self.log.start, hw, self.leo)
+        log = self.log
+        assert log.start <= hw <= log.leo, (self.partition, log.start, hw, log.leo)
         if hw == self.hw:
             return
         self.hw = hw
         ctx.hw_moved = True
-        batch_end, chain = self.log.hash_at(hw)
+        batch_end, chain = log.hash_at(hw)
         ctx.trace(
             HW,
             self.partition,
             hw=hw,
-            leo=self.leo,
+            leo=log.leo,
             leader_epoch=self.leader_epoch,
             role=self.role,
             batch_end=batch_end,

@@ -43,7 +43,7 @@ def answer_or_hold(ctx: Context, r: Replica, source: str, request: FetchRequest)
 def _readable_end(r: Replica, request: FetchRequest) -> int:
     """Followers read to the log end, consumers to the high watermark."""
     if request.replica != CONSUMER or r.bugs.read_beyond_hw:
-        return r.leo
+        return r.log.leo
     return r.hw
 
 
@@ -87,7 +87,7 @@ def send_fetch(
         request_epoch=request.leader_epoch,
         diverging=diverging,
         log_start=r.log.start,
-        log_end=r.hw if request.replica == CONSUMER else r.leo,
+        log_end=r.hw if request.replica == CONSUMER else r.log.leo,
         leader=r.leader,
     )
     ctx.send(to, response, fetch_body(r.leader_epoch, r.hw, found), _mark(r, request, found))
@@ -136,4 +136,4 @@ def _before_start(r: Replica | None, request: FetchRequest, error: Error) -> tup
 def _log_end_hint(r: Replica | None, request: FetchRequest) -> int:
     if r is None or r.role != "leader":
         return -1
-    return r.hw if request.replica == CONSUMER else r.leo
+    return r.hw if request.replica == CONSUMER else r.log.leo

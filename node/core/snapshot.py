@@ -36,7 +36,16 @@ _DERIVED: Final[dict[str, tuple[str, ...]]] = {
     "Context": ("config", "bugs", "now_us", "hw_moved", "lag_us", "retry_us"),
     "Controller": ("_protocol", "_bugs", "_rules"),
     # The bytes are on the disk. An early alarm finds nothing to do.
-    "Log": ("_tail", "_tail_bytes", "_sizes", "_durable", "_holes", "_checked"),
+    "Log": (
+        "_tail",
+        "_tail_bytes",
+        "_sizes",
+        "_durable",
+        "_holes",
+        "_checked",
+        "start",
+        "last_epoch",
+    ),
     "Replica": ("protocol", "bugs", "wake_us"),
 }
 """Fields that follow from others, or from the configuration: canonical values leave them out."""

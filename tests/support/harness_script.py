@@ -9,8 +9,8 @@ from harness.clients.consumer import Consumer
 from harness.clients.metadata_cache import MetadataCache
 from harness.clients.producer import Producer
 from harness.clients.scripted import ScriptedConsumer, ScriptedProducer
-from harness.clients.session import Session, SessionEffects, Thread
-from harness.clients.types import Answer, PollSettings, SendSettings, ToSend
+from harness.clients.session import Session, Thread
+from harness.clients.types import Answer, PollSettings, SendSettings, SessionEffects, ToSend
 from harness.clients.workload import SendPlan, encode_batch
 from harness.formats.history import Op
 from node.core import batch

@@ -24,8 +24,8 @@ from harness.clients.factory import ClientFactory
 from harness.clients.group import ClientGroup
 from harness.clients.history_file import HistoryFile
 from harness.clients.metadata_cache import NEVER_US
-from harness.clients.session import Session, SessionEffects
-from harness.clients.types import Answer, PollSettings
+from harness.clients.session import Session
+from harness.clients.types import Answer, PollSettings, SessionEffects
 from harness.runs.clock import now_us
 from harness.systems.floodmark.mail import Mail
 from harness.systems.remote_clients import ClientCommand

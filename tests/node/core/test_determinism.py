@@ -53,6 +53,7 @@ STANDARD = {
     "collections",
     "dataclasses",
     "enum",
+    "functools",
     "hashlib",
     "heapq",
     "msgspec",
