@@ -24,6 +24,9 @@ def explore(
     min_isr: Annotated[int, typer.Option(**taking(Whole(1, 5)), help="min.insync.replicas.")] = 1,
     flush: Annotated[str, typer.Option(help="sync or async.")] = "sync",
     records: Annotated[int, typer.Option(**_FEW, help="Records that clients send.")] = 1,
+    retries: Annotated[
+        int, typer.Option(**_FEW, help="Records of idempotent producers that are sent again.")
+    ] = 0,
     reads: Annotated[int, typer.Option(**_FEW, help="Reads by clients.")] = 0,
     kills: Annotated[int, typer.Option(**_FEW, help="Kills of brokers.")] = 0,
     voter_kills: Annotated[int, typer.Option(**_FEW, help="Kills of voters.")] = 0,
@@ -107,6 +110,7 @@ def explore(
         min_isr=min_isr,
         flush=flush,
         records=records,
+        retries=retries,
         reads=reads,
         kills=kills,
         voter_kills=voter_kills,

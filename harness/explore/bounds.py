@@ -18,7 +18,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How often each kind of action may happen on one path, and the cluster it happens to.
 
     `copies` is the number of replicas of the one partition, 0: one on each broker.
-    `restarts` None: as often as something was brought down. `records` are batches of one record.
+    `restarts` None: as often as something was brought down. `records` are batches of one record;
+    with `retries` each is of an idempotent producer, which may send its last one again.
     `late_registrations` are second copies of answers to registrations, `delays` messages that
     others overtake, `late_metadata` those of them that go to or come
     from a voter. `crashes` end a process between the commit of a turn and its messages (or, where a
@@ -35,6 +36,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     min_isr: int = 1
     flush: str = "sync"
     records: Times = 1
+    retries: Times = 0
     reads: Times = 0
     kills: Times = 0
     voter_kills: Times = 0
@@ -103,13 +105,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BUDGETS: Final = (
-    *("records", "reads", "kills", "voter_kills", "power_cuts", "crashes", "restarts"),
+    *("records", "retries", "reads", "kills", "voter_kills", "power_cuts", "crashes", "restarts"),
     *("losses", "doubles", "late_registrations", "delays", "late_metadata", "cuts", "fencings"),
     *("elections", "moves"),
 )
 """The actions that are counted, in the order in which they are tried."""
 _WORDS: Final = {
     "records": ("record", "records"),
+    "retries": ("retry of a record", "retries of records"),
     "reads": ("read", "reads"),
     "kills": ("kill", "kills"),
     "voter_kills": ("kill of a voter", "kills of voters"),

@@ -45,7 +45,7 @@ WORKER_S: Final = 3600.0
 """How long a process may take for its slice, which takes it some seconds."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
-FORMAT: Final = 3
+FORMAT: Final = 4
 _encoder: Final = msgspec.msgpack.Encoder()
 
 

@@ -23,6 +23,7 @@ from harness.sim.invariant_checker import Violation
 from harness.systems.floodmark.brokers import topic_of
 from nemesis.faults.admin import rotated
 from node.core import batch as batches
+from node.core.batch import Produced
 from node.core.messages import (
     CONSUMER,
     AnyMessage,
@@ -44,7 +45,15 @@ _CRASHES: Final = _AT["crashes"]
 _INTERRUPTING: Final = tuple(
     _AT[n]
     for n in (
-        *("records", "losses", "doubles", "late_registrations", "delays", "late_metadata"),
+        *(
+            "records",
+            "retries",
+            "losses",
+            "doubles",
+            "late_registrations",
+            "delays",
+            "late_metadata",
+        ),
         "crashes",
     )
 )
@@ -56,6 +65,8 @@ Letter = tuple[int, int, int]
 STEP: Final[Action] = ("step",)
 """The forced step."""
 _encoder: Final = msgspec.msgpack.Encoder()
+_MOST_RECORDS: Final = 10
+"""More than bounds can have: the first attempts have smaller numbers."""
 LOST: Final[Event] = ("lost",)
 """Instead of a step: a message came to a node that is down or cut off."""
 
@@ -340,6 +351,8 @@ class Moves:
                 yield ("send", at)
                 if left[_CRASHES]:
                     yield ("send-crash", at)
+            if left[_AT["retries"]] and self._sent_records(state):
+                yield ("again", at)
             if left[_AT["reads"]]:
                 yield ("read", at)
 
@@ -456,10 +469,24 @@ class Moves:
     def _send(self, state: State, at: int) -> Any:
         return self._after(self._spent(state, "records"), at, self._produce(state), state.queue)
 
+    def _again(self, state: State, at: int) -> Any:
+        """The client of the last record did not hear of it, and sends it again."""
+        retry = self.bounds.retries - state.left[_AT["retries"]] + 1
+        event = self._record(self._sent_records(state), attempt=retry)
+        return self._after(self._spent(state, "retries"), at, event, state.queue)
+
+    def _sent_records(self, state: State) -> int:
+        return self.bounds.records - state.left[_AT["records"]]
+
     def _produce(self, state: State) -> Event:
-        value = self.bounds.records - state.left[_AT["records"]] + 1
-        request = ProduceRequest(partition=PARTITION, corr=value, timeout_ms=3000)
-        return self._sent(CLIENT, request, batches.build(1, b"%d" % value))
+        return self._record(self._sent_records(state) + 1)
+
+    def _record(self, value: int, *, attempt: int = 0) -> Event:
+        """A client sends a record. With retries in the bounds each has a producer of its own."""
+        corr = value + _MOST_RECORDS * attempt
+        request = ProduceRequest(partition=PARTITION, corr=corr, timeout_ms=3000)
+        produced = Produced(value, 0, 0) if self.bounds.retries else None
+        return self._sent(CLIENT, request, batches.build(1, b"%d" % value, produced=produced))
 
     def _read(self, state: State, at: int) -> Any:
         event = self._sent(CLIENT, FetchRequest(partition=PARTITION, replica=CONSUMER))

@@ -69,6 +69,8 @@ def _words(names: tuple[str, ...], action: Any) -> str:
     match action:
         case ("send", at):
             return f"a client sends a record to {names[at]}"
+        case ("again", at):
+            return f"the record is sent to {names[at]} again"
         case ("send-crash", at):
             return f"{names[at]} takes a record of a client, and ends before it has sent anything"
         case ("read", at):

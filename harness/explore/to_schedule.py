@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from harness.clients.producer import ATTEMPTS
 from harness.explore.bounds import Bounds
 from harness.explore.explorer import Counterexample
 from harness.explore.moves import CLIENT, PARTITION, Moves, NodeStep
@@ -57,6 +58,10 @@ SLOW_MS: Final = 10
 """How much longer messages between nodes take where clients and faults must come between two."""
 _CLOSING_MS: Final = 2500
 """How long after the last step the storm goes on."""
+_TIMEOUT_MS: Final = 1500
+"""How long a client tries to send a record."""
+_HELD_MS: Final = 600
+"""By then a leader has answered each fetch that it held."""
 _COPY_MS: Final = {"doubles": 700, "late_registrations": 20_000}
 """When a second copy arrives by itself: one for a later process waits until it is released."""
 _WAIT_MS: Final = {
@@ -230,6 +235,8 @@ def _timeline(
                 arrive_ms.pop(0)
         elif each[0] == "release":
             extra = moves.letter(actions[: done - 1], each[1])
+        elif each[0] == "again":
+            now_ms += _HELD_MS + _TIMEOUT_MS // ATTEMPTS
         elif each[0] in ("crash", "send-crash"):
             extra = _first_event(moves, actions[:done])
             if each[0] == "crash" and each[1][0] == "expire":
@@ -312,6 +319,7 @@ def _schedule(
         faults.append(Delay(on="all", to="voters", delay_ms=slow_ms, at_ms=0))
     operations: list[Operation] = []
     held: list[_Held] = []
+    sent: tuple[int, dict[str, Any]] = 0, {}
     for number, (each, choice) in enumerate(zip(due, variant, strict=True)):
         when = _when(each)[choice]
         name = f"{each.action[0]}-{number}"
@@ -319,6 +327,12 @@ def _schedule(
             kind = Poll if each.action[0] == "read" else Send
             client = f"c{len(operations) + 1}"
             operations.append(kind(client=client, partition=PARTITION, must="any", **when))
+            if kind is Send:
+                sent = len(operations) - 1, when
+        if each.action[0] == "again":
+            # A client waits before it sends again. No follower hears of the record meanwhile.
+            place, when = sent
+            operations[place] = replace(operations[place], **_later(when, _HELD_MS))
         if each.action[0] not in ("send", "read"):
             faults += _faults(bounds, each, name, when, held)
     last_ms = round(end_ms) + _CLOSING_MS
@@ -330,7 +344,8 @@ def _schedule(
         consumers=0,
         operations=tuple(operations),
         duration_ms=last_ms + 3000,
-        timeout_ms=1500,
+        timeout_ms=_TIMEOUT_MS,
+        idempotent=bounds.retries > 0,
     )
     subject = "-".join((bounds.protocol, *bounds.bugs))
     return Schedule(
@@ -364,6 +379,10 @@ def _faults(
             return _released(held, pair, when)
         case ("release", _):
             return _released(held, due.extra, when)
+        case ("again", at):
+            match = {"partition": PARTITION}
+            hold = Link(name=name, action="hold", on="all", to=names[at], match=match, **when)
+            return [replace(hold, kinds=("fetch",))]
         case ("elect", _, first):
             return [ElectPreferred(partition=PARTITION, first=first, **when)]
         case ("move", _):
@@ -380,6 +399,13 @@ def _faults(
             late_ms = _COPY_MS[budget]
             return [_link(due, "duplicate", name, when, late_ms)]
     raise AssertionError(due.action)
+
+
+def _later(when: dict[str, Any], ms: int) -> dict[str, Any]:
+    """The same moment, so much later."""
+    if "after" in when:
+        return {"after": replace(when["after"], delay_ms=when["after"].delay_ms + ms)}
+    return {"at_ms": when["at_ms"] + ms}
 
 
 def _released(held: list[_Held], what: Any, when: dict[str, Any]) -> list[Fault]:

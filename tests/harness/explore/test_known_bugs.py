@@ -31,6 +31,15 @@ def test_a_row_is_explored_once_and_its_schedule_fails_in_the_simulated_world(
     assert "| M17 | ack-on-demotion |" in page
 
 
+def test_a_record_that_is_sent_again_is_so_in_the_schedule(tmp_path: Path) -> None:
+    """Followers hear of nothing until the client has lost patience."""
+    (row,) = explore_bugs(("I1",), ExplorationLimits(), tmp_path)
+    assert row.explored.confirmed
+    made = load(Path(row.explored.folder, SCHEDULE))
+    assert made.workload.idempotent
+    assert [fault.what for fault in made.faults] == ["link", "kill"]
+
+
 def test_a_row_that_ended_at_a_limit_is_explored_again(tmp_path: Path) -> None:
     (row,) = explore_bugs(("M17",), ExplorationLimits(memory_mb=1), tmp_path)
     assert row.explored.result.outcome == "memory"

@@ -16,6 +16,9 @@ from harness.explore.moves import STEP, Moves, State
 ACTIONS = {
     "M1b": 3,
     "M1c": 3,
+    "M2": 5,
+    "M2e": 5,
+    "I1": 3,
     "M12": 3,
     "M17": 2,
     "M18": 2,
