@@ -10,6 +10,7 @@ not depend on the number of processes.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import multiprocessing
@@ -71,7 +72,9 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
 
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `rounds` is the number of counted actions that were tried on one path, `depth`
-    the longest way within a round, `differences` are merged states that stepped differently."""
+    the longest way within a round. Of a check: `rechecked` is the number of other forms of merged
+    nodes, `repeated` of the steps that were made again from these, `differences` of those that came
+    to something else, `unchecked` of those that a limit left."""
 
     bounds: Bounds
     outcome: Outcome
@@ -86,7 +89,9 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int
     digest: str
     rechecked: int = 0
+    repeated: int = 0
     differences: int = 0
+    unchecked: int = 0
     counterexamples: tuple[Counterexample, ...] = ()
 
 
@@ -166,10 +171,13 @@ class Explorer:
                 told(self._status())
                 if keep is not None:
                     self._keep(keep)
-        differences = rechecked = 0
-        if self._check:
             rechecked = self.moves.local.merged
-            differences = sum(1 for _ in self.moves.local.differences())
+            repeated = differences = unchecked = 0
+            if self._check:
+                late = functools.partial(
+                    self._limit, limits, lambda: before_s + _cpu_s() - began_s, stop
+                )
+                repeated, differences, unchecked = self._rechecked(late, told)
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
@@ -184,9 +192,25 @@ class Explorer:
             memory_mb=_memory_mb(),
             digest=self._digest.hex(),
             rechecked=rechecked,
+            repeated=repeated,
             differences=differences,
+            unchecked=unchecked,
             counterexamples=tuple(self._counterexamples(limits.more)),
         )
+
+    def _rechecked(
+        self, late: Callable[[], Outcome | None], told: Callable[[str], None]
+    ) -> tuple[int, int, int]:
+        """Make the steps again from other forms of merged nodes, until it is late. How many were
+        made, how many of these differ, and how many are left."""
+        whole = self.moves.local.repeatable
+        repeated = differences = 0
+        steps = self.moves.local.repeated()
+        while late() is None and (some := list(itertools.islice(steps, SLICE))):
+            repeated += len(some)
+            differences += sum(some)
+            told(f"checked {repeated:,} of {whole:,} steps, {differences} differ")
+        return repeated, differences, whole - repeated
 
     # -- rounds
 
@@ -212,15 +236,16 @@ class Explorer:
         self._bad = self._bad or self._bad_next
         if self._bad:
             return "violation"
-        number += 1
         # What takes an action less may have been found later.
         now = [
             (n, s)
             for n, s in next_round
-            if not self._known.is_covered(self.moves.key(s), s, number)
+            if not self._known.is_covered(self.moves.key(s), s, number + 1)
         ]
-        self._frontier = _Frontier(number, 0, now, [], [])
-        return None if now else "none"
+        if not now:
+            return "none"
+        self._frontier = _Frontier(number + 1, 0, now, [], [])
+        return None
 
     @staticmethod
     def _limit(

@@ -3,7 +3,7 @@
 A global state refers to nodes and messages by small numbers. A step of a node is a function of the
 node's number and of the event, so it is made once and remembered. Nodes whose canonical values are
 equal have one number. With `check`, up to `REPRESENTATIVES` other forms of each such node are kept,
-and `differences` steps them again: the answers must be the same.
+and `repeated` steps them again: the answers must be the same.
 """
 
 from __future__ import annotations
@@ -123,12 +123,18 @@ class LocalSteps:
         """The step with everything that it traced and sent."""
         return self._turn(self._owners[node], self._states[node], event)
 
-    def differences(self) -> Iterator[tuple[int, Event]]:
-        """Step the other forms of merged nodes; the steps that differ."""
+    @property
+    def repeatable(self) -> int:
+        """How many steps `repeated` makes."""
+        return sum(len(self._others.get(number, ())) for number, _ in self._steps)
+
+    def repeated(self) -> Iterator[bool]:
+        """Make all steps again from the other forms of merged nodes: whether each differs. Forms
+        that turn up meanwhile are none of these."""
+        forms = {number: tuple(others) for number, others in self._others.items()}
         for (number, event), expected in list(self._steps.items()):
-            for other in self._others.get(number, ()):
-                if self._make(self._owners[number], other, event) != expected:
-                    yield number, event
+            for other in forms.get(number, ()):
+                yield self._make(self._owners[number], other, event) != expected
 
     # -- what another process found
 

@@ -54,8 +54,10 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 for a violation, 0 for none within the bounds, 2 where that is open."""
-        return {"violation": 1, "none": 0}.get(self.result.outcome, 2)
+        """1 for a violation, 0 for none within the bounds, 2 where that is open, or where merged
+        states do not step alike, or not all were checked."""
+        unequal = self.result.differences or self.result.unchecked
+        return {"violation": 1, "none": 2 if unequal else 0}.get(self.result.outcome, 2)
 
 
 def explore(

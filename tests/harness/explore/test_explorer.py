@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from harness.explore.bounds import Bounds
-from harness.explore.explorer import Exploration, ExplorationLimits, Explorer, _renumbered
+from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer, _renumbered
 from harness.explore.judgement import Judge, Memory
 from harness.explore.local_steps import TOLD, Renumbered
 from harness.explore.moves import Action, Edge, Moves, State
-from harness.explore.run import ExploreRequest, explore
+from harness.explore.run import Explored, ExploreRequest, explore
 from harness.sim.invariant_checker import Violation
 from node.formats import trace
 from node.formats.errors import FloodmarkError, UsageError
@@ -31,6 +31,7 @@ def test_a_correct_protocol_has_no_counterexample_within_small_bounds(protocol: 
     result = explored(Bounds(protocol=protocol, kills=1))
     assert result.outcome == "none"
     assert result.states > 50
+    assert result.rounds == 3  # a record, a kill and a restart
     assert not result.counterexamples
 
 
@@ -58,7 +59,31 @@ def test_no_shorter_path_violates_anything() -> None:
 def test_merged_states_step_alike() -> None:
     result = explored(Bounds(kills=1), check=True)
     assert result.rechecked > 100
-    assert result.differences == 0
+    assert result.repeated > result.rechecked
+    assert result.differences == result.unchecked == 0
+
+
+def test_a_check_ends_at_its_limit_and_tells_how_far_it_is() -> None:
+    told: list[str] = []
+    made = Explorer(Bounds(kills=1), check=True)
+
+    def stop() -> bool:
+        return bool(told) and told[-1].startswith("checked")
+
+    result = made.run(ExplorationLimits(), stop=stop, told=told.append)
+    assert result.outcome == "none"
+    assert result.repeated == SLICE
+    assert result.unchecked > 0
+    assert told[-1].startswith(f"checked {SLICE} of ")
+    assert Explored(result=result).exit_code == 2
+
+
+def test_a_check_tells_of_steps_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Explorer(Bounds(records=0), check=True)
+    monkeypatch.setattr(made.moves.local, "repeated", lambda: iter([False, True, True]))
+    result = made.run(ExplorationLimits())
+    assert (result.repeated, result.differences) == (3, 2)
+    assert Explored(result=result).exit_code == 2
 
 
 def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
