@@ -23,11 +23,12 @@ from harness.search.scenarios import (
     fail_leader,
     release,
 )
+from harness.search.situations import draw_situation
 from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 17
+GENERATOR_VERSION: Final = 18
 """Under another version the same seed draws another schedule."""
 CLUSTER: Final = "cluster"
 CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))
@@ -76,6 +77,9 @@ def draw_schedule(
     dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
     for dimension in dimensions:
         cluster = dimension.cluster(choose, cluster)
+    situation = draw_situation(choose, protocol_of(protocol).leader_by)
+    if situation is not None:
+        cluster = situation.cluster(choose, cluster)
     seed = choose.integer(0, 1 << 16)
     builder = ScenarioBuilder(
         choose=choose,
@@ -90,18 +94,23 @@ def draw_schedule(
         scenarios += [fail_disk] * max(1, len(scenarios) // 2)
     for number, section in enumerate(CHAIN):
         choose.section(section)
-        if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(75)):
+        # After a situation, less else happens.
+        goes_on = 75 if situation is None else 45
+        if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(goes_on)):
             break
-        choose.pick(scenarios)(builder)
+        if number == 0 and situation is not None:
+            situation.scenario(builder)
+        else:
+            choose.pick(scenarios)(builder)
         if builder.held and choose.chance(40):
             release(builder)
     choose.section(WORKLOAD)
     workload = Workload(
         seed=seed,
-        clients=choose.pick((2, 1, 3)),
+        clients=choose.pick((2, 1, 3) if situation is None else (2, 1)),
         # A consumer that reads at once sees records that are committed and not acknowledged.
         consumers=choose.pick((1, 1, 1, 2, 0)),
-        rate=choose.pick((20.0, 40.0, 10.0)),
+        rate=choose.pick((20.0, 40.0, 10.0) if situation is None else (20.0, 10.0, 40.0, 10.0)),
         batch=choose.pick((1, 3)),
         payload_bytes=16,
         acks=-1 if choose.chance(92) else 1,

@@ -211,6 +211,14 @@ class ScenarioBuilder:
             **when,
         )
 
+    def nobody_writes(self, span: int, when: When) -> None:
+        """Nothing is written for a while, in most of the schedules: logs end where they ended."""
+        if self.choose.chance(65):
+            rule = Link(
+                on="clients", to="all", action="drop", kinds=("produce",), for_ms=span, **when
+            )
+            self.add(rule)
+
     def slow_controller(self, when: When, *, across_restart: bool = False) -> Link:
         """Requests of the leader to the controller, or the answers, are late or lost.
 

@@ -514,6 +514,8 @@ def alternate_leaders(builder: ScenarioBuilder) -> None:
         span = builder.span_ms(400, 250, 600, 1000)
         builder.add(builder.late_metadata(choose.pick(thirds), span, when))
     change, leads, last = later(when, choose.pick((30, 60, 100, 10))), other, one
+    if choose.chance(35):
+        builder.nobody_writes(builder.span_ms(400, 250, 800), change)
     # With short pauses, nothing is written between two changes.
     pauses = (1, 5) if choose.chance(50) else (1, 5, 30, 60, 150)
     for _ in range(choose.pick((2, 3, 3, 4, 1))):

@@ -1,0 +1,557 @@
+"""Situations that chains of scenarios seldom reach: whole sequences of faults about one of them.
+
+A third of the schedules begins with one of these. Each is a class of states that the rules of
+replication distinguish, and that independent faults hardly ever make: a process that is back within
+its session, one that dies again before it is registered, a leader that leads again with its old
+memory, two candidates of one term, messages that outlive what they were about. None of them knows
+any bug. A situation brings the cluster that it needs, and goes on as any schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from harness.search.choice_source import ChoiceSource
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later
+from harness.search.scenarios import Scenario, down_for, fail_leader_at, leader_gone
+from nemesis.faults import (
+    Break,
+    Cut,
+    ElectPreferred,
+    ElectUnclean,
+    Isolate,
+    Kill,
+    Link,
+    PowerCut,
+    Reassign,
+    Release,
+)
+from nemesis.formats.schedule import After, Cluster, Fault
+from node.core.protocol import LeaderBy
+from node.core.protocol import protocol as protocol_of
+from node.formats.trace import METADATA_PARTITION
+
+PERCENT: Final = 33
+"""So many schedules begin with a situation."""
+
+
+def _same(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    return cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One situation: `cluster` is what it needs, `led_by` the leadership it is for, None for both.
+    `weight` is how often it is drawn beside the others."""
+
+    name: str
+    scenario: Scenario
+    led_by: LeaderBy | None = None
+    cluster: Callable[[ChoiceSource, Cluster], Cluster] = _same
+    weight: int = 2
+
+
+def draw_situation(choose: ChoiceSource, led_by: LeaderBy) -> Situation | None:
+    """The situation that a schedule begins with, None for most."""
+    if not choose.chance(PERCENT):
+        return None
+    possible = [each for each in SITUATIONS if each.led_by in (None, led_by)]
+    return choose.pick([each for each in possible for _ in range(each.weight)])
+
+
+def _copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """At least two copies of the partition, mostly three."""
+    brokers = max(3, cluster.brokers)
+    factor = max(cluster.replication_factor, choose.pick((3, 3, 2)))
+    return replace(cluster, brokers=brokers, replication_factor=factor)
+
+
+def _loses(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """What is not synced may be lost. All copies are needed, or all but one: who leaves stays
+    eligible."""
+    cluster = _copies(choose, cluster)
+    if protocol_of(cluster.protocol).clean_only:
+        return cluster
+    min_isr = max(2, cluster.replication_factor - choose.pick((0, 0, 1)))
+    return replace(
+        cluster, flush="async", flush_interval_ms=1000, min_isr=min_isr, unclean_election=False
+    )
+
+
+def _may_lose(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    return _loses(choose, cluster) if choose.chance(50) else _copies(choose, cluster)
+
+
+def _spare(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Two or three copies, on three or four brokers."""
+    brokers = choose.pick((3, 4))
+    factor = choose.pick((3, 2, 3))
+    return replace(
+        cluster, brokers=brokers, replication_factor=factor, min_isr=choose.pick((1, 2, 1))
+    )
+
+
+def _unclean(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    if protocol_of(cluster.protocol).clean_only:
+        return _copies(choose, cluster)
+    return replace(_copies(choose, cluster), unclean_election=choose.chance(60), min_isr=1)
+
+
+def _rivals(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Mostly more than three copies, and candidates that stand at nearly the same time."""
+    size = choose.pick((3, 4, 5, 3))
+    timings = cluster.timings
+    if choose.chance(60):
+        timings = replace(timings, election_max_ms=timings.election_min_ms + choose.pick((15, 5)))
+    return replace(
+        cluster,
+        brokers=size,
+        replication_factor=size,
+        min_isr=min(cluster.min_isr, size),
+        timings=timings,
+    )
+
+
+# -- processes
+
+
+def leads_on(builder: ScenarioBuilder) -> None:
+    """A broker, mostly the leader, is back within its session: it goes on in the same epoch, with
+    less than it had. What its followers fetch comes late, so that it writes first."""
+    choose, when = builder.choose, builder.when(arming=True)
+    on = builder.preferred if choose.chance(80) else builder.broker()
+    at = {"partition": builder.partition}
+    gone: When
+    if choose.chance(60):
+        event = choose.pick(("append", "append", "append", "hw"))
+        builder.add(
+            Break(
+                on=on,
+                event=event,
+                match=at,
+                nth=choose.integer(1, 3),
+                before=choose.pick(("commit", "commit", "send")),
+                **when,
+            )
+        )
+        builder.crashes += 1
+        gone = {"after": After(event="break", nth=builder.crashes)}
+    else:
+        match = {**at, "node": on, "role": choose.pick(("leader", "leader", "follower"))}
+        gone = {"after": After(event="append", match=match, nth=choose.integer(1, 3))}
+    span = choose.pick((0, 2, 10, 30))
+    builder.add(
+        PowerCut(on=on, for_ms=span, keep_percent=choose.pick((0, 0, None)), **gone)
+        if choose.chance(50)
+        else Kill(on=on, for_ms=span, **gone)
+    )
+    if choose.chance(75):
+        # A record or two is written before anybody asks.
+        builder.add(
+            Link(
+                on="rest",
+                to=on,
+                action=choose.pick(("drop", "drop", "hold")),
+                kinds=("fetch", "offset-for-leader-epoch"),
+                match=at,
+                for_ms=span + choose.pick((100, 200, 50, 350)),
+                **gone,
+            )
+        )
+    if not builder.votes and choose.chance(35):
+        # It begins with the metadata that is on its disk; one that follows it knows no better.
+        to = choose.pick((on, f"{on},{choose.pick(_others(builder))}"))
+        builder.add(_metadata(to, "drop", 0, builder.span_ms(250, 400, 600), gone))
+    again = {"node": on, "incarnation": {"at_least": 2}}
+    here = {**again, **at}
+    builder.advance(builder.cluster.timings.session_ms)
+    builder.triggers = [
+        After(event="append", match=here, nth=choose.integer(1, 3)),
+        After(event="hw", match=here, nth=choose.integer(1, 2)),
+        After(event="registered", match=again),
+    ]
+    if choose.chance(50):
+        fail_leader_at(builder, builder.when())
+
+
+def dies_again(builder: ScenarioBuilder) -> None:
+    """A process that lost data dies again before it is registered; then the others fail."""
+    choose, when, on = builder.choose, builder.when(), builder.broker()
+    if choose.chance(60):
+        # Something is there that can be lost.
+        match = {"node": on, "partition": builder.partition}
+        event = choose.pick(("append", "append", "hw"))
+        when = {"after": After(event=event, match=match, nth=choose.integer(1, 5))}
+    session_ms = builder.cluster.timings.session_ms
+    keep = choose.pick((0, 0, None))
+    builder.add(PowerCut(on=on, for_ms=choose.pick((0, 10, 50)), keep_percent=keep, **when))
+    for process in range(2, choose.pick((3, 3, 4))):
+        began: When = {"after": After(event="started", match=_process(on, process))}
+        soon = later(began, choose.pick((0, 5, 30, session_ms // 2)))
+        builder.add(down_for(builder, on, choose.pick((0, 10, 50, session_ms)), soon))
+    if choose.chance(25):
+        names = [name for name in builder.replicas if name != on]
+        builder.add(down_for(builder, choose.pick(names), session_ms, later(when, 5)))
+    builder.advance(2 * session_ms)
+    back = {"after": After(event="registered", match={"node": on, "incarnation": {"at_least": 3}})}
+    others = ",".join(name for name in builder.replicas if name != on)
+    span = builder.span_ms(250, 400, 800)
+    if choose.chance(60):
+        builder.add(Kill(on=others, for_ms=span, **later(back, choose.pick((0, 0, 2, 20)))))
+    elif choose.chance(50):
+        builder.add(Kill(on=others, for_ms=span, **later(when, choose.pick((5, 60, session_ms)))))
+    builder.expect_election()
+
+
+def _process(node: str, process: int) -> dict[str, Any]:
+    return {"node": node, "incarnation": {"at_least": process}}
+
+
+def late_registration(builder: ScenarioBuilder) -> None:
+    """An answer to a registration, or a request for one, comes again when a later process that lost
+    data waits for its own; what that process sends or receives is late."""
+    choose, when, on = builder.choose, builder.when(), builder.broker()
+    answers = choose.chance(75)
+    wait_ms = choose.pick((100, 200, 60, 300))
+    again_ms = wait_ms + choose.pick((5, 20, 60, 120))
+    builder.add(
+        Link(
+            on="voters" if answers else on,
+            to=on if answers else "voters",
+            action="duplicate",
+            kinds=("register-response",) if answers else ("register",),
+            delay_ms=again_ms,
+            for_ms=builder.cluster.timings.session_ms + 200,
+            **when,
+        ),
+        down_for(builder, on, 0, later(when, 1)),
+    )
+    registered = {"after": After(event="registered", match=_process(on, 2))}
+    gone = later(registered, wait_ms)
+    builder.add(PowerCut(on=on, for_ms=choose.pick((0, 2, 20)), keep_percent=0, **gone))
+    span = choose.pick((2, 1, 3)) * builder.cluster.timings.session_ms
+    if choose.chance(65):
+        builder.add(
+            Link(on=on, to="voters", action="drop", kinds=("register",), for_ms=span, **gone)
+        )
+    if choose.chance(65):
+        builder.add(builder.drop_responses("rest", on, span, gone))
+    builder.advance(3 * builder.cluster.timings.session_ms)
+    builder.triggers = [After(event="started", match=_process(on, 3))]
+    if choose.chance(50):
+        others = ",".join(name for name in builder.replicas if name != on)
+        after = later(gone, again_ms - wait_ms + choose.pick((5, 50, 120)))
+        builder.add(Kill(on=others, for_ms=builder.span_ms(250, 400), **after))
+
+
+# -- leaders
+
+
+def leads_again(builder: ScenarioBuilder) -> None:
+    """A leader that lives on leads again, after another one has led. Followers had more than it,
+    were cut, or do not hear it when it is back; each learns of the changes at another time."""
+    if not builder.votes and builder.choose.chance(45):
+        _moved_and_back(builder)
+        return
+    choose, when = builder.choose, builder.when()
+    one, (second, *thirds) = builder.preferred, _others(builder)
+    third = choose.pick(thirds) if thirds else second
+    session_ms = builder.cluster.timings.session_ms
+    wait_ms = choose.pick((60, 30, 120, 200, 400))
+    if choose.chance(75):
+        # What it writes last, only the third has, or nobody.
+        to = choose.pick((second, second, second, third))
+        for_ms = wait_ms + choose.pick((session_ms, 20, session_ms // 2))
+        builder.add(Cut(on=one, to=to, for_ms=for_ms, **when))
+    gone = later(when, wait_ms)
+    builder.add(Isolate(on=one, for_ms=builder.span_ms(150, 150, 250), **gone))
+    builder.expect_election()
+    pause_ms = choose.pick((2 * session_ms, session_ms, 2 * session_ms, 100))
+    builder.nobody_writes(2 * session_ms + pause_ms, gone)
+    back = builder.when_leading(pause_ms)
+    if not builder.votes and choose.chance(40):
+        builder.add(ElectPreferred(partition=builder.partition, first=one, **back))
+    else:
+        builder.add(_fails(builder, builder.leader, back))
+    builder.expect_election()
+    if choose.chance(75):
+        # What it remembers of this follower is not renewed.
+        span = builder.span_ms(250, 400, 800)
+        builder.add(Cut(on=one, to=third, for_ms=span, **later(back, choose.pick((0, 0, 5)))))
+    if choose.chance(40):
+        fail_leader_at(builder, builder.when_leading(choose.pick((20, 60, 150))))
+
+
+def _fails(builder: ScenarioBuilder, on: str, when: When) -> Fault:
+    """`on` dies or is cut off for longer than its session."""
+    span = builder.span_ms(250, 400)
+    if builder.choose.chance(50):
+        return Kill(on=on, for_ms=span, **when)
+    return Isolate(on=on, for_ms=span, **when)
+
+
+def _moved_and_back(builder: ScenarioBuilder) -> None:
+    """The leadership is moved away and soon back. One replica learns of each change late; the one
+    that led in between, or the first leader, does not learn that it was replaced."""
+    choose, when = builder.choose, builder.when()
+    one, (second, *thirds) = builder.preferred, _others(builder)
+    third = choose.pick(thirds) if thirds else second
+    session_ms = builder.cluster.timings.session_ms
+    late_ms = session_ms * choose.pick((80, 40, 20, 60)) // 100
+    builder.add(_metadata(third, "delay", late_ms, 4 * session_ms, when))
+    unaware = choose.pick((second, second, one, ""))
+    moved = later(when, choose.pick((5, 30, 100)))
+    if unaware == one:
+        builder.add(_metadata(one, "drop", 0, choose.pick((1, 2)) * session_ms, moved))
+    builder.add(ElectPreferred(partition=builder.partition, first=second, **moved))
+    builder.expect_election()
+    back = builder.when_leading(choose.pick((20, 5, 60, 100, 1)))
+    if unaware == second:
+        builder.add(_metadata(second, "drop", 0, choose.pick((1, 2)) * session_ms, back))
+    if choose.chance(70):
+        builder.add(ElectPreferred(partition=builder.partition, first=one, **later(back, 1)))
+    else:
+        builder.add(down_for(builder, second, session_ms, later(back, 1)))
+    builder.expect_election()
+    if choose.chance(30):
+        builder.nobody_writes(session_ms, moved)
+    if choose.chance(50):
+        fail_leader_at(builder, builder.when_leading(late_ms + choose.pick((0, 20, 60))))
+
+
+def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) -> Link:
+    """Broker `on` gets the metadata's changes late, or none."""
+    return Link(
+        on="voters",
+        to=on,
+        action=action,
+        kinds=("fetch-response",),
+        match={"partition": METADATA_PARTITION},
+        delay_ms=late_ms,
+        for_ms=span,
+        **when,
+    )
+
+
+def _others(builder: ScenarioBuilder) -> list[str]:
+    """The replicas that do not lead at first; that which leads at first, if it is the only one."""
+    names = [name for name in builder.replicas if name != builder.preferred]
+    if len(names) > 1 and builder.choose.chance(25):
+        names.reverse()
+    return names or [builder.preferred]
+
+
+def late_copies(builder: ScenarioBuilder) -> None:
+    """Answers of leaders arrive a second time, or late, when their follower has gone on; then it
+    hears no more, and a leader fails."""
+    choose, when = builder.choose, builder.when(arming=True)
+    to = choose.pick(("all", builder.broker()))
+    if choose.chance(40):
+        builder.nobody_writes(builder.span_ms(250, 400, 600), builder.when(arming=True))
+    actions: tuple[LinkAction, ...] = ("duplicate", "duplicate", "duplicate", "delay")
+    late_ms = choose.pick((30, 60, 120, 10, 250))
+    builder.add(
+        Link(
+            on="all",
+            to=to,
+            action=choose.pick(actions),
+            kinds=("fetch-response", "offset-for-leader-epoch-response"),
+            match={"partition": builder.partition},
+            delay_ms=late_ms,
+            limit=choose.pick((None, None, 1, 3)),
+            for_ms=builder.span_ms(400, 800, 250),
+            **when,
+        )
+    )
+    for _ in range(choose.pick((1, 2, 2))):
+        match = {"partition": builder.partition}
+        event = choose.pick(("append", "hw", "hw"))
+        role = {"role": choose.pick(("leader", "follower"))}
+        after = After(event=event, match={**match, **role}, nth=choose.integer(2, 8))
+        gone = later({"after": after}, choose.pick((0, late_ms, late_ms + 2, late_ms + 10)))
+        if builder.elections:
+            gone = builder.when_leading(choose.pick((0, 10, late_ms, 2 * late_ms)))
+        builder.add(leader_gone(builder, builder.span_ms(150, 250, 400), gone))
+        builder.expect_election()
+
+
+# -- who is in sync, and who is a replica
+
+
+def in_and_out(builder: ScenarioBuilder) -> None:
+    """A follower leaves the in-sync set, enters and leaves again, while proposals, or the answers
+    to them, arrive late or twice."""
+    choose, when, on = builder.choose, builder.when(), builder.broker()
+    timings = builder.cluster.timings
+    lag_ms = min(timings.lag_ms, timings.session_ms)
+    asks = choose.chance(65)
+    actions: tuple[LinkAction, ...] = ("duplicate", "duplicate", "delay")
+    builder.add(
+        Link(
+            on=builder.leader if asks else "voters",
+            to="voters" if asks else builder.leader,
+            action=choose.pick(actions),
+            kinds=("alter-partition",) if asks else ("alter-partition-response",),
+            delay_ms=lag_ms * choose.pick((60, 100, 150, 200, 300)) // 100,
+            for_ms=8 * lag_ms,
+            **when,
+        )
+    )
+    for _ in range(choose.pick((2, 2, 3))):
+        span = lag_ms * choose.pick((130, 180, 250)) // 100
+        builder.add(
+            builder.drop_responses("rest", on, span, when)
+            if timings.lag_ms <= timings.session_ms
+            else Isolate(on=on, for_ms=span, **when)
+        )
+        when = later(when, span + choose.pick((20, 60, 120, lag_ms)))
+        builder.advance(span)
+    if choose.chance(50):
+        builder.add(builder.drop_responses("rest", on, builder.span_ms(250, 400, 800), when))
+    builder.expect_isr_change()
+    if choose.chance(40):
+        fail_leader_at(builder, later(when, choose.pick((10, 60, 150))))
+
+
+def comes_back(builder: ScenarioBuilder) -> None:
+    """A replica is dropped and taken in again, empty; what it sent before, or was sent, arrives
+    then. A leader may be dropped too."""
+    choose, when = builder.choose, builder.when()
+    on = builder.broker() if choose.chance(80) else builder.preferred
+    stays = [name for name in builder.replicas if name != on]
+    added = [name for name in builder.cluster.broker_names() if name not in builder.replicas]
+    less = stays + (added[:1] if added and choose.chance(50) else [])
+    if not less:
+        return
+    sends = choose.chance(70)
+    actions: tuple[LinkAction, ...] = ("duplicate", "duplicate", "delay", "hold")
+    action = choose.pick(actions)
+    name = f"late-{len(builder.faults)}" if action == "hold" else ""
+    lead_ms, pause_ms = choose.pick((10, 60, 120)), choose.pick((20, 60, 5, 120))
+    builder.add(
+        Link(
+            name=name,
+            on=on if sends else "rest",
+            to="rest" if sends else on,
+            action=action,
+            kinds=("fetch",) if sends else ("fetch-response",),
+            match={"partition": builder.partition},
+            delay_ms=0 if name else lead_ms + pause_ms + choose.pick((0, 10, 40, 100)),
+            for_ms=lead_ms + (pause_ms + 100 if name else choose.pick((5, 60))),
+            **when,
+        ),
+        Reassign(partition=builder.partition, replicas=",".join(less), **later(when, lead_ms)),
+    )
+    builder.nobody_writes(lead_ms + pause_ms + 150, when)
+    whole = ",".join([*stays, on])
+    back = later(when, lead_ms + pause_ms)
+    builder.add(Reassign(partition=builder.partition, replicas=whole, **back))
+    if choose.chance(60):
+        # It gets nothing yet.
+        span = builder.span_ms(250, 130, 400)
+        builder.add(builder.drop_responses("rest", on, span, later(back, choose.pick((0, 0, 2)))))
+    if name:
+        builder.add(Release(of=name, **later(back, choose.pick((2, 10, 30)))))
+    builder.expect_isr_change()
+    if choose.chance(40):
+        fail_leader_at(builder, later(back, choose.pick((20, 60, 150))))
+
+
+def unclean(builder: ScenarioBuilder) -> None:
+    """The last replica in sync is gone, and one that lacks records leads: the others have to cut
+    what they had, and may fail or hear nothing in the middle of it."""
+    choose, when = builder.choose, builder.when()
+    one, (behind, *more) = builder.preferred, _others(builder)
+    session_ms = builder.cluster.timings.session_ms
+    away_ms = choose.pick((3, 4, 2)) * session_ms
+    builder.add(
+        Kill(on=behind, for_ms=away_ms, **when)
+        if choose.chance(50)
+        else Isolate(on=behind, for_ms=away_ms, **when)
+    )
+    rest = ",".join([one, *more])
+    gone = later(when, away_ms - choose.pick((20, 60, session_ms)))
+    builder.add(Kill(on=rest, for_ms=builder.span_ms(250, 400), **gone))
+    asked = later(when, away_ms + session_ms)
+    builder.add(ElectUnclean(partition=builder.partition, **asked))
+    builder.advance(away_ms)
+    at = {"partition": builder.partition, "node": choose.pick([one, *more])}
+    if choose.chance(50):
+        cut: When = {"after": After(event="truncated", match=at)}
+        builder.add(builder.drop_responses("rest", at["node"], builder.span_ms(130, 250), cut))
+    builder.expect_election()
+
+
+# -- votes
+
+
+def rivals(builder: ScenarioBuilder) -> None:
+    """Candidates of the same terms: some are cut off from others, and votes arrive twice, or a
+    campaign late."""
+    choose, when = builder.choose, builder.when()
+    names = list(builder.replicas)
+    some = [names.pop(choose.integer(0, len(names) - 1)) for _ in range(min(2, len(names) - 1))]
+    minority = choose.chance(50)
+    span = builder.span_ms(400, 800, 600)
+    builder.add(_late_or_doubled_votes(builder, some[0], span, when, twice=minority))
+    if minority:
+        builder.add(Cut(on=",".join(some), to=",".join(names), for_ms=span, **when))
+        if len(names) == 1 or choose.chance(40):
+            fail_leader_at(builder, later(when, choose.pick((20, 100, 200))))
+    else:
+        # These two never learn of each other's campaign.
+        builder.add(Cut(on=some[0], to=some[-1], for_ms=span, **when))
+        soon = later(when, 5)
+        builder.add(
+            # It is there to vote.
+            down_for(builder, builder.leader, choose.pick((0, 10, 50)), soon)
+            if choose.chance(60)
+            else leader_gone(builder, builder.span_ms(400, 250, 600), soon)
+        )
+    builder.expect_election()
+    for _ in range(choose.pick((0, 1, 2))):
+        gone = builder.when_leading(choose.pick((0, 5, 60)))
+        builder.add(leader_gone(builder, builder.span_ms(100, 150, 250), gone))
+        builder.expect_election()
+
+
+def _late_or_doubled_votes(
+    builder: ScenarioBuilder, slow: str, span: int, when: When, *, twice: bool
+) -> Link:
+    """Votes that one candidate is given, or all, arrive `twice` or about a campaign late; in a
+    fifth of the schedules it is the other way."""
+    choose, election_ms = builder.choose, builder.cluster.timings.election_max_ms
+    twice = twice != choose.chance(20)
+    percent = choose.pick((2, 20, 100)) if twice else choose.pick((100, 90, 110, 130, 160, 200))
+    pre: dict[str, Any] = {} if twice and choose.chance(70) else {"pre": False}
+    return Link(
+        on="all",
+        to=choose.pick(("all", slow) if twice else (slow, slow, "all")),
+        action="duplicate" if twice else "delay",
+        kinds=("vote-response",),
+        match={"partition": builder.partition, **pre},
+        delay_ms=election_ms * percent // 100,
+        limit=choose.pick((None, None, 1, 2)),
+        for_ms=span,
+        **when,
+    )
+
+
+SITUATIONS: Final = (
+    Situation("leads-on", leads_on, cluster=_may_lose, weight=3),
+    Situation("dies-again", dies_again, LeaderBy.CONTROLLER, cluster=_loses),
+    Situation(
+        "late-registration", late_registration, LeaderBy.CONTROLLER, cluster=_loses, weight=1
+    ),
+    Situation("leads-again", leads_again, cluster=_copies, weight=6),
+    Situation("late-copies", late_copies, cluster=_copies),
+    Situation("in-and-out", in_and_out, LeaderBy.CONTROLLER, cluster=_copies),
+    Situation("comes-back", comes_back, LeaderBy.CONTROLLER, cluster=_spare, weight=3),
+    Situation("unclean", unclean, LeaderBy.CONTROLLER, cluster=_unclean, weight=1),
+    Situation("rivals", rivals, LeaderBy.VOTES, cluster=_rivals, weight=5),
+)
+"""The situations; those of one leadership share the schedules by their weights."""

@@ -1,0 +1,122 @@
+"""Situations: their faults happen, they ask for what they are named after, and a third have one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from harness.search import generator
+from harness.search.choice_source import RandomChoices
+from harness.search.situations import PERCENT, SITUATIONS, Situation, draw_situation
+from harness.sim.run import simulate
+from nemesis.faults import Kill, Link, PowerCut, Reassign
+from nemesis.formats.schedule import Schedule, check
+from node.core.protocol import LeaderBy
+from tests.support.occurrences import happened, run_of
+
+_BY_NAME = {each.name: each for each in SITUATIONS}
+
+
+def _drawn(
+    situation: Situation, protocol: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Schedule]:
+    """Schedules of this situation, and of nothing after it."""
+    monkeypatch.setattr(generator, "draw_situation", lambda choose, led_by: situation)
+    monkeypatch.setattr(generator, "draw_dimensions", lambda choose, led_by: [])
+    monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
+    monkeypatch.setattr(generator, "CHAIN", generator.CHAIN[:1])
+    for number in range(count):
+        yield generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
+
+
+@pytest.mark.parametrize("led_by", list(LeaderBy))
+def test_a_third_of_the_schedules_begins_with_a_situation(led_by: LeaderBy) -> None:
+    drawn = [draw_situation(RandomChoices(random.Random(n)), led_by) for n in range(3000)]
+    used = Counter(each.name for each in drawn if each is not None)
+    possible = [each for each in SITUATIONS if each.led_by in (None, led_by)]
+    assert used.keys() == {each.name for each in possible}
+    assert abs(sum(used.values()) / 3000 - PERCENT / 100) < 0.03
+    whole = sum(each.weight for each in possible)
+    for each in possible:
+        assert abs(used[each.name] / sum(used.values()) - each.weight / whole) < 0.05, each.name
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
+@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "high-watermark", "quorum"])
+def test_one_fault_of_a_situation_leads_to_the_next(
+    situation: Situation, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if situation.led_by is (LeaderBy.CONTROLLER if protocol == "quorum" else LeaderBy.VOTES):
+        pytest.skip("not for this leadership")
+    injected, of = 0, 0
+    for number, schedule in enumerate(_drawn(situation, protocol, 6, monkeypatch)):
+        check(schedule)
+        assert len(schedule.faults) > 1
+        result = simulate(schedule, seed=number, stop_at="never")
+        assert protocol == "high-watermark" or not result.violations
+        injected += len({line.fault for line in result.faults if line.action == "inject"})
+        of += len(schedule.faults)
+    assert injected > of / 2
+
+
+def test_processes_that_lost_data_die_before_they_are_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = 0
+    for schedule in _drawn(_BY_NAME["dies-again"], "kafka", 12, monkeypatch):
+        assert schedule.cluster.flush == "async"
+        assert schedule.cluster.min_isr >= 2
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+        runs += "it dies before it is registered" in set(happened(schedule, result))
+    assert runs >= 6
+
+
+def test_a_registration_outlives_the_process_that_it_was_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = 0
+    for schedule in _drawn(_BY_NAME["late-registration"], "kafka", 8, monkeypatch):
+        assert any(isinstance(fault, PowerCut) for fault in schedule.faults)
+        runs += bool(run_of(schedule)[1]["a registration of a dead process arrives"])
+    assert runs >= 4
+
+
+def test_a_dropped_replica_is_taken_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = 0
+    for schedule in _drawn(_BY_NAME["comes-back"], "kafka", 8, monkeypatch):
+        assert sum(isinstance(fault, Reassign) for fault in schedule.faults) == 2
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+        sizes = [len(e["replicas"]) for e in result.trace if e["event"] == "partition"]
+        runs += any(a > b < c for a, b, c in zip(sizes, sizes[1:], sizes[2:], strict=False))
+    assert runs >= 4
+
+
+def test_a_leader_leads_on_in_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a broker registers at once, the process after a crash leads in the same epoch."""
+    runs = 0
+    for schedule in _drawn(_BY_NAME["leads-on"], "kip-279", 12, monkeypatch):
+        assert any(isinstance(fault, Kill | PowerCut) for fault in schedule.faults)
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
+        led: set[tuple[str, str, int]] = set()
+        for event in result.trace:
+            if event["event"] == "role" and event["role"] == "leader":
+                epoch = (event["node"], event["partition"], event["leader_epoch"])
+                runs += event["partition"].startswith("log") and epoch in led
+                led.add(epoch)
+    assert runs >= 3
+
+
+def test_rivals_are_cut_off_and_their_votes_are_late_or_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actions = Counter(
+        fault.action
+        for schedule in _drawn(_BY_NAME["rivals"], "quorum", 60, monkeypatch)
+        for fault in schedule.faults
+        if isinstance(fault, Link) and fault.kinds == ("vote-response",)
+    )
+    assert actions["duplicate"] > 15
+    assert actions["delay"] > 15
