@@ -71,10 +71,14 @@ class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `rounds` is the number of counted actions that were tried on one path, `depth`
-    the longest way within a round. Of a check: `rechecked` is the number of other forms of merged
-    nodes, `repeated` of the steps that were made again from these, `differences` of those that came
-    to something else, `unchecked` of those that a limit left."""
+    """The result. `edges` are the actions and steps that led from a state to another, `nodes` the
+    states of single nodes, `steps` the steps of single nodes that were made. `rounds` is the number
+    of counted actions that were tried on one path, `depth` the longest way within a round.
+
+    Of a check: `rechecked` is the number of other forms of merged nodes, `repeated` of the steps
+    that were made again from these, `differences` of those that came to something else, `unchecked`
+    of those that a limit left.
+    """
 
     bounds: Bounds
     outcome: Outcome

@@ -63,6 +63,7 @@ class Judge:
             _no_time,
             _nobody,
         )
+        # The log of a sole voter has no other to differ from: its events prove nothing.
         self._sole_voter = bounds.voters == 1
         self._inner = inner
         self._known: dict[Memory, Memory] = {}

@@ -141,7 +141,7 @@ class Moves:
     def _led(self, state: State, partition: str, members: range) -> State:
         """The first member leads the partition."""
         first = members[0]
-        for _ in range(2):
+        for _ in range(2):  # one election, and a look at what came of it
             if self._replica(state, first, partition).role == "leader":
                 return state
             event = ("expire", (f"election/{partition}",))
@@ -190,6 +190,7 @@ class Moves:
             forced = self._forced(state)
             assert forced is not None
             return self._forced_step(state, forced)
+        # The kind of an action is the name of its method: `_send_crash` makes ("send-crash", at).
         make = getattr(self, f"_{action[0].replace('-', '_')}")
         made: tuple[State, Violation | None] = make(state, *action[1:])
         return made
@@ -227,8 +228,8 @@ class Moves:
     def letter(
         self, actions: Sequence[Action], held: int | None = None
     ) -> tuple[str, str, Any, bytes | None]:
-        """Sender, receiver, message and body of what is the oldest message after a path, or of the
-        held one with that number."""
+        """Sender, receiver, message and body of the oldest message under way after a path, or of
+        the held message with that number."""
         state = self.boot()
         for action in actions:
             state, violation = self._followed(*self.apply(state, action))

@@ -15,7 +15,10 @@ REDUCTIONS: Final = (
     "an action on a node comes just before a step of that node, or at rest; processes start, links "
     "fail and commands are given at rest",
     "waits that change nothing are interrupted only by records and by faults of messages",
-    "nodes count as one when their canonical values have the same hash of 128 bits",
+    "fields of a node that decide nothing have one value, and messages that nobody will hear are "
+    "no part of a state",
+    "a state that can do no more than a known one is not followed",
+    "nodes and states count as one when their canonical values have the same hash of 128 bits",
 )
 """What holds for every exploration; docs/explore.md has the reasons."""
 

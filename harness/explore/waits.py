@@ -50,8 +50,10 @@ class Waits:
         self._names = local.names
         self._number = {name: at for at, name in enumerate(local.names)}
         self._next: dict[tuple[Nodes, Cuts], Action | None] = {}
+        # States that count as rest although waits lead on; and all from which a circle is reached.
         self._circular: set[tuple[Nodes, Cuts]] = set()
         self._to_circles: set[tuple[Nodes, Cuts]] = set()
+        # The answers of `_changes_of_circle`.
         self._ends: dict[tuple[Nodes, Cuts], tuple[_AfterWait, ...]] = {}
 
     def next(self, nodes: Nodes, cuts: Cuts) -> Action | None:
