@@ -24,8 +24,6 @@ from nemesis.formats.schedule import After, Fault, Schedule
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-DELIVERY: Final = "delivery"
-"""The section of these choices."""
 _LATE_MS: Final = (1, 3, 10, 30)
 _MOST_CHANGES: Final = 3
 _MOST_FAULTS: Final = 18
@@ -33,7 +31,6 @@ _MOST_FAULTS: Final = 18
 
 def choose_delivery(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     """The schedule with late links: by priorities, or each message by itself."""
-    choose.section(DELIVERY)
     added = _each_message(choose) if choose.chance(40) else _priorities(choose, schedule)
     room = max(0, _MOST_FAULTS - len(schedule.faults))
     return replace(schedule, faults=(*schedule.faults, *added[:room]))

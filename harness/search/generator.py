@@ -30,10 +30,7 @@ from node.core.protocol import protocol as protocol_of
 
 GENERATOR_VERSION: Final = 18
 """Under another version the same seed draws another schedule."""
-CLUSTER: Final = "cluster"
-CHAIN: Final = tuple(f"scenario-{number}" for number in range(6))
-WORKLOAD: Final = "workload"
-"""The sections of the choices of a draw, in their order."""
+MOST_SCENARIOS: Final = 6
 TIMINGS: Final = Timings(
     heartbeat_ms=80,
     session_ms=250,
@@ -72,7 +69,6 @@ def draw_schedule(
     """One schedule for `protocol`, with the bugs `bugs` turned on. The kinds `disk_faults` are
     drawn beside the others; without any a seed draws what it always drew. The late dimensions in
     `always` are on."""
-    choose.section(CLUSTER)
     cluster = _cluster(choose, protocol, bugs)
     dimensions = draw_dimensions(choose, protocol_of(protocol).leader_by)
     for dimension in dimensions:
@@ -92,8 +88,7 @@ def draw_schedule(
     if disk_faults:
         builder.disk_faults = disk_faults
         scenarios += [fail_disk] * max(1, len(scenarios) // 2)
-    for number, section in enumerate(CHAIN):
-        choose.section(section)
+    for number in range(MOST_SCENARIOS):
         # After a situation, less else happens.
         goes_on = 75 if situation is None else 45
         if len(builder.faults) >= MAX_FAULTS_DRAWN or (number > 0 and not choose.chance(goes_on)):
@@ -104,7 +99,6 @@ def draw_schedule(
             choose.pick(scenarios)(builder)
         if builder.held and choose.chance(40):
             release(builder)
-    choose.section(WORKLOAD)
     workload = Workload(
         seed=seed,
         clients=choose.pick((2, 1, 3) if situation is None else (2, 1)),

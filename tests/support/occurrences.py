@@ -22,7 +22,7 @@ from harness.sim import compiled
 from harness.sim.run import SimResult, SimRun, no_collections
 from nemesis.faults import KINDS, Link, PowerCut, Reassign, SetMinIsr
 from nemesis.formats.schedule import Schedule
-from node.core.api import Deliver
+from node.core.api import Deliver, Effects, Event
 from node.core.broker import Broker
 from node.core.messages import (
     AlterPartition,
@@ -137,13 +137,14 @@ def run_of(schedule: Schedule) -> tuple[SimResult, Counter[str]]:
     """Run a schedule; returns the result and what arrived late."""
     with no_collections():
         run = SimRun(schedule, schedule.workload.seed, stop_at="visible")
-        messages, deliver = Messages(run), Broker._deliver
+        messages, step = Messages(run), Broker.step
 
-        def counted(node: Broker, event: Deliver) -> None:
-            messages.arrived(node, event)
-            deliver(node, event)
+        def counted(node: Broker, now_us: int, event: Event) -> Effects:
+            if isinstance(event, Deliver):
+                messages.arrived(node, event)
+            return step(node, now_us, event)
 
-        with mock.patch.object(Broker, "_deliver", counted):
+        with mock.patch.object(Broker, "step", counted):
             run.execute()
         return run.result(None), messages.found
 

@@ -53,7 +53,9 @@ def test_a_moment_comes_again_in_a_run_with_the_same_past(protocol: str) -> None
                 stop_at="visible",
             )
             line = next(line for line in run.faults if line.fault == faults)
-            assert (line.t_us - run.info.phases.storm_us) // 1000 == moment.at_ms
+            # The nemesis may be carrying out a command just then.
+            late_ms = (line.t_us - run.info.phases.storm_us) // 1000 - moment.at_ms
+            assert 0 <= late_ms < 100
             checked += 1
     assert checked >= 8
 

@@ -27,7 +27,7 @@ def _drawn(
     monkeypatch.setattr(generator, "draw_situation", lambda choose, led_by: situation)
     monkeypatch.setattr(generator, "draw_dimensions", lambda choose, led_by: [])
     monkeypatch.setattr(generator, "draw_late", lambda choose, schedule, always: schedule)
-    monkeypatch.setattr(generator, "CHAIN", generator.CHAIN[:1])
+    monkeypatch.setattr(generator, "MOST_SCENARIOS", 1)
     for number in range(count):
         yield generator.draw_schedule(RandomChoices(random.Random(number)), protocol)
 

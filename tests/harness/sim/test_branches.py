@@ -9,9 +9,10 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from harness.search.choice_source import TapeChoices
+from harness.search.attempt import attempt
+from harness.search.choice_source import RandomChoices
 from harness.search.generator import draw_schedule
-from harness.search.guidance import branch
+from harness.search.guidance import strike
 from harness.sim import copies
 from harness.sim.branches import branches, may_branch, without_messages
 from harness.sim.network import AffectedMessage
@@ -43,12 +44,10 @@ def family(seed: int) -> tuple[Schedule, list[Schedule]]:
     """A drawn schedule; continued otherwise, and with each fault left out."""
     rng = random.Random(seed)
     protocol = rng.choice(("kafka", "kip-279", "quorum", "liftbridge", "high-watermark"))
-    first = TapeChoices(rng, {}, ())
-    base = draw_schedule(first, protocol)
-    others = []
-    for _ in range(3):
-        tape, keep = branch(first.tape, rng)
-        others.append(draw_schedule(TapeChoices(rng, tape, keep), protocol))
+    choose = RandomChoices(rng)
+    base = draw_schedule(choose, protocol)
+    moments = attempt(base).moments
+    others = [strike(base, rng.choice(moments), choose) for _ in range(3) if moments]
     faults = base.faults
     others += [replace(base, faults=(*faults[:i], *faults[i + 1 :])) for i in range(len(faults))]
     longest = max(each.workload.duration_ms for each in (base, *others))
