@@ -67,6 +67,9 @@ STEP: Final[Action] = ("step",)
 _encoder: Final = msgspec.msgpack.Encoder()
 _MOST_RECORDS: Final = 10
 """More than bounds can have: the first attempts have smaller numbers."""
+STRETCH: Final = 12
+"""So many steps without a choice are made at once: beyond that a state is looked up, for the same
+stretch follows many states."""
 LOST: Final[Event] = ("lost",)
 """Instead of a step: a message came to a node that is down or cut off."""
 
@@ -207,11 +210,7 @@ class Moves:
             else:
                 yield action
                 state, violation = self._noting(steps, self.apply, state, action)
-            while violation is None:
-                forced = self._forced(state)
-                if forced is None or next(self._actions(state, forced), None) is not None:
-                    break
-                state, violation = self._noting(steps, self._forced_step, state, forced)
+            state, violation = self._noting(steps, self._followed, state, violation)
             yield from steps
 
     def _noting(
@@ -240,13 +239,16 @@ class Moves:
     def _followed(
         self, state: State, violation: Violation | None
     ) -> tuple[State, Violation | None]:
-        """After the forced steps up to the next choice or violation."""
-        for _ in range(LONGEST):
-            if violation is not None:
-                return state, violation
-            forced = self._forced(state)
+        """After the forced steps up to the next choice or violation, or after `STRETCH` of them.
+        It does not end at a message that nobody hears: the key of the state leaves it out, so that
+        the state after it would pass for known."""
+        for made in range(LONGEST):
+            forced = None if violation is not None else self._forced(state)
             if forced is None or next(self._actions(state, forced), None) is not None:
-                return state, None
+                return state, violation
+            unheard = state.queue and not self._is_heard(state, state.queue[0])
+            if made >= STRETCH and not unheard:
+                return state, violation
             state, violation = self._forced_step(state, forced)
         raise FloodmarkError("the model of the cluster does not come to rest")
 
