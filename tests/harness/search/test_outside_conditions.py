@@ -21,7 +21,10 @@ FOLDER: Final = ROOT / "tests/outside"
 BREAKS: Final = {target.code: target.breaks for target in search_targets()}
 # The invariants of the model that the run breaks. It is of another protocol than M28's.
 MODEL: Final = {
+    "M7b": {"LeaderCandidateCompleteness", "LeaderCompleteness", "NoCommittedRecordLostGlobally"},
+    "M13": {"LeaderCandidateCompleteness", "LeaderCompleteness", "NoCommittedRecordLostGlobally"},
     "M21": {"LeaderCandidateCompleteness", "LeaderCompleteness"},
+    "M27": {"LeaderCandidateCompleteness", "LeaderCompleteness", "NoCommittedRecordLostGlobally"},
     "M28": set[str](),
     "M29": {"LeaderCandidateCompleteness", "LeaderCompleteness"},
 }
