@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -63,11 +64,15 @@ def acknowledged(folder: Path) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that `pid` started, and theirs."""
+    """All processes that `pid` started, and theirs; threads and processes end meanwhile."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    found += [int(child), *descendants(int(child))]
+    except OSError:
+        pass
     return found
 
 
