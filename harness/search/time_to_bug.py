@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -31,7 +32,7 @@ from harness.sim.run import batched_collections
 from nemesis.formats.schedule import Schedule
 from node.formats.errors import UsageError
 
-OFTEN: Final = (25, 30)
+OFTEN: Final = Fraction(25, 30)
 """A bug counts as often found when this share of the seeds found it."""
 HEADINGS: Final = ("engine", "found", "median s", "mean s", "times faster", "p")
 
@@ -196,9 +197,12 @@ def _whole(
 def _often_found(rows: dict[str, list[Comparison]], engine: str) -> str:
     """On how many rows nearly all seeds of an engine found the bug."""
     mine = [each for row in rows.values() for each in row if each.engine == engine]
-    often = [each for each in mine if each.found * OFTEN[1] >= each.seeds * OFTEN[0]]
-    share = f"{OFTEN[0]} of {OFTEN[1]}"
-    return f"* {engine}: {len(often)} of {len(mine)} rows found by at least {share} seeds."
+    often = [each for each in mine if each.found >= each.seeds * OFTEN]
+    seeds = sorted({each.seeds for each in mine})
+    return (
+        f"* {engine}: {len(often)} of {len(mine)} rows found by at least {OFTEN} of the seeds "
+        f"(seeds a row: {', '.join(map(str, seeds))})."
+    )
 
 
 def as_markdown(times: Sequence[SearchTime], engines: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from harness.sim.run import simulate
 from nemesis.faults import Kill, Link, PowerCut, Reassign
 from nemesis.formats.schedule import Schedule, check
 from node.core.protocol import LeaderBy
+from node.core.protocol import protocol as protocol_of
 from tests.support.occurrences import happened, run_of
 
 _BY_NAME = {each.name: each for each in SITUATIONS}
@@ -44,13 +45,18 @@ def test_a_third_of_the_schedules_begins_with_a_situation(led_by: LeaderBy) -> N
         assert abs(used[each.name] / sum(used.values()) - each.weight / whole) < 0.05, each.name
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
-@pytest.mark.parametrize("protocol", ["kafka", "kip-279", "high-watermark", "quorum"])
+@pytest.mark.parametrize(
+    ("situation", "protocol"),
+    [
+        pytest.param(situation, protocol, id=f"{situation.name}-{protocol}")
+        for protocol in ("kafka", "kip-279", "high-watermark", "quorum")
+        for situation in SITUATIONS
+        if situation.led_by in (None, protocol_of(protocol).leader_by)
+    ],
+)
 def test_one_fault_of_a_situation_leads_to_the_next(
     situation: Situation, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if situation.led_by is (LeaderBy.CONTROLLER if protocol == "quorum" else LeaderBy.VOTES):
-        pytest.skip("not for this leadership")
     injected, of = 0, 0
     for number, schedule in enumerate(_drawn(situation, protocol, 6, monkeypatch)):
         check(schedule)
