@@ -129,7 +129,7 @@ def table(bugs: Iterable[UnplantedBug], entries: Sequence[Entry]) -> str:
             bug.protocol,
             bug.kind,
             f"{len(hits)} of {len(mine)}" if mine else "",
-            "; ".join(dict.fromkeys(entry.target.breaks for entry in hits)),
+            hits[0].target.breaks if hits else "",
             f"{statistics.median(e.schedules for e in mine):,.0f}" if mine else "",
             f"{statistics.median(e.seconds for e in mine):.0f}" if mine else "",
         )
