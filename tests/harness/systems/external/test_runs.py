@@ -163,9 +163,11 @@ def test_what_damage_costs_is_allowed_where_the_promise_does_not_cover_it(
     ran = run(capsys, "--system", name, "--schedule", schedule_of("disk-emptied"))
     assert ran.result["verdict"] == verdict, ran.result["sentence"]
     assert ran.info["promise"]["disks_kept"] == (verdict == "invalid")
-    (lost,) = [each for each in ran.result["anomalies"] if each["name"] == "lost"]
+    # What was read before it was lost has vanished; on a busy machine that may be all of it.
+    losses = [each for each in ran.result["anomalies"] if each["name"] in ("lost", "vanished")]
     beyond = "more disks lost what they had synced than the promise covers"
-    assert lost.get("allowed", "") == (beyond if verdict == "valid" else "")
+    allowed = {each.get("allowed", "") for each in losses}
+    assert allowed == {beyond if verdict == "valid" else ""}
 
 
 @needs_a_disk
