@@ -6,7 +6,7 @@ The scenarios themselves are in `harness.search.scenarios`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from harness.search.choice_source import ChoiceSource
 from nemesis.faults import Link
@@ -20,6 +20,15 @@ DIVERGING: Final = {"diverging": {"given": True}}
 
 When = dict[str, Any]
 """`{"at_ms": ...}` or `{"after": ...}`: the timing fields of a fault."""
+
+
+class RuleEnds(TypedDict):
+    """Where a link rule is in force."""
+
+    on: str
+    to: str
+
+
 LinkAction = Literal["drop", "delay", "duplicate", "hold"]
 
 
@@ -231,8 +240,7 @@ class ScenarioBuilder:
         action: LinkAction = "hold" if held else choose.pick(actions)
         percents = (300, 200, 400) if across_restart else (200, 130, 300, 400, 60)
         return Link(
-            on=self.leader if asks else "voters",
-            to="voters" if asks else self.leader,
+            **direction(self.leader, "voters", sends=asks),
             action=action,
             kinds=("alter-partition",) if asks else ("alter-partition-response", "fetch-response"),
             delay_ms=choose.pick((100, 200)) if action in ("delay", "duplicate") else 0,
@@ -261,6 +269,11 @@ class ScenarioBuilder:
             delay_ms=delay_ms if action == "delay" else 0,
             **when,
         )
+
+
+def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
+    """The ends of a rule for what `one` sends to `other`, or for what `other` sends to it."""
+    return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 
 def later(when: When, delay_ms: int) -> When:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
 from harness.search.scenarios import Scenario, down_for, fail_leader_at, leader_gone
 from nemesis.faults import (
     Break,
@@ -392,8 +392,7 @@ def in_and_out(builder: ScenarioBuilder) -> None:
     actions: tuple[LinkAction, ...] = ("duplicate", "duplicate", "delay")
     builder.add(
         Link(
-            on=builder.leader if asks else "voters",
-            to="voters" if asks else builder.leader,
+            **direction(builder.leader, "voters", sends=asks),
             action=choose.pick(actions),
             kinds=("alter-partition",) if asks else ("alter-partition-response",),
             delay_ms=lag_ms * choose.pick((60, 100, 150, 200, 300)) // 100,
@@ -435,8 +434,7 @@ def comes_back(builder: ScenarioBuilder) -> None:
     builder.add(
         Link(
             name=name,
-            on=on if sends else "rest",
-            to="rest" if sends else on,
+            **direction(on, "rest", sends=sends),
             action=action,
             kinds=("fetch",) if sends else ("fetch-response",),
             match={"partition": builder.partition},

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
 from harness.search.scenarios import down_for, fail_leader_at, leader_gone, leave_isr
 from nemesis.faults import Cut, Isolate, Kill, Link, Pause, PowerCut, Reassign, Release, SetMinIsr
 from nemesis.formats.schedule import After, Fault
@@ -224,8 +224,7 @@ def outlive_sender(builder: ScenarioBuilder) -> None:
     builder.add(
         Link(
             name=name,
-            on=on if sends else "rest",
-            to="rest" if sends else on,
+            **direction(on, "rest", sends=sends),
             action=action,
             kinds=(kind,),
             match=builder.of_partition(kind),

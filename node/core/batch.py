@@ -145,7 +145,7 @@ are checked and hashed once."""
 _MOST_REMEMBERED: Final = 512
 
 
-def _split(data: bytes, check_crc: bool) -> Sequence[BatchView]:
+def _split(data: bytes, check_crc: bool) -> tuple[BatchView, ...]:
     found: list[BatchView] = []
     position, size = 0, len(data)
     while position < size:
@@ -170,7 +170,7 @@ def _split(data: bytes, check_crc: bool) -> Sequence[BatchView]:
             _check_produced(produced, count)
         found.append(BatchView(base, epoch, count, whole, control=control, produced=produced))
         position = end
-    return found
+    return tuple(found)
 
 
 _split_remembered: Final = functools.lru_cache(maxsize=_MOST_REMEMBERED)(_split)
