@@ -7,6 +7,7 @@ needed no more actions, so what it leads to is no longer than what the other wou
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +26,12 @@ class _Rest(NamedTuple):
 
     def covers(self, other: _Rest) -> bool:
         """Whether all that the other can do can be done here, with as few actions."""
-        if self.round > other.round or any(
-            mine < theirs for mine, theirs in zip(self.left, other.left, strict=True)
-        ):
+        if self.round > other.round or not all(map(operator.ge, self.left, other.left)):
             return False
-        return self.held == other.held or Counter(self.held) >= Counter(other.held)
+        mine, theirs = self.held, other.held
+        if len(theirs) <= 1:  # nearly always
+            return not theirs or theirs[0] in mine
+        return mine == theirs or Counter(mine) >= Counter(theirs)
 
 
 class KnownStates:

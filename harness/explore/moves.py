@@ -16,7 +16,7 @@ import msgspec
 
 from harness.explore.bounds import BUDGETS, Bounds
 from harness.explore.judgement import Judge, Memory
-from harness.explore.local_steps import Event, LocalSteps
+from harness.explore.local_steps import Event, LocalStep, LocalSteps
 from harness.explore.node_view import NodeView, ReplicaView
 from harness.explore.waits import LONGEST, Action, Waits, is_cut
 from harness.sim.invariant_checker import Violation
@@ -70,6 +70,8 @@ _MOST_RECORDS: Final = 10
 STRETCH: Final = 12
 """So many steps without a choice are made at once: beyond that a state is looked up, for the same
 stretch follows many states."""
+_Judged = tuple[Memory, Violation | None]
+"""What is remembered after a step, and the violation that it showed."""
 LOST: Final[Event] = ("lost",)
 """Instead of a step: a message came to a node that is down or cut off."""
 
@@ -120,6 +122,8 @@ class Moves:
         self._waits = Waits(self.local)
         self._reduced = reduced
         self._seen: Callable[[int, int, Event], None] | None = None
+        # The same nodes with the same memory make the same step while other messages are under way.
+        self._judged: dict[tuple[Memory, tuple[int, ...], int, Event], _Judged] = {}
 
     # -- the beginning
 
@@ -276,6 +280,8 @@ class Moves:
     def _actions(self, state: State, forced: Action | None) -> Iterator[Action]:
         """All but the forced step: only what concerns the node that makes that step, since all else
         can as well happen later. At rest, everything."""
+        if forced is not None and not (state.held or any(state.left)):
+            return
         if forced is not None and forced[0] == "deliver":
             source, to, _ = state.queue[0]
             if not self._is_heard(state, state.queue[0]):
@@ -544,30 +550,36 @@ class Moves:
             self._seen(at, state.nodes[at], event)
         made = self.local.step(state.nodes[at], event)
         nodes = (*state.nodes[:at], made.node, *state.nodes[at + 1 :])
-        answers, new = [], []
-        for to, message in made.messages:
-            other = self.number.get(to)
-            if other is not None:
-                new.append((at, other, message))
-            elif to == CLIENT:
-                answers.append(self.local.messages[message])
-        seen = nodes
-        if event[0] in ("crash", "torn"):
-            # It traced what it did while it was still there.
-            alive = self.local.step(state.nodes[at], event[1]).node
-            seen = (*nodes[:at], alive, *nodes[at + 1 :])
-        name = self.names[at]
-        if made.error:
-            violation: Violation | None = self.judge.ended(name, made.error)
-            memory = state.memory
-        else:
-            memory, violation = self.judge.turn(
-                state.memory, lambda each: self._core(seen, each), name, made.events, answers
-            )
+        new = [
+            (at, other, message)
+            for to, message in made.messages
+            if (other := self.number.get(to)) is not None
+        ]
+        key = state.memory, state.nodes, at, event
+        judged = self._judged.get(key)
+        if judged is None:
+            judged = self._judged[key] = self._judge_step(state, at, event, made, nodes)
+        memory, violation = judged
         after = State(
             nodes, (*queue, *new) if new else queue, state.held, state.cuts, state.left, memory
         )
         return after, violation
+
+    def _judge_step(
+        self, state: State, at: int, event: Event, made: LocalStep, nodes: tuple[int, ...]
+    ) -> _Judged:
+        """What the invariants say of a step of one node that led to these nodes."""
+        name = self.names[at]
+        if made.error:
+            return state.memory, self.judge.ended(name, made.error)
+        if event[0] in ("crash", "torn"):
+            # It traced what it did while it was still there.
+            alive = self.local.step(state.nodes[at], event[1]).node
+            nodes = (*nodes[:at], alive, *nodes[at + 1 :])
+        answers = [self.local.messages[message] for to, message in made.messages if to == CLIENT]
+        return self.judge.turn(
+            state.memory, lambda each: self._core(nodes, each), name, made.events, answers
+        )
 
     def _core(self, nodes: tuple[int, ...], name: str) -> NodeView | None:
         at = self.number.get(name)

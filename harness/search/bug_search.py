@@ -25,6 +25,7 @@ from harness.runs.progress import Progress
 from harness.runs.replay import ReplayRequest, replay
 from harness.search import known_bugs, known_bugs_table
 from harness.search.explain import explain, write
+from harness.search.generator import GENERATOR_VERSION
 from harness.search.known_bugs import CHUNK, STORE_FOLDER, CorrectRuns, Entry, SearchTarget
 from harness.search.known_bugs_table import ReplayCount
 from harness.search.real_schedule import WORLDS, real_schedule
@@ -93,7 +94,7 @@ def find_bugs(request: BugSearchRequest, progress: Progress) -> BugSearchResult:
         progress.tell(f"explained in {written}")
     for correct in _correct_runs(request, folder):
         progress.note(known_bugs_table.correct_lines([correct])[0])
-        _save(folder / _correct_name(correct.protocol, correct.seed, correct.first), correct)
+        _save(folder / _correct_name(correct.protocol, correct.first), correct)
     _replay_for_real(request, targets, folder, progress)
     return _write_tables(request, folder)
 
@@ -184,12 +185,12 @@ def explain_to_file(schedule: Schedule, target: Path) -> Path:
 
 
 def _correct_runs(request: BugSearchRequest, folder: Path) -> Iterator[CorrectRuns]:
-    """Runs of correct protocols that were not made yet."""
+    """Runs of correct protocols that were not made yet with this generator."""
     jobs = [
         (protocol, 0, first, CHUNK)
         for first in range(0, request.schedules_for_correct, CHUNK)
         for protocol in known_bugs.correct_protocols()
-        if not (folder / _correct_name(protocol, 0, first)).exists()
+        if not (folder / _correct_name(protocol, first)).exists()
     ]
     yield from _spread(known_bugs.check_correct, jobs, request.cores)
 
@@ -332,8 +333,8 @@ def _time_name(code: str, engine: str, seed: int) -> str:
     return f"{code}-{engine}-{seed}.time.json".lower()
 
 
-def _correct_name(protocol: str, seed: int, first: int) -> str:
-    return f"{protocol}-{seed}-{first:07d}.correct.json"
+def _correct_name(protocol: str, first: int) -> str:
+    return f"{protocol}-generator-{GENERATOR_VERSION}-{first:07d}.correct.json"
 
 
 def _save(file: Path, what: msgspec.Struct) -> None:

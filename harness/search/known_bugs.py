@@ -85,9 +85,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorrectRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a number of runs of a correct protocol."""
+    """The result of a number of runs of a correct protocol. `generator_version` is that of the
+    drawn schedules."""
 
     protocol: str
+    generator_version: int
     seed: int
     first: int
     schedules: int
@@ -288,6 +290,7 @@ def check_correct(protocol: str, seed: int, first: int, schedules: int = CHUNK) 
             problems.append(outcome.problem)
     return CorrectRuns(
         protocol=protocol,
+        generator_version=GENERATOR_VERSION,
         seed=seed,
         first=first,
         schedules=schedules,

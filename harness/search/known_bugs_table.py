@@ -179,8 +179,9 @@ def correct_lines(correct: Sequence[CorrectRuns]) -> list[str]:
     for name in dict.fromkeys(g.protocol for g in correct):
         mine = [g for g in correct if g.protocol == name]
         findings = sum(len(g.findings) for g in mine)
+        versions = ", ".join(map(str, sorted({g.generator_version for g in mine})))
         lines.append(
-            f"{name}: {sum(g.schedules for g in mine):,} schedules, "
+            f"{name} (generator {versions}): {sum(g.schedules for g in mine):,} schedules, "
             f"{sum(g.virtual_s for g in mine):,.0f} virtual seconds in "
             f"{sum(g.seconds for g in mine):,.0f} s of one core, {findings} findings."
         )
