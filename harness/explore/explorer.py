@@ -3,18 +3,17 @@
 Round k holds the states that k counted actions lead to. Within a round, steps and long waits are
 followed breadth first too. A violation that takes one action more than its round is put off until
 the round has ended. So the first violation is one with the fewest actions, and of these one with
-the fewest steps. The frontier is expanded in slices, by as many processes as there are cores:
-each is a fork of this one, and what it finds is added in the order of the slices. The result does
-not depend on the number of processes.
+the fewest steps. A large frontier is expanded in slices, by as many processes as there are cores,
+and what they find is added in the order of the slices. The result does not depend on the number of
+processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
-import multiprocessing
-import os
 import pickle
 import resource
 import time
@@ -26,24 +25,22 @@ import msgspec
 import psutil
 
 from harness.explore.bounds import Bounds
+from harness.explore.expanders import WORKER_SLICE, Expanders, FoundEdge
 from harness.explore.known_states import KnownStates
-from harness.explore.local_steps import News
 from harness.explore.moves import STEP, Moves, State
 from harness.explore.waits import Action
 from harness.sim import compiled
 from harness.sim.invariant_checker import Violation
 from harness.sim.run import no_collections
-from node.formats.errors import FloodmarkError, UsageError
-from node.runtime.children import settle_in
-from node.runtime.reap import REAP_S
+from node.formats.errors import UsageError
 
 Outcome = Literal["violation", "none", "time", "memory", "stopped"]
 SLICE: Final = 200
 """States that are expanded between two looks at time and memory."""
 PARALLEL_FROM: Final = 2 * SLICE
-"""Smaller frontiers are not worth a fork."""
-WORKER_S: Final = 3600.0
-"""How long a process may take for its slice, which takes it some seconds."""
+"""Smaller frontiers are expanded by this process."""
+AHEAD: Final = 8
+"""Slices of each worker between two looks at time and memory."""
 MOST_VIOLATIONS: Final = 1000
 """So many are remembered of one length."""
 FORMAT: Final = 4
@@ -141,6 +138,7 @@ class Explorer:
         self._check = check
         # The states of a check are compared in this process, which must have made them.
         self._cores = 1 if check else cores
+        self._workers: Expanders | None = None
         self._known = KnownStates(reduced=reduced)
         # By the state after it: violations with as many actions as the round has, and one more.
         self._bad: dict[State, _Edge] = {}
@@ -161,17 +159,17 @@ class Explorer:
     ) -> Exploration:
         """Explore until the end, the first violation, or a limit. With `keep`, what is known is
         written there when a limit or `stop` ends it, and at the end of each round."""
-        began_s, wall_s, before_s = _cpu_s(), time.monotonic(), self._spent_s
+        began_s, wall_s, before_s = self._cpu_s(), time.monotonic(), self._spent_s
         if self._frontier is None:
             first = self.moves.boot()
             self._known.add(self.moves.key(first), first, 0, before=-1, action=STEP, costs=False)
             self._frontier = _Frontier(0, 0, [(0, first)], [], [])
         outcome: Outcome | None = None
         # What it makes stays, and has no cycles: to look for them would take long.
-        with no_collections():
+        with no_collections(), self._ended_workers():
             while outcome is None:
-                outcome = self._round(limits, lambda: before_s + _cpu_s() - began_s, stop)
-                self._spent_s = before_s + _cpu_s() - began_s
+                outcome = self._round(limits, lambda: before_s + self._cpu_s() - began_s, stop)
+                self._spent_s = before_s + self._cpu_s() - began_s
                 told(self._status())
                 if keep is not None:
                     self._keep(keep)
@@ -179,9 +177,10 @@ class Explorer:
             repeated = differences = unchecked = 0
             if self._check:
                 late = functools.partial(
-                    self._limit, limits, lambda: before_s + _cpu_s() - began_s, stop
+                    self._limit, limits, lambda: before_s + self._cpu_s() - began_s, stop
                 )
                 repeated, differences, unchecked = self._rechecked(late, told)
+            memory_mb = self._memory_mb()
         return Exploration(
             bounds=self.bounds,
             outcome=outcome,
@@ -191,9 +190,9 @@ class Explorer:
             steps=self.moves.local.made,
             rounds=self._frontier.round,
             depth=self._deepest,
-            cpu_s=before_s + _cpu_s() - began_s,
+            cpu_s=before_s + self._cpu_s() - began_s,
             wall_s=time.monotonic() - wall_s,
-            memory_mb=_memory_mb(),
+            memory_mb=memory_mb,
             digest=self._digest.hex(),
             rechecked=rechecked,
             repeated=repeated,
@@ -225,15 +224,16 @@ class Explorer:
         not."""
         assert self._frontier is not None
         number, depth, now, deeper, next_round = self._frontier
+        some = SLICE if self._cores == 1 else AHEAD * WORKER_SLICE * self._cores
         while now or deeper:
             if not now:
                 if self._bad:
                     break
                 now, deeper, depth = deeper, [], depth + 1
                 self._deepest = max(self._deepest, depth)
-            for before, edges in self._expanded(now[: SLICE * self._cores]):
+            for before, edges in self._expanded(now[:some]):
                 self._add(before, edges, number, deeper, next_round)
-            now = now[SLICE * self._cores :]
+            now = now[some:]
             self._frontier = _Frontier(number, depth, now, deeper, next_round)
             if (late := self._limit(limits, spent_s, stop)) is not None:
                 return late
@@ -251,22 +251,21 @@ class Explorer:
         self._frontier = _Frontier(number + 1, 0, now, [], [])
         return None
 
-    @staticmethod
     def _limit(
-        limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
+        self, limits: ExplorationLimits, spent_s: Callable[[], float], stop: Callable[[], bool]
     ) -> Outcome | None:
         if stop():
             return "stopped"
         if limits.seconds and spent_s() >= limits.seconds:
             return "time"
-        if limits.memory_mb and _memory_mb() >= limits.memory_mb:
+        if limits.memory_mb and self._memory_mb() >= limits.memory_mb:
             return "memory"
         return None
 
     def _add(
         self,
         before: int,
-        edges: list[_Found],
+        edges: list[FoundEdge],
         round_: int,
         deeper: list[_Numbered],
         next_round: list[_Numbered],
@@ -292,7 +291,7 @@ class Explorer:
 
     # -- expansion
 
-    def _expanded(self, states: list[_Numbered]) -> Iterator[tuple[int, list[_Found]]]:
+    def _expanded(self, states: list[_Numbered]) -> Iterator[tuple[int, list[FoundEdge]]]:
         """The number of each state with all that can happen in it."""
         if self._cores == 1 or len(states) < PARALLEL_FROM:
             for number, state in states:
@@ -301,46 +300,32 @@ class Explorer:
                     [(e.action, e.state, e.violation, e.costs) for e in self.moves.edges(state)],
                 )
             return
-        size = self.moves.local.size
-        each = -(-len(states) // self._cores)
-        slices = [states[at : at + each] for at in range(0, len(states), each)]
-        for part, (news, found) in zip(slices, self._in_workers(slices), strict=True):
-            numbers = self.moves.local.add(news)
-            assert news.since == size
-            for (number, _), edges in zip(part, found, strict=True):
-                yield number, [(a, _renumbered(s, numbers), v, c) for a, s, v, c in edges]
+        if self._workers is None:
+            self._workers = Expanders(self.moves, self._cores)
+        yield from self._workers.expanded(states)
 
-    def _in_workers(
-        self, slices: list[list[_Numbered]]
-    ) -> Iterator[tuple[News, list[list[_Found]]]]:
-        """What each slice leads to, each by a fork of this process."""
-        fork = multiprocessing.get_context("fork")
-        started = []
-        for part in slices:
-            ours, theirs = fork.Pipe(duplex=False)
-            args = (self.moves, part, theirs, os.getpid())
-            worker = fork.Process(target=_work, args=args, daemon=True)
-            worker.start()
-            theirs.close()
-            started.append((worker, ours))
+    @contextlib.contextmanager
+    def _ended_workers(self) -> Iterator[None]:
+        """In this context there may be workers; none outlives it."""
         try:
-            for _, ours in started:
-                if not ours.poll(WORKER_S):
-                    raise FloodmarkError(
-                        f"a worker of the exploration took over {WORKER_S:g} s; "
-                        "with --cores 1 there are none"
-                    )
-                found: tuple[News, list[list[_Found]]] = pickle.loads(ours.recv_bytes())
-                yield found
-        except EOFError:
-            raise FloodmarkError(
-                "a worker of the exploration ended by itself; with --cores 1 there are none"
-            ) from None
+            yield
         finally:
-            for worker, ours in started:
-                ours.close()
-                worker.kill()
-                worker.join(REAP_S)
+            if self._workers is not None:
+                self._workers.close()
+                self._workers = None
+
+    def _cpu_s(self) -> float:
+        """Processor time of this process, of its workers, and of those that ended."""
+        own, ended = (
+            resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        alive = 0.0 if self._workers is None else self._workers.cpu_s
+        return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + alive
+
+    def _memory_mb(self) -> int:
+        """Resident now: what this process once had for something else does not count."""
+        own = int(psutil.Process().memory_info().rss) >> 20
+        return own if self._workers is None else own + self._workers.memory_mb
 
     # -- results
 
@@ -359,7 +344,7 @@ class Explorer:
         assert self._frontier is not None
         return (
             f"{self._frontier.round} actions: {len(self._known):,} states, "
-            f"{len(self.moves.local):,} of nodes, {self._spent_s:.0f} s, {_memory_mb():,} MiB"
+            f"{len(self.moves.local):,} of nodes, {self._spent_s:.0f} s, {self._memory_mb():,} MiB"
         )
 
     # -- a file to continue from
@@ -404,36 +389,3 @@ _KEPT: Final = (
     *("_spent_s", "_digest", "_frontier"),
 )
 """What a file to continue from has of an exploration."""
-_Found = tuple[Action, State, Violation | None, bool]
-
-
-def _work(moves: Moves, part: list[_Numbered], answer: Any, parent: int) -> None:
-    """In a worker: expand the states of a slice."""
-    settle_in(parent, "")
-    size = moves.local.size
-    found = [[tuple(edge) for edge in moves.edges(state)] for _, state in part]
-    answer.send_bytes(pickle.dumps((moves.local.news(size), found), 5))
-    answer.close()
-
-
-def _renumbered(state: State, numbers: Any) -> State:
-    nodes, messages = numbers
-    return state._replace(
-        nodes=tuple(nodes[n] for n in state.nodes),
-        queue=tuple((a, b, messages[m]) for a, b, m in state.queue),
-        # Held messages are in the order of their numbers, which are others here.
-        held=tuple(sorted((a, b, messages[m]) for a, b, m in state.held)),
-    )
-
-
-def _cpu_s() -> float:
-    """Processor time of this process and of its workers that ended."""
-    own, children = (
-        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def _memory_mb() -> int:
-    """Resident now: what this process once had for something else does not count."""
-    return int(psutil.Process().memory_info().rss) >> 20

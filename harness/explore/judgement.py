@@ -73,6 +73,10 @@ class Judge:
         """A number that equal memories share."""
         return self._numbers.setdefault(memory, len(self._numbers))
 
+    def known(self, memory: Memory) -> Memory:
+        """The one of all equal memories that is kept."""
+        return self._known.setdefault(memory, memory)
+
     def first(self) -> Memory:
         """What is remembered in the beginning: nothing."""
         return self._memory(self._reset(((), (), ()), _nobody))
@@ -106,8 +110,7 @@ class Judge:
         return checker.violations[0]
 
     def _memory(self, checker: InvariantChecker) -> Memory:
-        made = Memory(_value(checker))
-        return self._known.setdefault(made, made)
+        return self.known(Memory(_value(checker)))
 
     def _view(self, name: str) -> Any:
         return self._views(name)

@@ -8,6 +8,7 @@ and `repeated` steps them again: the answers must be the same.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -142,10 +143,17 @@ class LocalSteps:
         """All that was found since the tables had that size."""
         return News(
             since,
-            tuple(zip(self._owners, self._states, self.views, strict=True))[since.nodes :],
-            tuple(self._keys)[since.nodes :],
+            tuple(
+                zip(
+                    self._owners[since.nodes :],
+                    self._states[since.nodes :],
+                    self.views[since.nodes :],
+                    strict=True,
+                )
+            ),
+            tuple(itertools.islice(self._keys, since.nodes, None)),
             tuple(self.messages[since.messages :]),
-            tuple(self._steps.items())[since.steps :],
+            tuple(itertools.islice(self._steps.items(), since.steps, None)),
         )
 
     @property
@@ -153,29 +161,27 @@ class LocalSteps:
         """How much is in the tables."""
         return TableSizes(len(self._states), len(self.messages), len(self._steps))
 
-    def add(self, news: News) -> Renumbered:
-        """Take in what another process found that began with the same tables. Returns what its
-        numbers of nodes and messages are here."""
-        nodes = list(range(news.since.nodes))
+    def add(self, news: News, numbers: Renumbered) -> None:
+        """Take in what another process found. `numbers` are what those of its nodes and messages
+        are here, as far as they were known; the new ones are added."""
+        assert news.since.nodes == len(numbers.nodes)
+        assert news.since.messages == len(numbers.messages)
         for key, (owner, state, view) in zip(news.keys, news.nodes, strict=True):
             number = self._keys.setdefault(key, len(self._states))
             if number == len(self._states):
                 self._states.append(state)
                 self._owners.append(owner)
                 self.views.append(view)
-            nodes.append(number)
-        messages = list(range(news.since.messages))
-        messages += [self.message(*each) for each in news.messages]
-        renumbered = Renumbered(nodes, messages)
+            numbers.nodes.append(number)
+        numbers.messages.extend(self.message(*each) for each in news.messages)
         for (node, event), step in news.steps:
-            place = nodes[node], renumbered.event(event)
+            place = numbers.nodes[node], numbers.event(event)
             if place not in self._steps:
                 self.made += 1
                 self._steps[place] = step._replace(
-                    node=nodes[step.node],
-                    messages=tuple((to, messages[number]) for to, number in step.messages),
+                    node=numbers.nodes[step.node],
+                    messages=tuple((to, numbers.messages[m]) for to, m in step.messages),
                 )
-        return renumbered
 
     @property
     def merged(self) -> int:

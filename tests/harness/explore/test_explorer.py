@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from harness.explore.bounds import Bounds
-from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer, _renumbered
+from harness.explore.expanders import in_order
+from harness.explore.explorer import SLICE, Exploration, ExplorationLimits, Explorer
 from harness.explore.judgement import Judge, Memory
-from harness.explore.local_steps import TOLD, Renumbered
+from harness.explore.local_steps import TOLD
 from harness.explore.moves import Action, Edge, Moves, State
 from harness.explore.run import Explored, ExploreRequest, explore
 from harness.sim.invariant_checker import Violation
@@ -90,6 +91,7 @@ def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 4)
+    monkeypatch.setattr("harness.explore.expanders.WORKER_SLICE", 3)
     one, two = (Explorer(Bounds(kills=1), cores=cores).run(ExplorationLimits()) for cores in (1, 2))
     assert (one.states, one.edges, one.nodes, one.digest) == (
         two.states,
@@ -101,7 +103,7 @@ def test_the_same_bounds_give_the_same_exploration_with_any_number_of_processes(
 
 def test_a_worker_that_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
-    monkeypatch.setattr("harness.explore.explorer.WORKER_S", 0.01)
+    monkeypatch.setattr("harness.explore.expanders.WORKER_S", 0.01)
     made = Explorer(Bounds(records=0), cores=2)
     mine = os.getpid()
 
@@ -243,8 +245,8 @@ def test_a_violation_with_one_action_more_is_found_after_its_round(
 
 def test_held_messages_of_another_process_are_in_the_order_of_this_one() -> None:
     """In one order only, or the same state would be two."""
-    state = State((0,), (), ((0, 1, 0), (0, 1, 1)), (), (), Memory(0))
-    assert _renumbered(state, Renumbered([0], [7, 3])).held == ((0, 1, 3), (0, 1, 7))
+    state = State((0,), (), ((0, 1, 7), (0, 1, 3)), (), (), Memory(0))
+    assert in_order(state).held == ((0, 1, 3), (0, 1, 7))
 
 
 # -- what can happen ------------------------------------------------------------------------------
