@@ -167,7 +167,14 @@ def happened(schedule: Schedule, result: SimResult) -> Iterator[str]:
     yield from _votes(events, result)
     for name in cluster.partition_names():
         mine = [event for event in events if event.get("partition") == name]
-        yield from _decisions([e for e in mine if e["event"] == trace.PARTITION])
+        records = [
+            event
+            for event in result.trace
+            if event["event"] == trace.PARTITION and event["partition"] == name
+        ]
+        # The first decision of the storm changes what there was before.
+        first = sum(event["t_us"] < storm_us for event in records)
+        yield from _decisions(records[max(0, first - 1) :])
         yield from _logs(mine)
         yield from _below_min_isr(mine, result)
 
