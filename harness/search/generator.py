@@ -28,7 +28,7 @@ from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 18
+GENERATOR_VERSION: Final = 19
 """Under another version the same seed draws another schedule."""
 MOST_SCENARIOS: Final = 6
 TIMINGS: Final = Timings(
@@ -113,6 +113,8 @@ def draw_schedule(
     )
     for dimension in dimensions:
         workload = dimension.workload(choose, workload)
+    if situation is not None:
+        workload = situation.workload(choose, workload)
     faults = tuple(builder.faults[:MAX_FAULTS_DRAWN])
     drawn = Schedule(cluster=cluster, workload=workload, faults=faults)
     return draw_late(choose, drawn, always)

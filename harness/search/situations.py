@@ -30,7 +30,7 @@ from nemesis.faults import (
     Reassign,
     Release,
 )
-from nemesis.formats.schedule import After, Cluster, Fault
+from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 from node.formats.trace import METADATA_PARTITION
@@ -43,15 +43,20 @@ def _same(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return cluster
 
 
+def _any_load(choose: ChoiceSource, workload: Workload) -> Workload:
+    return workload
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One situation: `cluster` is what it needs, `led_by` the leadership it is for, None for both.
-    `weight` is how often it is drawn beside the others."""
+    """One situation: `cluster` and `workload` are what it needs, `led_by` the leadership it is for,
+    None for both. `weight` is how often it is drawn beside the others."""
 
     name: str
     scenario: Scenario
     led_by: LeaderBy | None = None
     cluster: Callable[[ChoiceSource, Cluster], Cluster] = _same
+    workload: Callable[[ChoiceSource, Workload], Workload] = _any_load
     weight: int = 2
 
 
@@ -99,6 +104,37 @@ def _unclean(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     if protocol_of(cluster.protocol).clean_only:
         return _copies(choose, cluster)
     return replace(_copies(choose, cluster), unclean_election=choose.chance(60), min_isr=1)
+
+
+def _stays_in_sync(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Who is cut off does not lag for long enough to leave the in-sync set. In some the heads of
+    logs are deleted soon, also where logs differ."""
+    cluster = _copies(choose, cluster)
+    timings = replace(cluster.timings, lag_ms=2000, session_ms=choose.pick((250, 600)))
+    kept = choose.pick((2, 1, 5)) if choose.chance(35) else 0
+    return replace(cluster, timings=timings, retention_records=kept)
+
+
+def _uneven_batches(choose: ChoiceSource, workload: Workload) -> Workload:
+    """Batches mostly differ in size: those of one log seldom end where those of another do."""
+    if choose.chance(65):
+        workload = replace(workload, batch=1, batch_most=choose.pick((5, 3, 8)))
+    return workload
+
+
+def _soon_answered(choose: ChoiceSource, workload: Workload) -> Workload:
+    """As before, and in half of the schedules no client waits for followers."""
+    return replace(_uneven_batches(choose, workload), acks=choose.pick((1, -1)))
+
+
+def _flushed_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Logs are synced late, and high watermarks are written down soon."""
+    cluster = _copies(choose, cluster)
+    if protocol_of(cluster.protocol).clean_only:
+        return cluster
+    timings = replace(cluster.timings, hw_checkpoint_ms=20)
+    min_isr = min(cluster.replication_factor, choose.pick((1, 2, 1)))
+    return replace(cluster, flush="async", flush_interval_ms=1000, min_isr=min_isr, timings=timings)
 
 
 def _rivals(choose: ChoiceSource, cluster: Cluster) -> Cluster:
@@ -176,6 +212,30 @@ def leads_on(builder: ScenarioBuilder) -> None:
     ]
     if choose.chance(50):
         fail_leader_at(builder, builder.when())
+
+
+def unequal_remains(builder: ScenarioBuilder) -> None:
+    """Power fails everywhere, and each broker keeps another part of what it had. One is back at
+    once and writes other records where the others still have those that it lost."""
+    choose = builder.choose
+    first = builder.preferred if choose.chance(35) else choose.pick(_others(builder))
+    others = ",".join(name for name in builder.replicas if name != first)
+    # Something is committed that is not synced.
+    match = {"node": first, "partition": builder.partition}
+    event: When = {"after": After(event="hw", match=match, nth=choose.integer(2, 6))}
+    gone = later(event, choose.pick((30, 60, 5, 120)))
+    session_ms = builder.cluster.timings.session_ms
+    kept = choose.pick((50, 75, 25))
+    builder.add(
+        PowerCut(on=first, for_ms=choose.pick((0, 2, 20)), keep_percent=kept, **gone),
+        PowerCut(
+            on=others,
+            for_ms=session_ms * choose.pick((130, 180, 250, 50)) // 100,
+            keep_percent=choose.pick((100, 100, None)),
+            **gone,
+        ),
+    )
+    builder.expect_election()
 
 
 def dies_again(builder: ScenarioBuilder) -> None:
@@ -321,6 +381,29 @@ def _moved_and_back(builder: ScenarioBuilder) -> None:
         builder.nobody_writes(session_ms, moved)
     if choose.chance(50):
         fail_leader_at(builder, builder.when_leading(late_ms + choose.pick((0, 20, 60))))
+
+
+def own_tails(builder: ScenarioBuilder) -> None:
+    """Two replicas lead in turn while neither hears the other: each writes what the other does not
+    get, at the same offsets. The one that led first leads again, and the other has to find out
+    where the two logs part."""
+    choose = builder.choose
+    one, (second, *_) = builder.preferred, _others(builder)
+    if protocol_of(builder.cluster.protocol).random_first_leader:
+        builder.add(ElectPreferred(partition=builder.partition, first=one, at_ms=0))
+        builder.expect_election()
+    when = builder.when(arming=True)
+    alone_ms = choose.pick((120, 60, 200, 300))
+    other_ms = choose.pick((30, 10, 60, 120))
+    apart_ms = alone_ms + other_ms + choose.pick((60, 30, 150))
+    builder.add(Cut(on=one, to=second, for_ms=apart_ms, **when))
+    moved = later(when, alone_ms)
+    builder.add(ElectPreferred(partition=builder.partition, first=second, **moved))
+    builder.expect_election()
+    leads = {"partition": builder.partition, "node": second, "role": "leader"}
+    back: When = later({"after": After(event="role", match=leads)}, other_ms)
+    builder.add(ElectPreferred(partition=builder.partition, first=one, **back))
+    builder.expect_election()
 
 
 def _metadata(on: str, action: LinkAction, late_ms: int, span: int, when: When) -> Link:
@@ -541,15 +624,21 @@ def _late_or_doubled_votes(
 
 SITUATIONS: Final = (
     Situation("leads-on", leads_on, cluster=_may_lose, weight=3),
+    Situation("unequal-remains", unequal_remains, cluster=_flushed_late, workload=_soon_answered),
     Situation("dies-again", dies_again, LeaderBy.CONTROLLER, cluster=_loses),
     Situation(
         "late-registration", late_registration, LeaderBy.CONTROLLER, cluster=_loses, weight=1
     ),
     Situation("leads-again", leads_again, cluster=_copies, weight=6),
-    Situation("late-copies", late_copies, cluster=_copies),
+    Situation(
+        "own-tails", own_tails, LeaderBy.CONTROLLER, cluster=_stays_in_sync, workload=_soon_answered
+    ),
+    Situation("late-copies", late_copies, cluster=_copies, workload=_uneven_batches),
     Situation("in-and-out", in_and_out, LeaderBy.CONTROLLER, cluster=_copies),
     Situation("comes-back", comes_back, LeaderBy.CONTROLLER, cluster=_spare, weight=3),
     Situation("unclean", unclean, LeaderBy.CONTROLLER, cluster=_unclean, weight=1),
-    Situation("rivals", rivals, LeaderBy.VOTES, cluster=_rivals, weight=5),
+    Situation(
+        "rivals", rivals, LeaderBy.VOTES, cluster=_rivals, workload=_uneven_batches, weight=5
+    ),
 )
 """The situations; those of one leadership share the schedules by their weights."""

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from checker.formats.anomalies import LIVENESS
 from harness.search import generator
+from harness.search.attempt import visibly_broken
 from harness.search.choice_source import RandomChoices
 from harness.search.situations import PERCENT, SITUATIONS, Situation, draw_situation
 from harness.sim.run import simulate
@@ -113,6 +115,33 @@ def test_a_leader_leads_on_in_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None
                 runs += event["partition"].startswith("log") and epoch in led
                 led.add(epoch)
     assert runs >= 3
+
+
+@pytest.mark.parametrize("name", ["own-tails", "unequal-remains"])
+def test_leaders_write_different_records_at_one_offset(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = 0
+    for schedule in _drawn(_BY_NAME[name], "high-watermark", 10, monkeypatch):
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
+        written: dict[tuple[str, int], set[str]] = {}
+        for event in result.trace:
+            if event["event"] == "append" and event["role"] == "leader":
+                at = (event["partition"], event["base_offset"])
+                written.setdefault(at, set()).add(event["hash"])
+        runs += any(len(hashes) > 1 for hashes in written.values())
+    assert runs >= 4
+
+
+def test_a_follower_of_kip_101_may_find_no_batch_that_begins_at_its_log_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """KIP-279, scenario 1, n = 15: it is stuck, and its log never ends where the leader's does."""
+    stuck = 0
+    for schedule in _drawn(_BY_NAME["own-tails"], "kip-101", 20, monkeypatch):
+        result = simulate(schedule, seed=schedule.workload.seed, stop_at="never")
+        stuck += LIVENESS in visibly_broken(result)
+    assert stuck >= 2
 
 
 def test_rivals_are_cut_off_and_their_votes_are_late_or_doubled(
