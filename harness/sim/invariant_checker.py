@@ -223,14 +223,18 @@ class InvariantChecker:
         if not self.committed_stays or not start:
             return
         chain = p.prefix.get(start, event["hash"])
-        if start + self.kept_records > p.hw or chain != event["hash"]:
-            self._violated(
-                "deletes-committed",
-                event["partition"],
-                f"{node} begins its log of {event['partition']} at {start}, where {p.hw} is "
-                f"committed and {self.kept_records} records are to be kept",
-                [_witness("log start", event)],
-            )
+        if start + self.kept_records > p.hw:
+            what = f"{p.hw} is committed and {self.kept_records} records are to be kept"
+        elif chain != event["hash"]:
+            what = "what it deleted below is not what was committed"
+        else:
+            return
+        self._violated(
+            "deletes-committed",
+            event["partition"],
+            f"{node} begins its log of {event['partition']} at {start}, where {what}",
+            [_witness("log start", event)],
+        )
 
     def _candidates(self, partition: str, p: _WatchedPartition) -> None:
         """Every replica that may be elected has every committed record."""

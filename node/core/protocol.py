@@ -174,7 +174,15 @@ KIP_101: Final = Protocol(
     fences_by_epoch=True,
     elr=False,
     sends_hw_at_once=False,
-    expected=_violable("committed-prefix-agreement", "log-and-metadata", "liveness"),
+    # A follower whose log differs and ends where the leader's does is in sync; elected, it lacks
+    # what was acknowledged. One whose log does not fit is stuck (KIP-279, scenario 1).
+    expected=_violable(
+        "no-lost-acknowledged-write",
+        "committed-prefix-agreement",
+        "offsets-and-order",
+        "log-and-metadata",
+        "liveness",
+    ),
     clean_only=True,
 )
 KIP_279: Final = Protocol(
@@ -258,7 +266,11 @@ QUORUM_NAIVE: Final = Protocol(
     last_index_matches=True,
     appends_by_index=True,
     expected=_violable(
-        "no-lost-acknowledged-write", "committed-prefix-agreement", "offsets-and-order", "liveness"
+        "no-lost-acknowledged-write",
+        "committed-prefix-agreement",
+        "offsets-and-order",
+        "log-and-metadata",
+        "liveness",
     ),
 )
 

@@ -10,7 +10,7 @@ from harness.search import known_bugs
 
 WITHIN = {
     "high-watermark-1": 30,
-    "kip-101-1": 60,
+    "kip-101-2": 60,
     "quorum-naive-1": 150,
     "M1": 20,
     "M2d": 60,
@@ -22,7 +22,7 @@ WITHIN = {
     "M19": 10,
     "M20": 20,
     "M22": 30,
-    "LB2": 80,
+    "LB2": 300,
 }
 """KnownBug -> schedules of seed 0 within which a run must break the property it is known for: about
 four times as many as it takes, since any change of what is drawn is another throw of the dice."""
