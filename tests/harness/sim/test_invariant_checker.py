@@ -17,7 +17,7 @@ from harness.sim.node import SimNode
 from harness.sim.run import simulate
 from nemesis import ready_made
 from nemesis.faults import Kill, Link, PowerCut, Reassign
-from nemesis.formats.schedule import Schedule
+from nemesis.formats.schedule import After, Schedule
 from node.core.protocol import KAFKA
 from tests.support.sim_schedules import plan, storm
 
@@ -188,6 +188,39 @@ def test_kip_101_s_first_scenario_breaks_the_old_protocol_and_not_the_new(tmp_pa
     assert again.verdict is result.checked.verdict
     assert [a.name for a in again.anomalies] == [a.name for a in result.checked.anomalies]
     assert simulate(under(schedule, "kip-101"), seed=1).verdict is Verdict.VALID
+
+
+def test_a_head_that_differs_from_what_was_committed_must_not_be_deleted() -> None:
+    """KIP-279's first scenario, and retention reaches the records in which the two logs differ."""
+    schedule = ready_made.load("kip-279-scenario-1")
+    load = schedule.workload
+    more = [
+        replace(load.operations[-1], after=After(event="hw", match={"node": "n2", "hw": hw}))
+        for hw in (31, 41)
+    ]
+    schedule = replace(
+        schedule,
+        cluster=replace(schedule.cluster, retention_records=2),
+        workload=replace(load, operations=(*load.operations, *more)),
+    )
+    result = simulate(schedule, seed=1, stop_at="never")
+    by_name = {violation.invariant: violation for violation in result.violations}
+    assert by_name["deletes-committed"].property == "log-and-metadata"
+    assert by_name["deletes-committed"].sentence == (
+        "n2 begins its log of log-0 at 21, where what it deleted below is not what was committed"
+    )
+
+
+def test_a_follower_whose_log_end_is_inside_a_batch_of_its_leader_is_stuck() -> None:
+    """The same scenario with n = 15: no batch of the leader begins where this log ends."""
+    schedule = ready_made.load("kip-279-scenario-1")
+    sends = list(schedule.workload.operations)
+    sends[2] = replace(sends[2], count=4)
+    schedule = replace(schedule, workload=replace(schedule.workload, operations=tuple(sends)))
+    result = simulate(schedule, seed=1, stop_at="never")
+    assert not result.violations
+    assert "not-converged" in {found.name for found in result.checked.anomalies}
+    assert simulate(under(schedule, "kip-279"), seed=1).verdict is Verdict.VALID
 
 
 def under(schedule: Schedule, protocol: str) -> Schedule:
