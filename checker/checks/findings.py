@@ -168,6 +168,7 @@ _WHAT = {
     Kind.LOG_HEAD: "log",
     Kind.HW: "high watermark",
     Kind.APPEND: "append",
+    Kind.TRUNCATED: "truncation",
     Kind.DELETED: "log start",
     Kind.ROLE: "role",
     Kind.PARTITION: "partition change",

@@ -12,7 +12,7 @@ from checker.evidence.contents import evidence, first_of
 from checker.evidence.facts import I64, Kind
 from checker.evidence.group import Facts, Group
 from checker.evidence.needs import Need
-from checker.formats.anomalies import LOG
+from checker.formats.anomalies import LOG, WITNESS_CAP
 from checker.formats.verdict import Anomaly, Witness
 
 
@@ -36,9 +36,12 @@ def judge(group: Group) -> Finding:
         own = logs.take(logs.node == node)
         for each in _of_replica(group, heads, row, own, cache.take(cache.node == node)):
             found.setdefault(each.name, []).append(each)
+    cuts = group.of(Kind.TRUNCATED)
+    if (beyond := _cut_below_high_watermark(group, cuts)) is not None:
+        found.setdefault(beyond.name, []).append(beyond)
     return Finding(
         property=LOG,
-        examined=len(heads) + len(logs),
+        examined=len(heads) + len(logs) + len(cuts),
         anomalies=tuple(_joined(same) for same in found.values()),
     )
 
@@ -140,6 +143,29 @@ def _of_replica(
             np.array([row]),
             f"The epoch cache of {of} on {node} {wrong}.",
         )
+
+
+def _cut_below_high_watermark(group: Group, cuts: Facts) -> Anomaly | None:
+    """A log was truncated and the high watermark left above its end, if only until the leader's
+    next answer: a replica that leads or stops before that has committed what it does not have."""
+    rows = np.flatnonzero((cuts.leo >= 0) & (cuts.hw > cuts.leo))
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    witnesses = [
+        node_witness(cuts, int(each), Kind.TRUNCATED, offset=int(cuts.leo[each]))
+        for each in rows[:WITNESS_CAP]
+    ]
+    when = group.seconds(witnesses[0].t_us)
+    return anomaly(
+        group,
+        "hw-beyond-log",
+        f"{witnesses[0].node} truncated its log of {group.partition} to {cuts.leo[row]} {when} "
+        f"into the storm, and left its high watermark at {cuts.hw[row]}.",
+        count=len(rows),
+        offset=int(cuts.leo[row]),
+        witnesses=witnesses,
+    )
 
 
 def _report(group: Group, name: str, facts: Facts, rows: I64, message: str) -> Anomaly:

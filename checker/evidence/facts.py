@@ -21,7 +21,7 @@ known about a partition. What a column means depends on the kind; -1 is "unknown
 | HISTORY    | (flags: 1 = every line of the history was read; 2 = it has transactions)            |
 | HW         | line |      |     |        | t_us     | end    | incarnation | | epoch | hw | leo |
 | APPEND     | line |      |     |        | t_us     | base   | incarnation | | epoch |    | leo |
-| TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch |    | leo |
+| TRUNCATED  | line |      |     |        | t_us     |        |       |       | epoch | hw | leo |
 | DELETED    | line |      |     |        | t_us     | start  |       |       | epoch |    | leo |
 | ROLE       | line |      |     |        | t_us     | (flags: 1 = leader) | | | epoch | hw | leo |
 | PARTITION  | line |      |     |        | t_us     |        | partition epoch | | leader epoch | |

@@ -304,7 +304,7 @@ _EVENTS: Final[dict[str, tuple[Kind, dict[str, str | Callable[[_Event], Any]]]]]
             "flags": "role",
         },
     ),
-    trace.TRUNCATED: (Kind.TRUNCATED, {"leo": "leo"}),
+    trace.TRUNCATED: (Kind.TRUNCATED, {"hw": "hw", "leo": "leo"}),
     trace.DELETED: (Kind.DELETED, {"offset": "start", "epoch": "leader_epoch", "leo": "leo"}),
     trace.ROLE: (Kind.ROLE, {"epoch": "leader_epoch", "hw": "hw", "leo": "leo", "flags": "role"}),
     trace.PARTITION: (

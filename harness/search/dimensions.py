@@ -154,6 +154,14 @@ def _resized(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return _with(replace(schedule, cluster=cluster), moves)
 
 
+def _sizes_differ(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+    """Batches of one record and of a few: what one log has in one batch, another has in several."""
+    if schedule.workload.batch_most:
+        return schedule
+    workload = replace(schedule.workload, batch=1, batch_most=choose.pick((3, 2, 5)))
+    return replace(schedule, workload=workload)
+
+
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
     """The schedule with these faults, and not with more than there may be."""
     kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
@@ -206,6 +214,7 @@ LATE_DIMENSIONS: Final = (
     LateDimension("idempotent", 6, _idempotent),
     LateDimension("clock-rates", 6, _clock_rates),
     LateDimension("resized-partitions", 6, _resized),
+    LateDimension("batch-sizes", 25, _sizes_differ),
 )
 """Those that a schedule decides for when all else is drawn: a seed that does without them draws
 what it drew before they came. New ones go to the end."""

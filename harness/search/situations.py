@@ -137,6 +137,12 @@ def _flushed_late(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     return replace(cluster, flush="async", flush_interval_ms=1000, min_isr=min_isr, timings=timings)
 
 
+def _few_in_sync(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """One copy or a few, of which one is enough."""
+    brokers = max(3, cluster.brokers)
+    return replace(cluster, brokers=brokers, replication_factor=choose.pick((2, 1, 3)), min_isr=1)
+
+
 def _rivals(choose: ChoiceSource, cluster: Cluster) -> Cluster:
     """Mostly more than three copies, and candidates that stand at nearly the same time."""
     size = choose.pick((3, 4, 5, 3))
@@ -269,6 +275,38 @@ def dies_again(builder: ScenarioBuilder) -> None:
 
 def _process(node: str, process: int) -> dict[str, Any]:
     return {"node": node, "incarnation": {"at_least": process}}
+
+
+def last_in_sync(builder: ScenarioBuilder) -> None:
+    """The leader is alone in sync, as the only copy or because the others are away; it dies in the
+    middle of a turn, and is soon back."""
+    choose, when = builder.choose, builder.when()
+    timings = builder.cluster.timings
+    if others := ",".join(name for name in builder.replicas if name != builder.preferred):
+        notice_ms = min(timings.session_ms, timings.lag_ms) * choose.pick((130, 180)) // 100
+        away_ms = notice_ms + choose.pick((2, 4)) * timings.session_ms
+        builder.add(
+            Kill(on=others, for_ms=away_ms, **when)
+            if choose.chance(50)
+            else Isolate(on=others, for_ms=away_ms, **when)
+        )
+        when = later(when, notice_ms)
+        builder.advance(notice_ms)
+    builder.add(
+        Break(
+            on=builder.leader,
+            event=choose.pick(("append", "append", "ack", "hw")),
+            match={"partition": builder.partition},
+            nth=choose.integer(1, 3),
+            before=choose.pick(("commit", "commit", "send")),
+            **when,
+        )
+    )
+    builder.crashes += 1
+    gone: When = {"after": After(event="break", nth=builder.crashes)}
+    span = choose.pick((0, 10, 50, timings.session_ms, 2 * timings.session_ms))
+    builder.add(down_for(builder, builder.leader, span, gone))
+    builder.expect_election()
 
 
 def late_registration(builder: ScenarioBuilder) -> None:
@@ -462,6 +500,36 @@ def late_copies(builder: ScenarioBuilder) -> None:
         builder.expect_election()
 
 
+def old_answers(builder: ScenarioBuilder) -> None:
+    """One follower has what nobody else has but the leader; then answers of before come to it a
+    second time, and the leader fails before they have been made good."""
+    choose, to = builder.choose, builder.broker()
+    at = {"partition": builder.partition, "node": to, "role": "follower"}
+    when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 5))}
+    if choose.chance(30):
+        when = builder.when()
+    late_ms, copied_ms = choose.pick((60, 120, 200)), choose.pick((60, 120, 20))
+    builder.add(
+        Link(
+            on="all",
+            to=to,
+            action="duplicate",
+            kinds=("fetch-response", "offset-for-leader-epoch-response"),
+            match={"partition": builder.partition},
+            delay_ms=late_ms,
+            for_ms=copied_ms,
+            **when,
+        )
+    )
+    slow = ",".join(name for name in builder.replicas if name != to)
+    if slow:
+        span = late_ms + copied_ms + choose.pick((20, 60, 120))
+        builder.add(builder.drop_responses("all", slow, span, when))
+    gone = later(when, late_ms + choose.pick((copied_ms // 2, copied_ms, copied_ms + 20, 5)))
+    builder.add(leader_gone(builder, builder.span_ms(150, 250, 400), gone))
+    builder.expect_election()
+
+
 # -- who is in sync, and who is a replica
 
 
@@ -629,11 +697,13 @@ SITUATIONS: Final = (
     Situation(
         "late-registration", late_registration, LeaderBy.CONTROLLER, cluster=_loses, weight=1
     ),
+    Situation("last-in-sync", last_in_sync, LeaderBy.CONTROLLER, cluster=_few_in_sync),
     Situation("leads-again", leads_again, cluster=_copies, weight=6),
     Situation(
         "own-tails", own_tails, LeaderBy.CONTROLLER, cluster=_stays_in_sync, workload=_soon_answered
     ),
     Situation("late-copies", late_copies, cluster=_copies, workload=_uneven_batches),
+    Situation("old-answers", old_answers, cluster=_copies),
     Situation("in-and-out", in_and_out, LeaderBy.CONTROLLER, cluster=_copies),
     Situation("comes-back", comes_back, LeaderBy.CONTROLLER, cluster=_spare, weight=3),
     Situation("unclean", unclean, LeaderBy.CONTROLLER, cluster=_unclean, weight=1),

@@ -35,6 +35,7 @@ PROPERTY_OF: Final = {
     "consistent-read": OFFSETS,
     "read-below-hw": READS,
     "deletes-committed": LOG,
+    "high-watermark-within-log": LOG,
     "one-leader-per-epoch": LOG,
     "one-vote-per-term": LOG,
     "clean-election": LOG,
@@ -212,6 +213,14 @@ class InvariantChecker:
     def _on_truncated(self, node: str, event: TraceEvent) -> None:
         p = self._of(event["partition"])
         p.ends[node] = (event["leo"], event["hash"])
+        if event["hw"] > event["leo"]:
+            self._violated(
+                "high-watermark-within-log",
+                event["partition"],
+                f"{node} truncated its log of {event['partition']} to {event['leo']} and left its "
+                f"high watermark at {event['hw']}",
+                [_witness("log end", event)],
+            )
         if event["leo"] < p.hw and self.committed_stays:
             self._candidate(event["partition"], p, node)
 

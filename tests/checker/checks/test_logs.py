@@ -81,6 +81,25 @@ def test_a_watermark_beyond_the_log(tmp_path: Path) -> None:
     assert against(s.check(tmp_path)) == {"hw-beyond-log": 2}
 
 
+def cut(s: Story, node: str, leo: int, hw: int) -> None:
+    s.event(node, "truncated", from_leo=3, leo=leo, hw=hw, reason="diverging-epoch", hash="")
+
+
+def test_a_watermark_that_a_truncation_leaves_beyond_the_log(tmp_path: Path) -> None:
+    """The next answer of the leader would hide it: no log at the end shows it."""
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2))
+    s.log("n2", (10, 2))
+    cut(s, "n1", leo=2, hw=2)
+    assert against(s.check(tmp_path / "lowered")) == {}
+    cut(s, "n2", leo=1, hw=2)
+    found = one(s.check(tmp_path / "left"), "hw-beyond-log")
+    assert "n2 truncated its log of log-0 to 1" in found.message
+    assert "left its high watermark at 2" in found.message
+    assert [(w.node, w.what, w.offset) for w in found.witnesses] == [("n2", "truncation", 1)]
+
+
 def lead(s: Story, node: str, epoch: int) -> None:
     s.event(node, "role", role="leader", leader=node, leader_epoch=epoch, leo=0, hw=0)
 

@@ -95,6 +95,7 @@ class LogDefinitions:
         found: Counter[str] = Counter()
         for replica in self.finished.values():
             found.update(self.invariants(replica))
+        found["hw-beyond-log"] += sum(e["hw"] > e["leo"] >= 0 for e in self.events["truncated"])
         found["two-leaders"] = self.doubled(self.leaders) or self.doubled(
             [e for e in self.events["append"] if e["role"] == "leader"]
         )
