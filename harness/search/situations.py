@@ -504,8 +504,8 @@ def old_answers(builder: ScenarioBuilder) -> None:
     """One follower has what nobody else has but the leader; then answers of before come to it a
     second time, and the leader fails before they have been made good."""
     choose, to = builder.choose, builder.broker()
-    at = {"partition": builder.partition, "node": to, "role": "follower"}
-    when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 5))}
+    at = {"partition": builder.partition, "role": "follower"}
+    when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 8))}
     if choose.chance(30):
         when = builder.when()
     late_ms, copied_ms = choose.pick((60, 120, 200)), choose.pick((60, 120, 20))
