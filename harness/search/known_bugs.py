@@ -9,6 +9,7 @@ Everything follows from the target and a seed, so a search can be interrupted an
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from checker.formats.anomalies import LIVENESS
 from harness.search.attempt import Attempt, attempt
 from harness.search.choice_source import RandomChoices
 from harness.search.escalate import judge_with_escalations, rerun_without
@@ -56,6 +58,14 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
     def bugs(self) -> tuple[str, ...]:
         """The bugs to turn on."""
         return (self.bug,) if self.bug else ()
+
+    def judge(self, schedule: Schedule) -> Attempt:
+        """Run a schedule. Escalations make records lost, and leave no cluster waiting: in a search
+        for what waits for ever no run is one to escalate."""
+        outcome = attempt(schedule)
+        if self.breaks == LIVENESS:
+            return dataclasses.replace(outcome, internal_violation="")
+        return outcome
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +203,7 @@ def search(
         first = drawn_schedule(target, seed, number)
         number += 1
         for schedule, quick in judge_with_escalations(
-            first, attempt, lambda other: _fails_otherwise(target, other)
+            first, target.judge, lambda other: _fails_otherwise(target, other)
         ):
             # Few runs fail; only those are run to their end.
             if not quick.failed:
@@ -217,8 +227,9 @@ def search(
 
 
 def _fails_otherwise(target: SearchTarget, outcome: Attempt) -> bool:
-    """Whether a run violates another property than that of the target."""
-    return outcome.failed and target.breaks not in outcome.broken
+    """Whether a run violates another property than that of the target, and may go on to that."""
+    goes_on = target.breaks not in (LIVENESS, *outcome.broken)
+    return outcome.failed and goes_on
 
 
 def _entry(target: SearchTarget, seed: int, schedules: int, seconds: float, others: int) -> Entry:

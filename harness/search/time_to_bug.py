@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from harness.search.attempt import Attempt, attempt
+from harness.search.attempt import Attempt
 from harness.search.engines import ENGINE_VERSIONS, ENGINES, Subject
 from harness.search.generator import GENERATOR_VERSION
 from harness.search.known_bugs import SearchTarget, reproduces
@@ -117,7 +117,7 @@ def time_to_bug(target: SearchTarget, engine: str, seed: int, seconds: float) ->
     def judge(schedule: Schedule, *, independent: bool = False) -> Attempt:
         nonlocal schedules, found
         schedules += 1
-        outcome = attempt(schedule)
+        outcome = target.judge(schedule)
         if outcome.failed:
             found = found or reproduces(target, schedule) is not None
         return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from harness.search.findings import save
 from harness.search.generator import GENERATOR_VERSION
 from harness.search.known_bugs import SearchTarget
 from harness.search.real_schedule import RealSchedule
+from nemesis import ready_made
 from nemesis.formats.schedule import Schedule, load
 from node.formats.errors import FloodmarkError, UsageError
 
@@ -220,6 +222,23 @@ def test_every_bug_and_every_broken_promise_is_searched_for() -> None:
         "liveness",
     ]
     assert known_bugs.correct_protocols() == ["kip-279", "kafka", "quorum"]
+
+
+def test_a_search_for_what_waits_for_ever_escalates_nothing() -> None:
+    """The very schedule that a search for lost records would go on from."""
+    schedule = ready_made.load("kip-101-scenario-1")
+    at_fault = SearchTarget(
+        code="x",
+        name="x",
+        source="",
+        protocol="high-watermark",
+        breaks="no-lost-acknowledged-write",
+    )
+    assert at_fault.judge(schedule).internal_violation == "candidate-completeness"
+    waits = replace(at_fault, breaks="liveness")
+    assert waits.judge(schedule) == dataclasses.replace(
+        at_fault.judge(schedule), internal_violation=""
+    )
 
 
 def test_a_failure_that_needs_no_bug_does_not_count_for_the_bug() -> None:
