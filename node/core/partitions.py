@@ -105,6 +105,7 @@ def _remove(ctx: Context, replicas: dict[str, Replica], r: Replica) -> None:
     """This node is no longer a replica: delete its log. Re-added later it starts empty."""
     if r.role == "leader":
         leader.resign(ctx, r)
+    r.role = "none"  # a message of the same turn may have appended: nobody is served for it now
     _delete(ctx, r.partition, r.protocol)
     del replicas[r.partition]
 

@@ -307,6 +307,31 @@ def test_a_log_moves_to_other_brokers_under_writes_and_leaves_nothing_behind() -
     assert {b"%d" % corr for corr in done} <= set(log)
 
 
+def test_a_leader_appends_and_is_dropped_by_messages_of_one_turn() -> None:
+    """It stood still meanwhile, and must serve nobody for the log that is gone."""
+    world = cluster()
+    world.pause("n1")
+    move(world, "n2 n3")
+    world.run_for(50)
+    world.resume("n1")  # it has the record now, and does not know that it is committed
+    world.pause("n1")
+    world.hold = lambda source, to, message: (source, to) == ("v1", "n1")
+    world.produce("n1", "log-0", 77, b"late")
+    world.run_for(20)
+    world.hold = lambda *_: False
+    world.release()
+    world.run_for(20)
+    world.produce("n1", "log-0", 78, b"later")
+    world.run_for(20)
+    assert world.nodes["n1"].replicas["log-0"].role == "leader"
+    world.resume("n1")
+    assert "log-0" not in world.nodes["n1"].replicas
+    world.run_for(1000)
+    assert world.leader("log-0") == "n2"
+    assert world.answers()[77].error
+    assert world.answers()[78].error
+
+
 def test_a_broker_that_was_down_deletes_the_logs_that_moved() -> None:
     world = cluster()
     world.kill("n2")
