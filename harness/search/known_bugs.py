@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from checker.formats.anomalies import LIVENESS
+from checker.formats.anomalies import LIVENESS, LOG
 from harness.search.attempt import Attempt, attempt
 from harness.search.choice_source import RandomChoices
 from harness.search.escalate import judge_with_escalations, rerun_without
@@ -59,11 +59,16 @@ class SearchTarget(msgspec.Struct, frozen=True, kw_only=True):
         """The bugs to turn on."""
         return (self.bug,) if self.bug else ()
 
+    @property
+    def escalates(self) -> bool:
+        """Whether losing records can show what is searched for."""
+        return self.breaks not in (LIVENESS, LOG)
+
     def judge(self, schedule: Schedule) -> Attempt:
-        """Run a schedule. Escalations make records lost, and leave no cluster waiting: in a search
-        for what waits for ever no run is one to escalate."""
+        """Run a schedule. Escalations lose records: they leave no cluster waiting, and no log or
+        metadata wrong in itself. A search for these escalates no run."""
         outcome = attempt(schedule)
-        if self.breaks == LIVENESS:
+        if not self.escalates:
             return dataclasses.replace(outcome, internal_violation="")
         return outcome
 
@@ -228,8 +233,7 @@ def search(
 
 def _fails_otherwise(target: SearchTarget, outcome: Attempt) -> bool:
     """Whether a run violates another property than that of the target, and may go on to that."""
-    goes_on = target.breaks not in (LIVENESS, *outcome.broken)
-    return outcome.failed and goes_on
+    return target.escalates and outcome.failed and target.breaks not in outcome.broken
 
 
 def _entry(target: SearchTarget, seed: int, schedules: int, seconds: float, others: int) -> Entry:
