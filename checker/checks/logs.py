@@ -41,7 +41,7 @@ def judge(group: Group) -> Finding:
         found.setdefault(beyond.name, []).append(beyond)
     return Finding(
         property=LOG,
-        examined=len(heads) + len(logs) + len(cuts),
+        examined=len(heads) + len(logs),
         anomalies=tuple(_joined(same) for same in found.values()),
     )
 

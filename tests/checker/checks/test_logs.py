@@ -100,6 +100,16 @@ def test_a_watermark_that_a_truncation_leaves_beyond_the_log(tmp_path: Path) -> 
     assert [(w.node, w.what, w.offset) for w in found.witnesses] == [("n2", "truncation", 1)]
 
 
+def test_a_watermark_over_an_empty_log_and_a_log_end_that_is_not_known(tmp_path: Path) -> None:
+    s = Story()
+    s.send(10, 2, at=0)
+    s.log("n1", (10, 2))
+    cut(s, "n1", leo=-1, hw=2)
+    assert against(s.check(tmp_path / "unknown")) == {}
+    cut(s, "n1", leo=0, hw=2)
+    assert against(s.check(tmp_path / "empty")) == {"hw-beyond-log": 1}
+
+
 def lead(s: Story, node: str, epoch: int) -> None:
     s.event(node, "role", role="leader", leader=node, leader_epoch=epoch, leo=0, hw=0)
 
