@@ -29,8 +29,10 @@ from node.runtime.reap import REAP_S
 WORKER_SLICE: Final = 200
 """States that a worker gets at once."""
 WORKER_S: Final = 3600.0
-"""How long a worker may take for these, which takes it less than a second, and how long it waits
-for the next ones."""
+"""How long a worker may take for these, which takes it less than a second."""
+IDLE_S: Final = 3600.0
+"""How long a worker waits for the next ones."""
+ENDED: Final = "a worker of the exploration ended by itself; with --cores 1 there are none"
 
 FoundEdge = tuple[Action, State, Violation | None, bool]
 """The fields of an `Edge`."""
@@ -85,8 +87,12 @@ class _Expander:
         self._seen = psutil.Process(self._process.pid)
 
     def ask(self, states: Sequence[State]) -> None:
-        """Let it expand these states."""
-        self._ours.send_bytes(pickle.dumps((self._translation.news(), states), 5))
+        """Let it expand these states. Raises FloodmarkError."""
+        asked = pickle.dumps((self._translation.news(), states), 5)
+        try:
+            self._ours.send_bytes(asked)
+        except ConnectionError:
+            raise FloodmarkError(ENDED) from None
 
     def answer(self) -> list[list[FoundEdge]]:
         """What each of the states that it was asked for leads to. Raises FloodmarkError."""
@@ -98,9 +104,7 @@ class _Expander:
                 )
             news, found = pickle.loads(self._ours.recv_bytes())
         except (EOFError, ConnectionError):
-            raise FloodmarkError(
-                "a worker of the exploration ended by itself; with --cores 1 there are none"
-            ) from None
+            raise FloodmarkError(ENDED) from None
         self._translation.learn(news)
         here = self._translation.state
         return [[(a, in_order(here(s)), v, c) for a, s, v, c in edges] for edges in found]
@@ -166,7 +170,7 @@ def _serve(moves: Moves, explorer: Connection, parent: int) -> None:
     """In a worker: expand states until the explorer ends it."""
     settle_in(parent, "")
     translation = Translation(moves)
-    while explorer.poll(WORKER_S):
+    while explorer.poll(IDLE_S):
         news, states = pickle.loads(explorer.recv_bytes())
         translation.learn(news)
         found: list[list[Any]] = [

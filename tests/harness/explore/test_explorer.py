@@ -118,6 +118,22 @@ def test_a_worker_that_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     assert not multiprocessing.active_children()
 
 
+def test_a_worker_that_ended_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.explore.explorer.PARALLEL_FROM", 1)
+    made = Explorer(Bounds(records=0), cores=2)
+    mine = os.getpid()
+
+    def ends(state: State) -> Iterator[Edge]:
+        assert os.getpid() != mine
+        os._exit(0)
+        yield
+
+    monkeypatch.setattr(made.moves, "edges", ends)
+    with pytest.raises(FloodmarkError, match="ended by itself"):
+        made.run(ExplorationLimits())
+    assert not multiprocessing.active_children()
+
+
 def test_an_exploration_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     bounds, file = Bounds(kills=1), tmp_path / "checkpoint"
     whole = explored(bounds)
