@@ -11,12 +11,14 @@ import pytest
 
 from harness.search.attempt import attempt
 from harness.sim.compiled import PURE
+from nemesis.formats.schedule import load
 from tests.support.paths import ROOT
 from tests.support.unplanted.reached import places, reached
-from tests.support.unplanted.replacements import CLASSES, UnplantedBug, unplanted_bugs
+from tests.support.unplanted.replacements import CLASSES, FILE, UnplantedBug, unplanted_bugs
 from tests.support.unplanted.search import search_all, searched, table
 
 BUGS = unplanted_bugs()
+STORIES = sorted((FILE.parent / "stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.code)
@@ -95,6 +97,34 @@ def test_a_search_without_time_stays_open_and_continues() -> None:
     before = searched(bug, 0, 0.0, None)
     assert (before.found, before.schedules) == (False, 0)
     assert searched(bug, 0, 60, before).found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
+def test_what_blind_search_missed_can_do_harm(story: Path) -> None:
+    """Written schedules for bugs that no search has found: they break something with it only."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.support.unplanted.replacements import turn_on, unplanted_bugs\n"
+        "story = Path(sys.argv[1])\n"
+        "turn_on(next(bug for bug in unplanted_bugs() if bug.code.lower() == story.stem))\n"
+        "from harness.search.attempt import attempt\n"
+        "from nemesis.formats.schedule import load\n"
+        "print(*attempt(load(story), stop_at='never').broken)\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(story)],
+        cwd=ROOT,
+        env={**os.environ, PURE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    liveness = next(bug.kind for bug in BUGS if bug.code.lower() == story.stem) == "liveness"
+    broken = set(child.stdout.split())
+    assert ("liveness" in broken) if liveness else broken - {"liveness"}, child.stderr
+    assert not attempt(load(story), stop_at="never").broken
 
 
 @pytest.mark.slow
