@@ -338,6 +338,18 @@ def test_a_weak_send_of_which_only_a_later_record_was_read(tmp_path: Path) -> No
     assert realtime(s, tmp_path) == [(1, True)]
 
 
+def test_only_an_ok_read_makes_a_weak_send_certain_where_values_are_shared(tmp_path: Path) -> None:
+    outcomes: tuple[OpType, ...] = ("ok", "info")
+    for outcome in outcomes:
+        s = Story()
+        s.send(10, at=1, begin=0, end=5)
+        s.send(20, at=0, acks=1, process=2, begin=6, end=9)
+        s.poll((0, 20), outcome=outcome)
+        for process in (3, 4):
+            s.send(30, outcome="info", process=process)
+        assert realtime(s, tmp_path / outcome) == [(1, outcome != "ok")]
+
+
 def test_certain_and_weak_inversions_are_told_apart(tmp_path: Path) -> None:
     s = Story()
     s.send(10, at=2, begin=0, end=5)

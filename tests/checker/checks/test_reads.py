@@ -25,6 +25,18 @@ def test_reads_below_the_high_watermark(tmp_path: Path) -> None:
     assert against(s.check(tmp_path)) == {}
 
 
+def test_reads_are_judged_by_the_traces_where_no_answer_states_a_high_watermark(
+    tmp_path: Path,
+) -> None:
+    for capability, examined in (("hw", 1), ("epochs", 0)):
+        s = Story(capabilities=["trace", capability])
+        s.send(10, 2, at=0)
+        s.hw("n1", (10, 2))
+        s.poll((0, 10, 2))
+        found = s.check(tmp_path / capability).properties[PROPERTIES.index(READS)]
+        assert found.examined == examined
+
+
 def test_an_answer_that_reaches_beyond_what_it_states(tmp_path: Path) -> None:
     s = Story()
     s.send(10, 3, at=0)
