@@ -95,7 +95,10 @@ def _several_partitions(choose: ChoiceSource, cluster: Cluster) -> Cluster:
 
 
 def _deletes_heads(choose: ChoiceSource, schedule: Schedule) -> Schedule:
-    """Leaders delete what is committed so soon that a replica that was away lacks what is next."""
+    """Leaders delete what is committed so soon that a replica that was away lacks what is next.
+    Nothing changes where a situation has idempotent producers: brokers need the whole log."""
+    if schedule.workload.idempotent:
+        return schedule
     keep = choose.pick((2, 5, 1))
     return replace(schedule, cluster=replace(schedule.cluster, retention_records=keep))
 

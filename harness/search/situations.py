@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from harness.search import producer_and_disk_situations as more
 from harness.search.choice_source import ChoiceSource
 from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
 from harness.search.scenarios import Scenario, down_for, fail_leader_at, leader_gone
@@ -710,5 +711,12 @@ SITUATIONS: Final = (
     Situation(
         "rivals", rivals, LeaderBy.VOTES, cluster=_rivals, workload=_uneven_batches, weight=5
     ),
+    Situation(
+        "tried-again", more.tried_again, cluster=more.clean_copies, workload=more.patient_producers
+    ),
+    Situation(
+        "sent-twice", more.sent_twice, cluster=more.clean_copies, workload=more.patient_producers
+    ),
+    Situation("damaged-copy", more.damaged_copy, cluster=more.clean_copies, weight=1),
 )
 """The situations; those of one leadership share the schedules by their weights."""

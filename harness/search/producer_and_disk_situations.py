@@ -1,0 +1,150 @@
+"""Situations about idempotent producers while leaders change, and about one damaged disk.
+
+They are registered in `harness.search.situations`, which also says what a situation is.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from harness.search.choice_source import ChoiceSource
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later
+from harness.search.scenarios import fail_leader_at, leader_gone
+from nemesis.faults import BitFlip, Cut, ElectPreferred, Link
+from nemesis.formats.schedule import After, Cluster, Workload
+from node.core.protocol import protocol as protocol_of
+
+
+def clean_copies(choose: ChoiceSource, cluster: Cluster) -> Cluster:
+    """Two or three copies that are synced; one, or all of them, are needed."""
+    factor = choose.pick((3, 3, 2))
+    return replace(
+        cluster,
+        brokers=max(3, cluster.brokers),
+        replication_factor=factor,
+        min_isr=choose.pick((2, factor)),
+        flush="sync",
+        retention_records=0,
+        unclean_election=False,
+    )
+
+
+def patient_producers(choose: ChoiceSource, workload: Workload) -> Workload:
+    """Several idempotent producers, mostly with few batches under way; most of them try again for
+    longer than leaders change."""
+    return replace(
+        workload,
+        clients=choose.pick((3, 2, 4)),
+        rate=choose.pick((20.0, 10.0, 40.0)),
+        batch=1,
+        acks=-1,
+        idempotent=True,
+        in_flight=choose.pick((1, 1, 2, 3)),
+        timeout_ms=choose.pick((600, 1500, 3000, 200)),
+    )
+
+
+def _answers_lost(builder: ScenarioBuilder, span: int, when: When) -> Link:
+    """Producers do not hear for a while what became of their batches."""
+    return Link(
+        on="all", to="clients", action="drop", kinds=("produce-response",), for_ms=span, **when
+    )
+
+
+def tried_again(builder: ScenarioBuilder) -> None:
+    """A leader is cut off with batches that nobody else has, another one leads, and the first leads
+    again. Meanwhile producers reach only the first, or none, and try again then."""
+    choose, one = builder.choose, builder.preferred
+    others = ",".join(name for name in builder.replicas if name != one)
+    session_ms = builder.cluster.timings.session_ms
+    if protocol_of(builder.cluster.protocol).random_first_leader:
+        builder.add(ElectPreferred(partition=builder.partition, first=one, at_ms=0))
+        builder.expect_election()
+    at = {"partition": builder.partition, "role": "leader"}
+    when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 6))}
+    apart_ms = choose.pick((2, 3)) * session_ms
+    away_ms = apart_ms + choose.pick((2, 3, 4)) * session_ms
+    builder.add(Cut(on=one, to=others, for_ms=apart_ms, **when))
+    to = choose.pick((others, others, "all"))
+    builder.add(
+        Link(on="clients", to=to, action="drop", kinds=("produce",), for_ms=away_ms, **when)
+    )
+    if not builder.votes:
+        moved = later(when, choose.pick((60, 120, 200)))
+        second = choose.pick(others.split(","))
+        builder.add(ElectPreferred(partition=builder.partition, first=second, **moved))
+    builder.expect_election()
+    back = later(when, apart_ms + choose.pick((20, 60, 150)))
+    if builder.votes:
+        builder.add(Cut(on=builder.leader, to="rest", for_ms=builder.span_ms(250, 400), **back))
+    else:
+        builder.add(ElectPreferred(partition=builder.partition, first=one, **back))
+    builder.expect_election()
+
+
+def sent_twice(builder: ScenarioBuilder) -> None:
+    """Batches of producers are lost, late or arrive again when their producer went on; what a
+    leader answered is lost, and often it fails before the batch is tried again."""
+    choose = builder.choose
+    at = {"partition": builder.partition, "role": "leader"}
+    when: When = {"after": After(event="append", match=at, nth=choose.integer(1, 8))}
+    late_ms = choose.pick((60, 200, 400, 900))
+    actions: tuple[LinkAction, ...] = ("duplicate", "duplicate", "delay", "drop")
+    for _ in range(choose.pick((1, 1, 2, 0))):
+        action = choose.pick(actions)
+        builder.add(
+            Link(
+                on="clients",
+                to="all",
+                action=action,
+                kinds=("produce",),
+                delay_ms=0 if action == "drop" else late_ms,
+                limit=choose.pick((1, 2, None)),
+                for_ms=choose.pick((60, 150, 300)),
+                **when,
+            )
+        )
+    lost_ms = choose.pick((100, 250, late_ms))
+    builder.add(_answers_lost(builder, lost_ms, when))
+    if choose.chance(60):
+        # Followers get batches of several producers in one answer.
+        builder.add(builder.drop_responses("all", "all", choose.pick((60, 120)), when))
+    for _ in range(choose.pick((1, 1, 2))):
+        gone = later(when, choose.pick((5, 60, 120, lost_ms)))
+        builder.add(leader_gone(builder, builder.span_ms(150, 250, 400), gone))
+        builder.expect_election()
+
+
+def damaged_copy(builder: ScenarioBuilder) -> None:
+    """A replica restarts with a damaged disk while others lead, or while it leads. What it is sent
+    to make it good is late, and then a leader fails."""
+    choose = builder.choose
+    on = builder.broker() if choose.chance(75) else builder.preferred
+    at = {"partition": builder.partition}
+    when: When = {"after": After(event="hw", match=at, nth=choose.integer(1, 8))}
+    builder.disk_victim = on
+    parts: tuple[Literal["payload", "chain", "header"], ...] = ("payload", "chain", "header")
+    part = choose.pick(parts)
+    down_ms = choose.pick((0, 20, builder.span_ms(60, 130, 250)))
+    builder.add(BitFlip(on=on, part=part, for_ms=down_ms, **when))
+    began: When = later(when, down_ms)
+    if choose.chance(50):
+        actions: tuple[LinkAction, ...] = ("drop", "delay", "duplicate")
+        action = choose.pick(actions)
+        builder.add(
+            Link(
+                on="rest",
+                to=on,
+                action=action,
+                kinds=("fetch-response",),
+                match=at,
+                delay_ms=0 if action == "drop" else choose.pick((60, 120)),
+                for_ms=builder.span_ms(60, 130, 250),
+                **began,
+            )
+        )
+    builder.expect_election()
+    if choose.chance(60):
+        fail_leader_at(builder, later(began, choose.pick((20, 60, 150, 300))))
