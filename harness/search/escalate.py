@@ -2,11 +2,12 @@
 
 The invariant checker reports violations inside the cluster that no client sees yet: a replica that
 lacks committed records may be elected, or the leader commits without a replica that the controller
-may elect, or it acknowledges what is not committed. Only the right next fault at the right time
-makes that visible, and a random draw seldom has it. So the run is repeated with that fault added:
-all replicas but the incomplete one die, or the replica that the leader does not wait for receives
-nothing until something is committed, or no replica receives what is acknowledged, and the leader
-dies.
+may elect, or it acknowledges what is not committed; fewer than a majority of voters have what is
+committed; or a replica knows more or less of a producer than its log says. Only the right next
+fault at the right time makes that visible, and a random draw seldom has it. So the run is repeated
+with that fault added: all replicas but the incomplete one die, or the replica that the leader does
+not wait for receives nothing until something is committed, or no replica receives what is
+acknowledged, and the leader dies, or the producer hears no answer and the replica leads next.
 
 A replica with another record than the committed one is the same case: the logs show it, but no
 client does while it does not lead.
@@ -31,7 +32,7 @@ from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
 from nemesis.formats.schedule import After, Fault, Schedule
 from node.formats import trace
 from node.formats.errors import FloodmarkError
-from node.formats.trace import TraceEvent
+from node.formats.trace import METADATA_PARTITION, TraceEvent
 
 MAX_DEPTH: Final = 2
 """One fault makes a replica lack a record, the next one makes it the leader."""
@@ -50,6 +51,10 @@ _TRIGGERS: Final = {
 }
 
 
+_Key = tuple[str, int, str]
+"""A violation in a run: invariant, time, partition."""
+
+
 def judge_with_escalations(
     schedule: Schedule,
     judge: Callable[[Schedule], Attempt],
@@ -57,19 +62,25 @@ def judge_with_escalations(
 ) -> Iterator[tuple[Schedule, Attempt]]:
     """Judge a schedule, then its escalations if it violates an internal invariant.
 
-    Outcomes for which `further` returns True are escalated too.
+    Outcomes for which `further` returns True are escalated too. What an escalation was made for is
+    not escalated again in its own run.
     """
-    pending = deque([(schedule, 0)])
+    pending: deque[tuple[Schedule, frozenset[_Key]]] = deque([(schedule, frozenset())])
     while pending:
-        candidate, depth = pending.popleft()
+        candidate, known = pending.popleft()
         outcome = judge(candidate)
         yield candidate, outcome
-        if (outcome.internal_violation or further(outcome)) and depth < MAX_DEPTH:
-            pending += [(follow, depth + 1) for follow in escalations(candidate)]
+        if (outcome.internal_violation or further(outcome)) and len(known) < MAX_DEPTH:
+            pending += [(follow, known | {key}) for follow, key in _escalated(candidate, known)]
 
 
 def escalations(schedule: Schedule) -> Iterator[Schedule]:
     """The schedule with faults added after each internal violation, the most promising first."""
+    return (candidate for candidate, _ in _escalated(schedule, frozenset()))
+
+
+def _escalated(schedule: Schedule, known: frozenset[_Key]) -> Iterator[tuple[Schedule, _Key]]:
+    """Escalations of the first two violations that are not `known`, each with its violation."""
     try:
         result = simulate(schedule, seed=schedule.workload.seed, stop_at="visible")
     except FloodmarkError:
@@ -77,21 +88,29 @@ def escalations(schedule: Schedule) -> Iterator[Schedule]:
     hidden = [
         b
         for b in result.violations
-        if b.invariant == _DIFFERS or (not b.visible and b.invariant != _INVALID_RECORD)
+        if (b.invariant == _DIFFERS or (not b.visible and b.invariant != _INVALID_RECORD))
+        and _key(b) not in known
     ]
     # An incomplete candidate is nearer to a loss than a replica that is not waited for.
     for violation in sorted(hidden, key=lambda b: (b.invariant == _LEFT_OUT, b.step))[:2]:
         escalate = _ESCALATIONS.get(violation.invariant, _leave_alone)
         for candidate in escalate(schedule, result, violation):
             if possible(candidate):
-                yield candidate
+                yield candidate, _key(violation)
+
+
+def _key(violation: Violation) -> _Key:
+    return violation.invariant, violation.t_us, violation.partition
 
 
 def _leave_alone(schedule: Schedule, result: SimResult, violation: Violation) -> Iterator[Schedule]:
-    """Only the incomplete replica stays alive, and no link to it is cut."""
-    alone = next((w.node for w in violation.witnesses if w.node), "")
+    """Only the incomplete replicas stay alive, and no link to them is cut."""
+    alone = [w.node for w in violation.witnesses if w.node]
     when = _event_at(result, violation.t_us, violation.partition)
-    others = ",".join(n for n in schedule.cluster.broker_names() if n != alone)
+    cluster = schedule.cluster
+    is_metadata = violation.partition == METADATA_PARTITION
+    names = cluster.voter_names() if is_metadata else cluster.broker_names()
+    others = ",".join(name for name in names if name not in alone)
     if not alone or when is None or not others:
         return
     over_ms = (
@@ -196,8 +215,116 @@ def _lose_acknowledged(
         yield _longer(schedule, (no_records, dies), acknowledged_ms + span_ms + 200)
 
 
-_ESCALATIONS: Final = {_LEFT_OUT: _leave_out, "acknowledged-early": _lose_acknowledged}
-"""How each violation becomes a loss; all others by leaving the incomplete replica alone."""
+def _lead_with_wrong_producers(
+    schedule: Schedule, result: SimResult, violation: Violation
+) -> Iterator[Schedule]:
+    """The replica leads next, while a producer still tries to send what nobody answered."""
+    wrong = violation.witnesses[0].node
+    when = _event_at(result, violation.t_us, violation.partition)
+    others = [name for name in schedule.cluster.broker_names() if name != wrong]
+    if when is None or not others:
+        return
+    session_ms = schedule.cluster.timings.session_ms
+    over_ms = _since_storm_ms(result, violation.t_us) + 8 * session_ms + 200
+    ways = _before_it_is_sent if when.event == trace.TRUNCATED else _before_it_is_answered
+    for faults in ways(schedule, result, violation, when, others):
+        yield _longer(schedule, faults, over_ms)
+
+
+def _before_it_is_answered(
+    schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
+) -> Iterator[tuple[Fault, ...]]:
+    """It knows too little, as after a restart: all others die, before or long before producers hear
+    of what its log has."""
+    session_ms = schedule.cluster.timings.session_ms
+    dies = Kill(on=",".join(others), after=when, for_ms=2 * session_ms)
+    yield (dies,)
+    at_ms = _since_storm_ms(result, violation.t_us)
+    began_ms = max(0, at_ms - session_ms)
+    unheard = Link(
+        on="all",
+        to="clients",
+        action="drop",
+        kinds=("produce-response",),
+        at_ms=began_ms,
+        for_ms=at_ms - began_ms + session_ms // 4,
+    )
+    yield (unheard, dies)
+
+
+def _before_it_is_sent(
+    schedule: Schedule, result: SimResult, violation: Violation, when: After, others: list[str]
+) -> Iterator[tuple[Fault, ...]]:
+    """It knows too much, of what was cut: no other replica hears the producers, the leader dies
+    when the replica has caught up, and of the others nobody stands."""
+    leader = _last_leader(result, violation)
+    session_ms = schedule.cluster.timings.session_ms
+    span_ms = 6 * session_ms
+    unsent = Link(
+        on="clients",
+        to=",".join(others),
+        action="drop",
+        kinds=("produce",),
+        at_ms=_since_storm_ms(result, _led_since_us(result, violation)),
+        for_ms=span_ms,
+    )
+    no_rivals = Link(
+        on=",".join(others), to="rest", action="drop", kinds=("vote",), after=when, for_ms=span_ms
+    )
+    for delay_ms in (60, 200):
+        late = replace(when, delay_ms=when.delay_ms + delay_ms)
+        dies = Kill(on=leader or ",".join(others), after=late, for_ms=2 * session_ms)
+        yield (unsent, no_rivals, dies)
+
+
+def _led_since_us(result: SimResult, violation: Violation) -> int:
+    """When the last leader before the violation began to lead."""
+    led = [e["t_us"] for e in _leaderships(result, violation)]
+    return led[-1] if led else violation.t_us
+
+
+def _last_leader(result: SimResult, violation: Violation) -> str:
+    """Who was the last to lead the partition before the violation."""
+    led = [str(e["node"]) for e in _leaderships(result, violation)]
+    return led[-1] if led else ""
+
+
+def _leaderships(result: SimResult, violation: Violation) -> Iterator[TraceEvent]:
+    """The events with which a replica began to lead the partition, up to the violation."""
+    for event in result.trace:
+        if event["t_us"] > violation.t_us:
+            return
+        leads = event["event"] == trace.ROLE and event["role"] == "leader"
+        if leads and event["partition"] == violation.partition:
+            yield event
+
+
+def _elect_later_term(
+    schedule: Schedule, result: SimResult, violation: Violation
+) -> Iterator[Schedule]:
+    """The leader dies before it has a record of its term anywhere else, where another voter's log
+    is of a later term than what was committed: that voter wins."""
+    leader, *would_win = violation.witnesses
+    when = _event_at(result, violation.t_us, violation.partition)
+    if not would_win or when is None:
+        return
+    over_ms = _since_storm_ms(result, violation.t_us) + 4 * _election_ms(schedule)
+    named, releases = _released(schedule, result, when, violation.t_us)
+    dies = Kill(on=leader.node, after=when, for_ms=2 * _election_ms(schedule))
+    yield _longer(named, (dies, *releases), over_ms)
+
+
+def _election_ms(schedule: Schedule) -> int:
+    return 2 * schedule.cluster.timings.election_max_ms
+
+
+_ESCALATIONS: Final = {
+    _LEFT_OUT: _leave_out,
+    "acknowledged-early": _lose_acknowledged,
+    "commits-own-term-first": _elect_later_term,
+    "producers-as-in-log": _lead_with_wrong_producers,
+}
+"""How each violation becomes a loss; all others by leaving the incomplete replicas alone."""
 
 
 def _not_waited_for(result: SimResult, violation: Violation, leader: str) -> list[str]:

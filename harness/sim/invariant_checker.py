@@ -42,11 +42,22 @@ PROPERTY_OF: Final = {
     "valid-isr-and-elr": LOG,
     "quorum-superset": LOG,
     "process-lives": LIVENESS,
+    "committed-on-majority": AGREEMENT,
+    "commits-own-term-first": AGREEMENT,
+    "producers-as-in-log": OFFSETS,
 }
 """The property of the catalogue that each invariant belongs to."""
 
 INTERNAL_INVARIANTS: Final = frozenset(
-    {"acknowledged-early", "candidate-completeness", "quorum-superset", "valid-isr-and-elr"}
+    {
+        "acknowledged-early",
+        "candidate-completeness",
+        "committed-on-majority",
+        "commits-own-term-first",
+        "producers-as-in-log",
+        "quorum-superset",
+        "valid-isr-and-elr",
+    }
 )
 """Invariants inside the cluster: once broken, data *can* be lost, but no client sees it yet."""
 
@@ -164,12 +175,18 @@ class InvariantChecker:
     def ended(self, node: str, code: int, output: str) -> None:
         """Record that a process ended by itself."""
         last = output.strip().splitlines()[-1] if output.strip() else "it said nothing"
-        self._violated(
+        self.violated(
             "process-lives",
             "",
             f"{node} ended by itself with code {code}: {last}",
             [Witness(what=f"exit with code {code}", node=node)],
         )
+
+    def committed(self, partition: str) -> tuple[int, str]:
+        """The highest high watermark that any leader set, and the prefix hash there; 0 and "" where
+        committed records may be lost."""
+        p = self._of(partition)
+        return (p.hw, p.prefix[p.hw]) if p.hw else (0, "")
 
     # -- what is committed
 
@@ -196,7 +213,7 @@ class InvariantChecker:
             p.hw = end
             self._candidates(event["partition"], p)
         if differs:
-            self._violated(
+            self.violated(
                 "log-matching",
                 event["partition"],
                 f"{node} moved its high watermark of {event['partition']} to {event['hw']}, but "
@@ -214,7 +231,7 @@ class InvariantChecker:
         p = self._of(event["partition"])
         p.ends[node] = (event["leo"], event["hash"])
         if event["hw"] > event["leo"]:
-            self._violated(
+            self.violated(
                 "high-watermark-within-log",
                 event["partition"],
                 f"{node} truncated its log of {event['partition']} to {event['leo']} and left its "
@@ -238,7 +255,7 @@ class InvariantChecker:
             what = "what it deleted below is not what was committed"
         else:
             return
-        self._violated(
+        self.violated(
             "deletes-committed",
             event["partition"],
             f"{node} begins its log of {event['partition']} at {start}, where {what}",
@@ -290,7 +307,7 @@ class InvariantChecker:
         self, partition: str, name: str, state: TraceEvent, lacks: str, witness: Witness
     ) -> None:
         """A replica that may be elected lacks what is committed."""
-        self._violated(
+        self.violated(
             "candidate-completeness",
             partition,
             f"{name} may be elected leader of {partition} (ISR {_names(state['isr'])}, ELR "
@@ -311,7 +328,7 @@ class InvariantChecker:
             return
         first = p.leaders.setdefault(epoch, node)
         if first != node:
-            self._violated(
+            self.violated(
                 "one-leader-per-epoch",
                 partition,
                 f"{first} and {node} both lead {partition} in leader epoch {epoch}",
@@ -336,7 +353,7 @@ class InvariantChecker:
             if agreed < p.acked_end:
                 self._lost(partition, node, log, p.acked_end, witness)
             else:
-                self._violated(
+                self.violated(
                     "leader-completeness",
                     partition,
                     f"{node} leads {partition} in epoch {p.epoch}, but {_lacks(log.leo, p.hw)}",
@@ -344,7 +361,7 @@ class InvariantChecker:
                 )
 
     def _lost(self, partition: str, node: str, log: Log, end: int, witness: Witness) -> None:
-        self._violated(
+        self.violated(
             "acknowledged-lost",
             partition,
             f"{node} leads {partition} in epoch {self._of(partition).epoch} without what was "
@@ -362,7 +379,7 @@ class InvariantChecker:
     ) -> None:
         voted = self._votes.setdefault((node, partition, term), candidate)
         if voted != candidate:
-            self._violated(
+            self.violated(
                 "one-vote-per-term",
                 partition,
                 f"{node} voted for {voted} and for {candidate} in term {term}",
@@ -384,7 +401,7 @@ class InvariantChecker:
         isr, elr = set(event["isr"]), set(event["elr"])
         needless = elr and len(isr) >= min(event["min_isr"], len(event["replicas"]))
         if isr & elr or needless or not isr | elr <= set(event["replicas"]):
-            self._violated(
+            self.violated(
                 "valid-isr-and-elr",
                 partition,
                 f"the controller committed for {partition} ISR {_names(event['isr'])} and ELR "
@@ -413,7 +430,7 @@ class InvariantChecker:
             and elected in event["isr"]
         )
         if elected not in may_lead and elected not in before["adding"] and not completed:
-            self._violated(
+            self.violated(
                 "clean-election",
                 event["partition"],
                 f"{elected} was elected leader of {event['partition']} in epoch "
@@ -437,7 +454,7 @@ class InvariantChecker:
         wanted = {*state["isr"], *state["elr"]} if len(r.isr) >= r.min_isr else set()
         if wanted <= set(r.maximal_isr) and _settled(r):
             return
-        self._violated(
+        self.violated(
             "quorum-superset",
             partition,
             f"{state['leader']} commits {partition} with {_names(r.maximal_isr)} (committed ISR "
@@ -453,7 +470,7 @@ class InvariantChecker:
             p = self._of(event["partition"])
             log = self._log(node, event["partition"])
             if event["leo"] > event["hw"]:
-                self._violated(
+                self.violated(
                     "acknowledged-early",
                     event["partition"],
                     f"{node} acknowledged {event['partition']} up to {event['leo']}, but its high "
@@ -487,7 +504,7 @@ class InvariantChecker:
             value=run.value,
         )
         if self.committed_stays and run.offset + run.count > max(p.hw, p.unseen_hw):
-            self._violated(
+            self.violated(
                 "read-below-hw",
                 partition,
                 f"{op.client} read {partition} up to {run.offset + run.count}, but only what is "
@@ -501,7 +518,7 @@ class InvariantChecker:
             offset, value = run.offset + k, run.value + k if run.value >= 0 else run.value
             known = p.values.setdefault(offset, value)
             if known != value:
-                self._violated(
+                self.violated(
                     "consistent-read",
                     partition,
                     f"{op.client} read {show_value(value)} at offset {offset} of {partition}, "
@@ -527,7 +544,7 @@ class InvariantChecker:
         r = broker.replicas.get(partition)
         return None if r is None else r.log
 
-    def _violated(
+    def violated(
         self, invariant: str, partition: str, sentence: str, witnesses: list[Witness]
     ) -> None:
         """Record a violation, unless its invariant was violated before."""

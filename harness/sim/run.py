@@ -29,8 +29,10 @@ from harness.sim.cluster import SimCluster, stall_report
 from harness.sim.coverage import Coverage, Point
 from harness.sim.invariant_checker import InvariantChecker, Violation
 from harness.sim.latency_profile import IDEAL, LatencyProfile
+from harness.sim.majority_invariant import MajorityInvariant
 from harness.sim.network import AffectedMessage
 from harness.sim.node import SimNode
+from harness.sim.producer_invariant import ProducerInvariant
 from harness.systems.floodmark.system import SYSTEM
 from nemesis.formats.fault_log import FaultLine
 from nemesis.formats.message_log import MessageLine
@@ -213,6 +215,7 @@ class SimRun:
         self.info.promise = self.cluster.promise
         self.info.capabilities = self.cluster.capabilities
         self.invariants: InvariantChecker | None = None
+        self.watchers: list[Callable[[str, list[TraceEvent]], None]] = []
         if check_invariants:
             self.invariants = InvariantChecker(
                 self._core,
@@ -221,8 +224,18 @@ class SimRun:
                 self._step_and_time,
                 self._on_violation,
             )
+            self.watchers = self._watchers(self.invariants)
         self.stalled: tuple[str, ...] = ()
         self._violated = False
+
+    def _watchers(self, checker: InvariantChecker) -> list[Callable[[str, list[TraceEvent]], None]]:
+        """What looks at each turn's trace, one after another."""
+        found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
+        if checker.disks_kept:
+            found.append(MajorityInvariant(self._core, checker).turn)
+        if self.schedule.workload.idempotent:
+            found.append(ProducerInvariant(self._core, checker).turn)
+        return found
 
     def execute(self) -> None:
         """Go through all phases; end early at a violation."""
@@ -322,7 +335,8 @@ class SimRun:
     def _on_trace(self, node: SimNode, events: list[TraceEvent]) -> None:
         self.coverage.turn(node.name, node.core, events)
         if self.invariants is not None:
-            self.invariants.turn(node.name, events)
+            for watch in self.watchers:
+                watch(node.name, events)
             self._stop()
 
     def _on_history(self, op: Op) -> None:

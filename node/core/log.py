@@ -110,6 +110,11 @@ class Log:
         first, last = bisect_right(self._ends, above), bisect_right(self._ends, upto)
         return [(self._ends[i], self._chains[i].hex()) for i in range(first, last)]
 
+    def places(self, above: int) -> list[tuple[int, int]]:
+        """(base offset, end) of each batch that ends above `above`."""
+        first = bisect_right(self._ends, above)
+        return list(zip(self._bases[first:], self._ends[first:], strict=True))
+
     def produced(self) -> Iterator[tuple[int, int, Produced]]:
         """(base offset, end, producer) of each batch of an idempotent producer, in their order."""
         for base, end in zip(self._bases, self._ends, strict=True):

@@ -75,6 +75,10 @@ class Producers:
             return Standing.NEXT, None
         return (Standing.OLD if batch.sequence < last.next_sequence else Standing.GAP), None
 
+    def last(self, producer: int) -> tuple[Written, ...]:
+        """The last batches of a producer, the newest at the end."""
+        return self._last.get(producer, ())
+
     def note(self, batch: Produced, base: int, end: int) -> None:
         """The log has one more batch. A new epoch forgets the batches of the one before."""
         known = self._last.pop(batch.producer, ())

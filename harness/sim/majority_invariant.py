@@ -1,0 +1,110 @@
+"""Invariants of a partition that is led by votes, checked at every step: what is committed is on a
+majority of the voters, and a leader commits records of its own term first.
+
+No client sees a violation yet. A majority of voters that lack a committed record can elect a leader
+without it, and a record of an earlier term can be cut by a log of a term between (Raft, section
+5.4.2 and figure 8). The metadata partition is led by votes in every protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from checker.formats.verdict import Witness
+from harness.sim.invariant_checker import InvariantChecker
+from node.core.broker import Broker
+from node.core.quorum import Quorum
+from node.formats import trace
+from node.formats.trace import TraceEvent
+
+_MAY_LACK = frozenset({trace.APPEND, trace.TRUNCATED, trace.ROLE})
+
+
+class MajorityInvariant:
+    """Checks the events of each turn, after `checker` has seen them: it knows what is committed.
+
+    `broker(name)` returns a node's running core. A voter counts as one that has everything while it
+    is down and had it when it was last heard of, and while it knows that it lost something: then it
+    does not vote.
+    """
+
+    def __init__(self, broker: Callable[[str], Broker | None], checker: InvariantChecker) -> None:
+        self._broker = broker
+        self._checker = checker
+        # Log end of each voter and partition, and the prefix hash there, as last traced.
+        self._ends: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def turn(self, node: str, events: Iterable[TraceEvent]) -> None:
+        """Check what the events of a node's turn may have broken."""
+        for event in events:
+            kind = event["event"]
+            if kind == trace.HW:
+                if event["role"] == "leader":
+                    self._on_commit(node, event)
+            elif kind in _MAY_LACK:
+                partition = event["partition"]
+                if "hash" in event:
+                    self._ends[node, partition] = (event["leo"], event["hash"])
+                quorum = self._quorum(node, partition)
+                if quorum is not None and event["leo"] <= self._checker.committed(partition)[0]:
+                    self._on_majority(quorum, partition)
+
+    def _quorum(self, node: str, partition: str) -> Quorum | None:
+        broker = self._broker(node)
+        return None if broker is None else broker.quorums.get(partition)
+
+    def _on_commit(self, node: str, event: TraceEvent) -> None:
+        partition = event["partition"]
+        quorum = self._quorum(node, partition)
+        if quorum is None:
+            return
+        r = quorum.r
+        leads = r.role == "leader" and r.leader_epoch == event["leader_epoch"]
+        if leads and event["hw"] <= r.leso and not r.protocol.counts_old_terms:
+            self._checker.violated(
+                "commits-own-term-first",
+                partition,
+                f"{node} leads {partition} in term {r.leader_epoch} from {r.leso} on, and counted "
+                f"what is below {event['hw']} as committed before a record of that term",
+                [
+                    Witness(what="leader", node=node, offset=r.leso, epoch=r.leader_epoch),
+                    *self._would_win(quorum, partition, event["hw"]),
+                ],
+            )
+        self._on_majority(quorum, partition)
+
+    def _would_win(self, quorum: Quorum, partition: str, hw: int) -> Iterator[Witness]:
+        """The voters whose log ends in a later term than what was committed, which they lack."""
+        log = quorum.r.log
+        epoch = log.epoch_at(hw - 1) if log.start < hw else log.last_epoch
+        for voter in quorum.voters:
+            other = self._quorum(voter, partition)
+            if other is None or not other.is_voter or other.r.log.last_epoch <= epoch:
+                continue
+            if other.r.log.hash_at(hw) != log.hash_at(hw):
+                yield Witness(what="log end", node=voter, epoch=other.r.log.last_epoch)
+
+    def _on_majority(self, quorum: Quorum, partition: str) -> None:
+        """A majority of the voters has what is committed, or does not vote."""
+        hw, chain = self._checker.committed(partition)
+        lacking = [v for v in quorum.voters if hw and self._lacks(v, partition, hw, chain)]
+        if 2 * len(lacking) < len(quorum.voters):
+            return
+        self._checker.violated(
+            "committed-on-majority",
+            partition,
+            f"{hw} is committed in {partition}, but voters {' '.join(lacking)} of "
+            f"{' '.join(quorum.voters)} lack it",
+            [Witness(what="log end", node=voter) for voter in lacking],
+        )
+
+    def _lacks(self, voter: str, partition: str, hw: int, chain: str) -> bool:
+        broker = self._broker(voter)
+        if broker is None:
+            leo, last = self._ends.get((voter, partition), (0, ""))
+            return leo < hw or (leo == hw and last != chain)
+        quorum = broker.quorums.get(partition)
+        if quorum is None or not quorum.is_voter or quorum.r.log.damage is not None:
+            return False
+        log = quorum.r.log
+        return log.start <= hw and log.hash_at(hw) != (hw, chain)

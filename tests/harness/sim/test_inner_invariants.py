@@ -1,0 +1,168 @@
+"""What is wrong inside the cluster, before any client can see it: majorities and producers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harness.formats.run_info import Promise
+from harness.sim.invariant_checker import InvariantChecker
+from harness.sim.majority_invariant import MajorityInvariant
+from harness.sim.run import SimResult, simulate
+from nemesis.faults import Cut, Kill
+from nemesis.formats.schedule import Fault, Schedule
+from node.core.protocol import QUORUM
+from tests.support.sim_schedules import plan
+
+P = "log-0"
+TAIL_IS_CUT = (
+    Cut(at_ms=1000, on="leader:log-0", to="rest", for_ms=3000),
+    Kill(at_ms=5000, on="n2", for_ms=500),
+)
+
+
+def idempotent(*faults: Fault, bugs: tuple[str, ...] = ()) -> Schedule:
+    schedule = plan(*faults, bugs=bugs, duration_ms=6000)
+    return replace(schedule, workload=replace(schedule.workload, idempotent=True))
+
+
+def inner(result: SimResult) -> dict[str, bool]:
+    return {violation.invariant: violation.visible for violation in result.violations}
+
+
+@pytest.mark.parametrize(
+    ("bug", "said"),
+    [
+        ("followers-forget-producers", "[] of producer"),
+        ("forget-producers", "[] of producer"),
+        ("keep-truncated-producers", " of producer"),
+    ],
+)
+def test_a_replica_that_does_not_know_its_producers(bug: str, said: str) -> None:
+    result = simulate(idempotent(*TAIL_IS_CUT, bugs=(bug,)), seed=1)
+    assert inner(result)["producers-as-in-log"] is False
+    violation = next(v for v in result.violations if v.invariant == "producers-as-in-log")
+    assert said in violation.sentence
+    assert "takes its log of log-0 to have" in violation.sentence
+
+
+def test_replicas_that_know_their_producers() -> None:
+    result = simulate(idempotent(*TAIL_IS_CUT), seed=1)
+    assert result.violations == ()
+    kinds = {event["event"] for event in result.trace}
+    assert "truncated" in kinds
+
+
+class Voters:
+    """Voters v1 to v3 of one partition, as the invariant looks at them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Any] = {}
+        self.checker = InvariantChecker(self.nodes.get, QUORUM, Promise(), lambda: (1, 1))
+        self.majority = MajorityInvariant(self.nodes.get, self.checker)
+        for name in ("v1", "v2", "v3"):
+            self.has(name, {3: "aa"})
+
+    def has(self, name: str, ends: dict[int, str], **state: Any) -> None:
+        """Voter `name` has batches that end there, with these prefix hashes."""
+        leo = max(ends, default=0)
+
+        def hash_at(offset: int) -> tuple[int, str]:
+            below = max((end for end in ends if end <= offset), default=0)
+            return below, ends.get(below, "")
+
+        log = SimpleNamespace(
+            start=0,
+            leo=leo,
+            damage=None,
+            last_epoch=state.pop("last_epoch", 1),
+            hash_at=hash_at,
+            hashes=lambda above, upto: [(e, h) for e, h in ends.items() if above < e <= upto],
+            epoch_at=lambda offset: 1,
+        )
+        r = SimpleNamespace(
+            log=log, role="leader", leader_epoch=2, leso=state.pop("leso", 2), protocol=QUORUM
+        )
+        quorum = SimpleNamespace(
+            voters=("v1", "v2", "v3"), is_voter=state.pop("is_voter", True), r=r
+        )
+        self.nodes[name] = SimpleNamespace(quorums={P: quorum}, replicas={P: r})
+
+    def commits(self, hw: int = 3, chain: str = "aa") -> list[str]:
+        """v1 leads and counts `hw` as committed; returns what is violated then."""
+        event = {
+            "event": "hw",
+            "node": "v1",
+            "partition": P,
+            "hw": hw,
+            "leo": hw,
+            "leader_epoch": 2,
+            "role": "leader",
+            "batch_end": hw,
+            "hash": chain,
+        }
+        self.turn(event)
+        return [violation.invariant for violation in self.checker.violations]
+
+    def turn(self, event: dict[str, Any]) -> None:
+        """One event of one voter."""
+        for watch in (self.checker.turn, self.majority.turn):
+            watch(event["node"], [event])
+
+
+def test_what_is_on_a_majority_is_committed() -> None:
+    voters = Voters()
+    voters.has("v3", {})
+    assert voters.commits() == []
+
+
+def test_what_is_on_one_voter_is_not_committed() -> None:
+    voters = Voters()
+    voters.has("v2", {2: "bb"})
+    voters.has("v3", {3: "cc"})
+    assert voters.commits() == ["committed-on-majority"]
+    violation = voters.checker.violations[0]
+    assert [w.node for w in violation.witnesses] == ["v2", "v3"]
+    assert violation.sentence == "3 is committed in log-0, but voters v2 v3 of v1 v2 v3 lack it"
+
+
+def test_a_voter_that_is_out_or_damaged_takes_nothing_from_the_majority() -> None:
+    voters = Voters()
+    voters.has("v2", {}, is_voter=False)
+    voters.has("v3", {})
+    assert voters.commits() == []
+
+
+def test_a_voter_that_votes_again_too_soon_does() -> None:
+    voters = Voters()
+    voters.has("v2", {}, is_voter=False)
+    voters.has("v3", {})
+    voters.commits()
+    voters.has("v2", {1: "dd"})
+    event = {"event": "append", "node": "v2", "partition": P, "leo": 1, "hash": "dd"}
+    voters.turn({**event, "role": "follower", "base_offset": 0})
+    assert [v.invariant for v in voters.checker.violations] == ["committed-on-majority"]
+
+
+@pytest.mark.parametrize(("leo", "broken"), [(3, []), (2, ["committed-on-majority"])])
+def test_a_voter_that_is_down_has_what_it_last_had(leo: int, broken: list[str]) -> None:
+    voters = Voters()
+    voters.has("v3", {})
+    event = {"event": "append", "node": "v2", "partition": P, "leo": leo, "hash": "aa"}
+    voters.turn({**event, "role": "follower", "base_offset": 0})
+    del voters.nodes["v2"]
+    assert voters.commits() == broken
+
+
+@pytest.mark.parametrize("later", [1, 2])
+def test_a_leader_that_commits_before_a_record_of_its_term(later: int) -> None:
+    voters = Voters()
+    voters.has("v1", {3: "aa"}, leso=3)
+    voters.has("v3", {2: "ee"}, last_epoch=later)
+    assert voters.commits() == ["commits-own-term-first"]
+    # Who would win has a log of a later term than the record.
+    would_win = [w.node for w in voters.checker.violations[0].witnesses[1:]]
+    assert would_win == (["v3"] if later > 1 else [])
