@@ -74,6 +74,14 @@ def run(
             help="Committed records to keep of a partition, 0: all [default: 0].",
         ),
     ] = None,
+    fetch_max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            **taking(Whole(0, 16 << 20)),
+            help="Bytes that a follower asks for at once; it gets one batch at least "
+            "[default: 1048576].",
+        ),
+    ] = None,
     acks: Annotated[
         str | None, typer.Option(help="Acknowledgements of a send: 0, 1 or all [default: all].")
     ] = None,
@@ -204,6 +212,7 @@ def run(
         replication_factor=replication_factor,
         min_isr=min_isr,
         retention_records=retention_records,
+        fetch_max_bytes=fetch_max_bytes,
         acks=acks,
         clients=clients,
         consumers=consumers,

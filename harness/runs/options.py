@@ -52,6 +52,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int | None = None
     min_isr: int | None = None
     retention_records: int | None = None
+    fetch_max_bytes: int | None = None
     acks: str | None = None
     clients: int | None = None
     consumers: int | None = None
@@ -216,6 +217,7 @@ def _cluster(request: RunRequest, base: Cluster, system: System) -> Cluster:
             "replication_factor",
             "min_isr",
             "retention_records",
+            "fetch_max_bytes",
         )
         if getattr(request, name) is not None
     }

@@ -14,8 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
+from harness.search.producer_and_disk_situations import clean_copies
 from harness.search.scenario_builder import LinkAction
-from harness.search.scenarios import Scenario
+from harness.search.scenarios import Scenario, fail_disk
 from harness.search.wide_scenarios import (
     cancel_move,
     change_min_isr,
@@ -34,6 +35,15 @@ from node.formats.errors import UsageError
 
 MOST_BROKERS: Final = 5
 MAX_FAULTS_DRAWN: Final = 14
+FAILING_DISKS: Final = (
+    "bit-flip",
+    "torn-write",
+    "disk-emptied",
+    "fsync-error",
+    "slow-fsync",
+    "disk-full",
+)
+"""The faults of disks of a schedule for which none are asked for: those that brokers notice."""
 _LATE: Final[tuple[LinkAction, ...]] = ("drop", "drop", "hold")
 
 
@@ -165,6 +175,12 @@ def _sizes_differ(choose: ChoiceSource, schedule: Schedule) -> Schedule:
     return replace(schedule, workload=workload)
 
 
+def _short_answers(choose: ChoiceSource, schedule: Schedule) -> Schedule:
+    """Followers that are behind catch up a batch at a time, or a few."""
+    most = choose.pick((1, 1, 200))
+    return replace(schedule, cluster=replace(schedule.cluster, fetch_max_bytes=most))
+
+
 def _with(schedule: Schedule, faults: Sequence[Fault]) -> Schedule:
     """The schedule with these faults, and not with more than there may be."""
     kept = schedule.faults[: MAX_FAULTS_DRAWN - len(faults)]
@@ -209,15 +225,17 @@ DIMENSIONS: Final = (
     Dimension("long-pauses", 4, scenarios=(long_pause,)),
     Dimension("several-partitions", 5, cluster=_several_partitions),
     Dimension("uneven-load", 6, workload=_uneven),
+    Dimension("failing-disks", 6, cluster=clean_copies, scenarios=(fail_disk, fail_disk)),
 )
 """Dimensions in the order in which a schedule decides for them, before it draws its faults."""
 
 LATE_DIMENSIONS: Final = (
     LateDimension("retention", 7, _deletes_heads),
-    LateDimension("idempotent", 6, _idempotent),
+    LateDimension("idempotent", 10, _idempotent),
     LateDimension("clock-rates", 6, _clock_rates),
     LateDimension("resized-partitions", 6, _resized),
     LateDimension("batch-sizes", 25, _sizes_differ),
+    LateDimension("short-answers", 15, _short_answers),
 )
 """Those that a schedule decides for when all else is drawn: a seed that does without them draws
 what it drew before they came. New ones go to the end."""

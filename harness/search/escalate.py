@@ -308,14 +308,30 @@ def _elect_later_term(
     when = _event_at(result, violation.t_us, violation.partition)
     if not would_win or when is None:
         return
-    over_ms = _since_storm_ms(result, violation.t_us) + 4 * _election_ms(schedule)
+    election_ms = 2 * schedule.cluster.timings.election_max_ms
+    over_ms = _since_storm_ms(result, violation.t_us) + 4 * election_ms
     named, releases = _released(schedule, result, when, violation.t_us)
-    dies = Kill(on=leader.node, after=when, for_ms=2 * _election_ms(schedule))
+    dies = Kill(on=leader.node, after=when, for_ms=2 * election_ms)
+    # The answer of the very turn has the record: the rule must be there before.
+    appended = _last(
+        result,
+        violation.partition,
+        lambda e: (
+            e["event"] == trace.APPEND and e["node"] != leader.node and e["t_us"] <= violation.t_us
+        ),
+    )
+    if appended is not None:
+        unheard = Link(
+            on=leader.node,
+            to="rest",
+            action="drop",
+            kinds=("fetch-response",),
+            match={"partition": violation.partition},
+            after=appended,
+            for_ms=election_ms,
+        )
+        yield _longer(named, (unheard, dies, *releases), over_ms)
     yield _longer(named, (dies, *releases), over_ms)
-
-
-def _election_ms(schedule: Schedule) -> int:
-    return 2 * schedule.cluster.timings.election_max_ms
 
 
 _ESCALATIONS: Final = {

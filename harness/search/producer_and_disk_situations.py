@@ -10,10 +10,10 @@ from typing import Literal
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
 from harness.search.scenarios import fail_leader_at, leader_gone
-from nemesis.faults import BitFlip, Cut, ElectPreferred, Link
-from nemesis.formats.schedule import After, Cluster, Workload
+from nemesis.faults import BitFlip, Cut, DiskEmptied, ElectPreferred, Kill, Link, TornWrite
+from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.core.protocol import protocol as protocol_of
 
 
@@ -118,18 +118,23 @@ def sent_twice(builder: ScenarioBuilder) -> None:
 
 
 def damaged_copy(builder: ScenarioBuilder) -> None:
-    """A replica restarts with a damaged disk while others lead, or while it leads. What it is sent
-    to make it good is late, and then a leader fails."""
+    """A replica restarts with a damaged disk while others lead, or while it leads, often with the
+    only other copy of what is committed. What makes it good is late or comes in parts, it may die
+    again, and then a leader fails."""
     choose = builder.choose
-    on = builder.broker() if choose.chance(75) else builder.preferred
+    on = builder.broker() if choose.chance(65) else builder.preferred
     at = {"partition": builder.partition}
-    when: When = {"after": After(event="hw", match=at, nth=choose.integer(1, 8))}
+    match = {**at, "role": "leader"} if choose.chance(50) else at
+    when: When = {"after": After(event="hw", match=match, nth=choose.integer(2, 8))}
+    if choose.chance(50) and (others := [name for name in builder.replicas if name != on]):
+        # What is committed next is on two replicas only.
+        behind = choose.pick(others)
+        away_ms = choose.pick((2, 3, 5)) * builder.cluster.timings.election_max_ms
+        builder.add(builder.drop_responses("rest", behind, away_ms, builder.when()))
     builder.disk_victim = on
-    parts: tuple[Literal["payload", "chain", "header"], ...] = ("payload", "chain", "header")
-    part = choose.pick(parts)
-    down_ms = choose.pick((0, 20, builder.span_ms(60, 130, 250)))
-    builder.add(BitFlip(on=on, part=part, for_ms=down_ms, **when))
-    began: When = later(when, down_ms)
+    down_ms = choose.pick((0, 0, 20, builder.span_ms(60, 130, 250)))
+    builder.add(_damage(choose, on, down_ms, when))
+    began: When = {"after": After(event="started", match=process_of(on, 2))}
     if choose.chance(50):
         actions: tuple[LinkAction, ...] = ("drop", "delay", "duplicate")
         action = choose.pick(actions)
@@ -142,9 +147,24 @@ def damaged_copy(builder: ScenarioBuilder) -> None:
                 match=at,
                 delay_ms=0 if action == "drop" else choose.pick((60, 120)),
                 for_ms=builder.span_ms(60, 130, 250),
-                **began,
+                **(began if choose.chance(50) else later(when, down_ms)),
             )
         )
+    if choose.chance(35):
+        again = later(began, choose.pick((0, 5, 20, 60)))
+        builder.add(Kill(on=on, for_ms=choose.pick((0, 10, 50)), **again))
+        if choose.chance(60):
+            began = {"after": After(event="started", match=process_of(on, 3))}
     builder.expect_election()
+    if choose.chance(75):
+        fail_leader_at(builder, later(began, choose.pick((0, 2, 5, 20, 60, 150, 300))))
+
+
+def _damage(choose: ChoiceSource, on: str, down_ms: int, when: When) -> Fault:
+    """What happens to the disk: mostly a batch is lost, and with it all behind."""
+    parts: tuple[Literal["payload", "chain", "header"], ...] = ("payload", "chain", "header")
     if choose.chance(60):
-        fail_leader_at(builder, later(began, choose.pick((20, 60, 150, 300))))
+        return BitFlip(on=on, part=choose.pick(parts), for_ms=down_ms, **when)
+    if choose.chance(60):
+        return TornWrite(on=on, for_ms=down_ms, **when)
+    return DiskEmptied(on=on, for_ms=down_ms, **when)

@@ -276,6 +276,11 @@ def direction(one: str, other: str, *, sends: bool) -> RuleEnds:
     return {"on": one, "to": other} if sends else {"on": other, "to": one}
 
 
+def process_of(node: str, number: int) -> dict[str, Any]:
+    """What an event must match to be of that process of the node, or of a later one."""
+    return {"node": node, "incarnation": {"at_least": number}}
+
+
 def later(when: When, delay_ms: int) -> When:
     """`delay_ms` after a time or an event."""
     if "at_ms" in when:

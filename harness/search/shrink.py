@@ -77,6 +77,7 @@ def sort_key(schedule: Schedule) -> tuple[Any, ...]:
         cluster.flush != _PLAIN_CLUSTER.flush,
         cluster.unclean_election != _PLAIN_CLUSTER.unclean_election,
         cluster.retention_records,
+        cluster.fetch_max_bytes != _PLAIN_CLUSTER.fetch_max_bytes,
         workload.clients,
         workload.consumers,
         workload.in_flight,

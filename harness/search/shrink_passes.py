@@ -166,7 +166,7 @@ def smaller_clusters(schedule: Schedule) -> Iterator[Schedule]:
             yield replace(schedule, cluster=replace(cluster, voters=voters))
     for partitions in _below(cluster.partitions, 1):
         yield replace(schedule, cluster=replace(cluster, partitions=partitions))
-    for name in ("flush", "unclean_election", "retention_records"):
+    for name in ("flush", "unclean_election", "retention_records", "fetch_max_bytes"):
         plain = getattr(_PLAIN_CLUSTER, name)
         if getattr(cluster, name) != plain:
             yield replace(schedule, cluster=_changed(cluster, name, plain))

@@ -1,10 +1,10 @@
 """Situations that chains of scenarios seldom reach: whole sequences of faults about one of them.
 
-A third of the schedules begins with one of these. Each is a class of states that the rules of
-replication distinguish, and that independent faults hardly ever make: a process that is back within
-its session, one that dies again before it is registered, a leader that leads again with its old
-memory, two candidates of one term, messages that outlive what they were about. None of them knows
-any bug. A situation brings the cluster that it needs, and goes on as any schedule.
+More than a third of the schedules begins with one of these. Each is a class of states that the
+rules of replication distinguish, and that independent faults hardly ever make: a process that is
+back within its session, one that dies again before it is registered, a leader that leads again with
+its old memory, two candidates of one term, messages that outlive what they were about. None of them
+knows any bug. A situation brings the cluster that it needs, and goes on as any schedule.
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from harness.search import producer_and_disk_situations as more
+from harness.search import replication_situations as who
 from harness.search.choice_source import ChoiceSource
-from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, direction, later
+from harness.search.scenario_builder import (
+    LinkAction,
+    ScenarioBuilder,
+    When,
+    direction,
+    later,
+    process_of,
+)
 from harness.search.scenarios import Scenario, down_for, fail_leader_at, leader_gone
 from nemesis.faults import (
     Break,
@@ -36,7 +44,7 @@ from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 from node.formats.trace import METADATA_PARTITION
 
-PERCENT: Final = 33
+PERCENT: Final = 38
 """So many schedules begin with a situation."""
 
 
@@ -257,7 +265,7 @@ def dies_again(builder: ScenarioBuilder) -> None:
     keep = choose.pick((0, 0, None))
     builder.add(PowerCut(on=on, for_ms=choose.pick((0, 10, 50)), keep_percent=keep, **when))
     for process in range(2, choose.pick((3, 3, 4))):
-        began: When = {"after": After(event="started", match=_process(on, process))}
+        began: When = {"after": After(event="started", match=process_of(on, process))}
         soon = later(began, choose.pick((0, 5, 30, session_ms // 2)))
         builder.add(down_for(builder, on, choose.pick((0, 10, 50, session_ms)), soon))
     if choose.chance(25):
@@ -272,10 +280,6 @@ def dies_again(builder: ScenarioBuilder) -> None:
     elif choose.chance(50):
         builder.add(Kill(on=others, for_ms=span, **later(when, choose.pick((5, 60, session_ms)))))
     builder.expect_election()
-
-
-def _process(node: str, process: int) -> dict[str, Any]:
-    return {"node": node, "incarnation": {"at_least": process}}
 
 
 def last_in_sync(builder: ScenarioBuilder) -> None:
@@ -329,7 +333,7 @@ def late_registration(builder: ScenarioBuilder) -> None:
         ),
         down_for(builder, on, 0, later(when, 1)),
     )
-    registered = {"after": After(event="registered", match=_process(on, 2))}
+    registered = {"after": After(event="registered", match=process_of(on, 2))}
     gone = later(registered, wait_ms)
     builder.add(PowerCut(on=on, for_ms=choose.pick((0, 2, 20)), keep_percent=0, **gone))
     span = choose.pick((2, 1, 3)) * builder.cluster.timings.session_ms
@@ -340,7 +344,7 @@ def late_registration(builder: ScenarioBuilder) -> None:
     if choose.chance(65):
         builder.add(builder.drop_responses("rest", on, span, gone))
     builder.advance(3 * builder.cluster.timings.session_ms)
-    builder.triggers = [After(event="started", match=_process(on, 3))]
+    builder.triggers = [After(event="started", match=process_of(on, 3))]
     if choose.chance(50):
         others = ",".join(name for name in builder.replicas if name != on)
         after = later(gone, again_ms - wait_ms + choose.pick((5, 50, 120)))
@@ -717,6 +721,20 @@ SITUATIONS: Final = (
     Situation(
         "sent-twice", more.sent_twice, cluster=more.clean_copies, workload=more.patient_producers
     ),
-    Situation("damaged-copy", more.damaged_copy, cluster=more.clean_copies, weight=1),
+    Situation("damaged-copy", more.damaged_copy, cluster=more.clean_copies, weight=3),
+    Situation("turns", who.turns, LeaderBy.CONTROLLER, cluster=_stays_in_sync),
+    Situation(
+        "turns-by-votes", who.turns_by_votes, LeaderBy.VOTES, cluster=who.short_answers, weight=3
+    ),
+    Situation(
+        "moves-with-few",
+        who.moves_with_few,
+        LeaderBy.CONTROLLER,
+        cluster=who.spare_and_late,
+        weight=3,
+    ),
+    Situation(
+        "outlived-proposal", who.outlived_proposal, LeaderBy.CONTROLLER, cluster=who.lags_soon
+    ),
 )
 """The situations; those of one leadership share the schedules by their weights."""

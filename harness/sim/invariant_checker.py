@@ -90,8 +90,9 @@ class _WatchedPartition:
     `hw` is the highest high watermark that any leader ever set; `prefix` has the prefix hash at
     each batch end up to it. `acked` maps the end of each acknowledged batch beyond it to the hash
     there. `unseen_hw` is the highest that a node set in the turn in which it dropped its log, so
-    that nobody can look up what is below it; readers may have that. `ends` has the log end of each
-    replica, and the prefix hash there, as last traced.
+    that nobody can look up what is below it; readers may have that. `unseen_ends` are ranges (both
+    ends are known) whose batches were committed and deleted in one turn. `ends` has the log end of
+    each replica, and the prefix hash there, as last traced.
     """
 
     hw: int = 0
@@ -106,6 +107,7 @@ class _WatchedPartition:
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
     unseen_hw: int = 0
+    unseen_ends: tuple[tuple[int, int], ...] = ()
     ends: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
@@ -196,7 +198,8 @@ class InvariantChecker:
         if not self.committed_stays or not chain:
             return
         if end <= p.hw:
-            differs = p.prefix.get(end) != chain
+            unseen = any(above < end < start for above, start in p.unseen_ends)
+            differs = p.prefix.get(end) != chain and not unseen
         else:
             log = self._log(node, event["partition"])
             if log is None:
@@ -208,6 +211,9 @@ class InvariantChecker:
             if differs:
                 # From here on this log is the reference, or every later step would be wrong.
                 p.prefix.clear()
+            if log.start > p.hw:
+                p.unseen_ends += ((p.hw, log.start),)
+                p.prefix[log.start] = log.hash_at(log.start)[1]
             p.prefix.update(log.hashes(0 if differs else p.hw, end))
             p.prefix[end] = chain  # where the log begins there, it has no batch that ends there
             p.hw = end

@@ -13,7 +13,7 @@ import msgspec
 
 from node.formats import trace
 from node.formats.timings import Timings as Timings
-from node.formats.wire_bounds import MAX_PRODUCERS, MAX_WAIT_MS
+from node.formats.wire_bounds import DEFAULT_FETCH_BYTES, MAX_PRODUCERS, MAX_WAIT_MS, FetchBytes
 
 COMMON_FIELDS: Final = ("event", "node", "incarnation", "partition", "t_us")
 """Fields that trace events carry beside those of `node.formats.trace.FIELDS`."""
@@ -50,7 +50,8 @@ class Cluster(Strict, frozen=True, kw_only=True):
 
     `flush` is "sync" (every acknowledged turn is on disk) or "async" (every `flush_interval_ms`).
     With `retention_records` a leader keeps at least that many committed records of a partition, and
-    deletes those before them (0: it keeps all).
+    deletes those before them (0: it keeps all). Followers ask for at most `fetch_max_bytes` of a
+    partition at once, and get one batch at least (Kafka: `replica.fetch.max.bytes`).
     """
 
     protocol: str = "kafka"
@@ -62,6 +63,7 @@ class Cluster(Strict, frozen=True, kw_only=True):
     flush: Literal["sync", "async"] = "sync"
     flush_interval_ms: Milliseconds = 1000
     retention_records: RecordCount = 0
+    fetch_max_bytes: FetchBytes = DEFAULT_FETCH_BYTES
     unclean_election: bool = False
     bugs: tuple[str, ...] = ()
     timings: Timings = Timings()

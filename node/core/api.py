@@ -19,6 +19,7 @@ import msgspec
 from node.core.messages import AnyMessage
 from node.formats.timings import Timings
 from node.formats.trace import TraceEvent
+from node.formats.wire_bounds import DEFAULT_FETCH_BYTES
 
 
 class Mark(Enum):
@@ -77,6 +78,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `incarnation` numbers this node's processes from 1. `flush_interval_ms` 0 means flush=sync.
     A leader keeps `retention_records` committed records and may delete older ones (0: keeps all).
+    As a follower it asks for at most `fetch_max_bytes` of a partition at once.
     """
 
     node: str
@@ -87,5 +89,6 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     bugs: tuple[str, ...] = ()
     flush_interval_ms: int = 0
     retention_records: int = 0
+    fetch_max_bytes: int = DEFAULT_FETCH_BYTES
     unclean_election: bool = False
     timings: Timings = Timings()

@@ -102,6 +102,7 @@ def fetch(ctx: Context, r: Replica, to: str) -> None:
         offset=r.log.leo,
         last_epoch=_last_fetched_epoch(r),
         max_wait_ms=ctx.config.timings.fetch_wait_ms,
+        max_bytes=ctx.config.fetch_max_bytes,
         observer=r.observer,
     )
     ctx.send(to, request)

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from node.formats.wire_bounds import (
+    DEFAULT_FETCH_BYTES,
     MAX_NODES,
     MAX_PARTITIONS,
     Acks,
@@ -90,7 +91,7 @@ class FetchRequest(Message, frozen=True, kw_only=True, tag="fetch"):
     offset: Position = 0
     last_epoch: Epoch = -1
     max_wait_ms: Wait = 0
-    max_bytes: FetchBytes = 1 << 20
+    max_bytes: FetchBytes = DEFAULT_FETCH_BYTES
     observer: bool = False
 
 

@@ -32,6 +32,7 @@ MAX_PARTITIONS: Final = 20_000
 """Of a whole cluster: one message and one metadata batch may name all of them."""
 MAX_WAIT_MS: Final = 2**31 - 1
 MAX_FETCH_BYTES: Final = 16 << 20
+DEFAULT_FETCH_BYTES: Final = 1 << 20
 
 Correlation = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
 Epoch = Annotated[int, msgspec.Meta(ge=-1, le=MAX_EPOCH)]

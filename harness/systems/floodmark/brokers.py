@@ -34,6 +34,7 @@ def node_config(
         protocol=(upgraded or {}).get(node, cluster.protocol),
         flush_interval_ms=0 if cluster.flush == "sync" else cluster.flush_interval_ms,
         retention_records=cluster.retention_records,
+        fetch_max_bytes=cluster.fetch_max_bytes,
         unclean_election=cluster.unclean_election,
         timings=cluster.timings,
     )

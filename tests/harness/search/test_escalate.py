@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from harness.search.attempt import attempt
 from harness.search.escalate import escalations, judge_with_escalations, rerun_without
+from harness.search.generator import TIMINGS
 from harness.sim.run import simulate
 from nemesis.faults import Cut, Kill, Pause
 from nemesis.formats.schedule import After
@@ -42,6 +43,27 @@ def test_an_early_acknowledgement_is_lost_when_no_follower_has_the_record() -> N
         assert outcome.property == "no-lost-acknowledged-write"
         correct = replace(schedule.cluster, bugs=())
         assert not attempt(replace(schedule, cluster=correct)).failed
+
+
+def test_a_follower_that_knows_too_little_of_a_producer_leads_before_the_answer() -> None:
+    forgets = plan(bugs=("followers-forget-producers",), timings=TIMINGS)
+    forgets = replace(forgets, workload=replace(forgets.workload, idempotent=True))
+    first, *follows = list(judge_with_escalations(forgets, attempt))
+    assert (first[1].failed, first[1].internal_violation) == (False, "producers-as-in-log")
+    harmed = [(schedule, outcome) for schedule, outcome in follows if outcome.failed]
+    assert harmed
+    for schedule, outcome in harmed:
+        assert outcome.property == "offsets-and-order"
+        correct = replace(schedule.cluster, bugs=())
+        assert not attempt(replace(schedule, cluster=correct)).failed
+
+
+def test_what_an_escalation_was_made_for_is_not_escalated_again() -> None:
+    judged = [schedule for schedule, _ in judge_with_escalations(LONELY, attempt)]
+    longest = max(judged, key=lambda schedule: len(schedule.faults))
+    assert len(judged) == len({schedule.to_json() for schedule in judged})
+    kills = [fault for fault in longest.faults if isinstance(fault, Kill)]
+    assert len(kills) <= len([f for f in LONELY.faults if isinstance(f, Kill)]) + 1
 
 
 def test_without_a_fault_the_end_is_looked_for_again() -> None:

@@ -36,7 +36,7 @@ def _drawn(
 
 
 @pytest.mark.parametrize("led_by", list(LeaderBy))
-def test_a_third_of_the_schedules_begins_with_a_situation(led_by: LeaderBy) -> None:
+def test_more_than_a_third_of_the_schedules_begins_with_a_situation(led_by: LeaderBy) -> None:
     drawn = [draw_situation(RandomChoices(random.Random(n)), led_by) for n in range(3000)]
     used = Counter(each.name for each in drawn if each is not None)
     possible = [each for each in SITUATIONS if each.led_by in (None, led_by)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,30 @@ def test_a_read_below_the_last_high_watermark_of_a_leader_that_dropped_its_log_i
             Op(op=end, t_us=1, process=5, client="c5", type="ok", f="poll", reads=reads)
         )
         assert [violation.invariant for violation in checker.violations] == broken
+
+
+def test_what_is_committed_and_deleted_in_one_turn_cannot_be_compared_and_the_rest_can() -> None:
+    """Retention deletes a head at an append; the leader commits in the same turn."""
+    nodes: dict[str, Any] = {}
+    checker = InvariantChecker(nodes.get, KAFKA, Promise(), lambda: (1, 1))
+
+    def moves(node: str, hw: int, chain: str, start: int = 0, before: str = "") -> list[str]:
+        ends = {start: before, hw: chain}
+        log = SimpleNamespace(
+            start=start,
+            hash_at=lambda offset: (offset, ends.get(offset, "")),
+            hashes=lambda above, upto: [(hw, chain)] if above < hw <= upto else [],
+        )
+        nodes[node] = SimpleNamespace(replicas={"log-0": SimpleNamespace(log=log)})
+        event = {"event": "hw", "node": node, "partition": "log-0", "hw": hw, "leo": hw}
+        checker.turn(node, [{**event, "role": "leader", "batch_end": hw, "hash": chain}])
+        return [violation.invariant for violation in checker.violations]
+
+    assert moves("n1", 3, "aa") == []
+    assert moves("n1", 10, "dd", start=7, before="cc") == []
+    assert moves("n2", 5, "bb") == []
+    assert moves("n2", 7, "cc") == []
+    assert moves("n3", 7, "xx") == ["log-matching"]
 
 
 def test_who_enters_the_isr_with_the_record_that_ends_a_move_may_lead_by_it() -> None:
