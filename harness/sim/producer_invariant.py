@@ -58,21 +58,21 @@ class ProducerInvariant:
             if kind == trace.APPEND or kind in _REBUILDS:
                 self._check(node, event["partition"], kind != trace.APPEND)
 
-    def _check(self, node: str, partition: str, anew: bool) -> None:
+    def _check(self, node: str, partition: str, rebuilds: bool) -> None:
         broker = self._broker(node)
         r = None if broker is None else broker.replicas.get(partition)
         if broker is None or r is None or r.log.damage is not None:
             return
         known = self._expected.get((node, partition))
-        if anew or known is None or known.replica is not r:
+        if rebuilds or known is None or known.replica is not r:
             known = self._expected[node, partition] = _Expected(r)
         changed = _read(known, broker.ctx.storage, partition)
-        for producer in known.last if anew else changed:
+        for producer in known.last if rebuilds else changed:
             expected = known.last[producer]
             if r.producers.last(producer) != expected:
                 self._differs(node, partition, producer, r, expected)
                 return
-        if anew and len(r.producers) > len(known.last):
+        if rebuilds and len(r.producers) > len(known.last):
             self._differs(node, partition, -1, r, ())
 
     def _differs(

@@ -215,7 +215,7 @@ class SimRun:
         self.info.promise = self.cluster.promise
         self.info.capabilities = self.cluster.capabilities
         self.invariants: InvariantChecker | None = None
-        self.watchers: list[Callable[[str, list[TraceEvent]], None]] = []
+        self._observers: list[Callable[[str, list[TraceEvent]], None]] = []
         if check_invariants:
             self.invariants = InvariantChecker(
                 self._core,
@@ -224,11 +224,13 @@ class SimRun:
                 self._step_and_time,
                 self._on_violation,
             )
-            self.watchers = self._watchers(self.invariants)
+            self._observers = self._observing(self.invariants)
         self.stalled: tuple[str, ...] = ()
         self._violated = False
 
-    def _watchers(self, checker: InvariantChecker) -> list[Callable[[str, list[TraceEvent]], None]]:
+    def _observing(
+        self, checker: InvariantChecker
+    ) -> list[Callable[[str, list[TraceEvent]], None]]:
         """What looks at each turn's trace, one after another."""
         found: list[Callable[[str, list[TraceEvent]], None]] = [checker.turn]
         if checker.disks_kept:
@@ -335,8 +337,8 @@ class SimRun:
     def _on_trace(self, node: SimNode, events: list[TraceEvent]) -> None:
         self.coverage.turn(node.name, node.core, events)
         if self.invariants is not None:
-            for watch in self.watchers:
-                watch(node.name, events)
+            for observe in self._observers:
+                observe(node.name, events)
             self._stop()
 
     def _on_history(self, op: Op) -> None:

@@ -109,8 +109,8 @@ class Voters:
 
     def turn(self, event: dict[str, Any]) -> None:
         """One event of one voter."""
-        for watch in (self.checker.turn, self.majority.turn):
-            watch(event["node"], [event])
+        for observe in (self.checker.turn, self.majority.turn):
+            observe(event["node"], [event])
 
 
 def test_what_is_on_a_majority_is_committed() -> None:
