@@ -54,8 +54,10 @@ HOT: Final = (
     "harness/sim/disk.py",
     "harness/sim/event_queue.py",
     "harness/sim/invariant_checker.py",
+    "harness/sim/majority_invariant.py",
     "harness/sim/network.py",
     "harness/sim/node.py",
+    "harness/sim/producer_invariant.py",
     "harness/systems/floodmark/replica_logs.py",
 )
 """The modules to compile. None defines a msgspec struct: mypyc drops the parameters of its field
