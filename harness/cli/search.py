@@ -55,7 +55,8 @@ def search(
         typer.Option(
             help="Kinds of faults of disks that schedules may have beside the others, a comma "
             "list; disk: all that one broker survives. Of a system: all kinds that storms may "
-            "have [default: all but disks, clocks and system calls; power cuts too]."
+            "have [default: in the simulated world a few of disks; else all but disks, clocks and "
+            "system calls; power cuts too]."
         ),
     ] = None,
     dimension: Annotated[
