@@ -35,15 +35,6 @@ from node.formats.errors import UsageError
 
 MOST_BROKERS: Final = 5
 MAX_FAULTS_DRAWN: Final = 14
-FAILING_DISKS: Final = (
-    "bit-flip",
-    "torn-write",
-    "disk-emptied",
-    "fsync-error",
-    "slow-fsync",
-    "disk-full",
-)
-"""The faults of disks of a schedule for which none are asked for: those that brokers notice."""
 _LATE: Final[tuple[LinkAction, ...]] = ("drop", "drop", "hold")
 
 

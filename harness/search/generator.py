@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
-from harness.search.dimensions import FAILING_DISKS, MAX_FAULTS_DRAWN, draw_dimensions, draw_late
+from harness.search.dimensions import MAX_FAULTS_DRAWN, draw_dimensions, draw_late
 from harness.search.scenario_builder import ScenarioBuilder
 from harness.search.scenarios import (
     SCENARIOS,
@@ -82,11 +82,11 @@ def draw_schedule(
         cluster=cluster,
         partition=choose.pick(cluster.partition_names()),
         votes=protocol_of(protocol).leader_by is LeaderBy.VOTES,
-        disk_faults=disk_faults or FAILING_DISKS,
     )
     scenarios = _enabled(choose, votes=builder.votes)
     scenarios += [scenario for dimension in dimensions for scenario in dimension.scenarios]
     if disk_faults:
+        builder.disk_faults = disk_faults
         scenarios += [fail_disk] * max(1, len(scenarios) // 2)
     for number in range(MOST_SCENARIOS):
         # After a situation, less else happens.

@@ -32,6 +32,17 @@ class RuleEnds(TypedDict):
 LinkAction = Literal["drop", "delay", "duplicate", "hold"]
 
 
+FAILING_DISKS: Final = (
+    "bit-flip",
+    "torn-write",
+    "disk-emptied",
+    "fsync-error",
+    "slow-fsync",
+    "disk-full",
+)
+"""The faults of disks of a schedule for which none are asked for: those that brokers notice."""
+
+
 @dataclass
 class ScenarioBuilder:
     """A schedule that is being drawn.
@@ -56,7 +67,7 @@ class ScenarioBuilder:
     preferred: str = "n1"
     victim: str = ""
     disk_victim: str = ""
-    disk_faults: tuple[str, ...] = ()
+    disk_faults: tuple[str, ...] = FAILING_DISKS
     triggers: list[After] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

@@ -61,7 +61,7 @@ def test_a_moment_comes_again_in_a_run_with_the_same_past(protocol: str) -> None
 
 
 def test_a_strike_begins_at_its_moment_and_keeps_what_came_before() -> None:
-    schedule = drawn(1)
+    schedule = drawn(6)
     moment = attempt(schedule).moments[10]
     at_once = 0
     for number in range(20):
