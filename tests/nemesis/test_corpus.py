@@ -20,9 +20,9 @@ WAS = {
     "brokers-stopped-one-by-one": "The simulated cluster stopped its brokers one by one; those who "
     "were left elected a leader meanwhile and appended its record, which looked as if the "
     "replicas had not converged.",
-    "committed-and-deleted-in-one-turn": "A leader deleted the head of its log in the turn in which "
-    "it committed what was in it. Nobody could look up the batches between, and the invariant "
-    "checker took another replica's commit of one of them for another record.",
+    "committed-and-deleted-in-one-turn": "A leader deleted the head of its log in the turn in "
+    "which it committed what was in it. Nobody could look up the batches between, and the "
+    "invariant checker took another replica's commit of one of them for another record.",
     "damaged-batches-served-unchecked": "What the bug serve-unchecked is found with: a batch is "
     "torn on a disk, and its broker leads next. A broker checks what its disk gives back.",
     "empty-common-prefix": "KIP-279 by its letter: a leader that knows no epoch as old as the one "
