@@ -98,6 +98,7 @@ def short_runs() -> Iterator[Callable[[], object]]:
         yield _attempt_of(made)
     logs = ShortLogs(Variant(KIP_279), leader_epoch=5)
     yield lambda: logs.left("0e1 1e3 2e3", "0e1 1e1 2e1 3e4", 0)
+    yield lambda: logs.left("0e1", "0e2", 0)
 
 
 def _attempt_of(schedule: Schedule) -> Callable[[], object]:
