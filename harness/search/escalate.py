@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from harness.search.attempt import Attempt
 from harness.search.shrink_passes import possible, sooner
 from harness.sim.invariant_checker import Violation
+from harness.sim.producer_invariant import TOO_MUCH
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Bridge, Cut, Isolate, Kill, Link, Release
 from nemesis.formats.schedule import After, Fault, Schedule
@@ -219,14 +220,14 @@ def _lead_with_wrong_producers(
     schedule: Schedule, result: SimResult, violation: Violation
 ) -> Iterator[Schedule]:
     """The replica leads next, while a producer still tries to send what nobody answered."""
-    wrong = violation.witnesses[0].node
+    shown = violation.witnesses[0]
     when = _event_at(result, violation.t_us, violation.partition)
-    others = [name for name in schedule.cluster.broker_names() if name != wrong]
+    others = [name for name in schedule.cluster.broker_names() if name != shown.node]
     if when is None or not others:
         return
     session_ms = schedule.cluster.timings.session_ms
     over_ms = _since_storm_ms(result, violation.t_us) + 8 * session_ms + 200
-    ways = _before_it_is_sent if when.event == trace.TRUNCATED else _before_it_is_answered
+    ways = _before_it_is_sent if shown.what == TOO_MUCH else _before_it_is_answered
     for faults in ways(schedule, result, violation, when, others):
         yield _longer(schedule, faults, over_ms)
 

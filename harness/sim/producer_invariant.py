@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from checker.formats.verdict import Witness
 from harness.sim.invariant_checker import InvariantChecker
@@ -21,6 +22,9 @@ from node.core.storage import Storage
 from node.formats import trace
 from node.formats.trace import TraceEvent
 
+TOO_LITTLE: Final = "forgotten batch"
+TOO_MUCH: Final = "batch that is not in the log"
+"""What a violation's witness is: the replica lacks, or has, what the log does not say."""
 _REBUILDS = frozenset({trace.TRUNCATED, trace.DELETED, trace.ROLE})
 _Batch = tuple[int, int, int, int]
 """Producer epoch, first sequence, base offset, end."""
@@ -78,16 +82,26 @@ class ProducerInvariant:
     def _differs(
         self, node: str, partition: str, producer: int, r: Replica, expected: tuple[_Batch, ...]
     ) -> None:
+        known = r.producers.last(producer)
+        # Of what it has too much it may also lack older batches: only the last are kept.
+        too_much = producer < 0 or any(batch not in expected for batch in known)
         if producer < 0:
             what = f"{len(r.producers)} producers, of which some are not in it"
         else:
-            what = f"{_batches(r.producers.last(producer))} of producer {producer}, but it has "
+            what = f"{_batches(known)} of producer {producer}, but it has "
             what += _batches(expected)
         self._checker.violated(
             "producers-as-in-log",
             partition,
             f"{node} takes its log of {partition} to have {what}",
-            [Witness(what="log end", node=node, offset=r.leo, epoch=r.log.last_epoch)],
+            [
+                Witness(
+                    what=TOO_MUCH if too_much else TOO_LITTLE,
+                    node=node,
+                    offset=r.leo,
+                    epoch=r.log.last_epoch,
+                )
+            ],
         )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from harness.formats.run_info import Promise
 from harness.sim.invariant_checker import InvariantChecker
 from harness.sim.majority_invariant import MajorityInvariant
+from harness.sim.producer_invariant import TOO_LITTLE, TOO_MUCH
 from harness.sim.run import SimResult, simulate
 from nemesis.faults import Cut, Kill
 from nemesis.formats.schedule import Fault, Schedule
@@ -34,18 +35,19 @@ def inner(result: SimResult) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(
-    ("bug", "said"),
+    ("bug", "said", "shown"),
     [
-        ("followers-forget-producers", "[] of producer"),
-        ("forget-producers", "[] of producer"),
-        ("keep-truncated-producers", " of producer"),
+        ("followers-forget-producers", "[] of producer", TOO_LITTLE),
+        ("forget-producers", "[] of producer", TOO_LITTLE),
+        ("keep-truncated-producers", " of producer", TOO_MUCH),
     ],
 )
-def test_a_replica_that_does_not_know_its_producers(bug: str, said: str) -> None:
+def test_a_replica_that_does_not_know_its_producers(bug: str, said: str, shown: str) -> None:
     result = simulate(idempotent(*TAIL_IS_CUT, bugs=(bug,)), seed=1)
     assert inner(result)["producers-as-in-log"] is False
     violation = next(v for v in result.violations if v.invariant == "producers-as-in-log")
     assert said in violation.sentence
+    assert violation.witnesses[0].what == shown
     assert "takes its log of log-0 to have" in violation.sentence
 
 
