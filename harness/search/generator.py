@@ -28,7 +28,7 @@ from nemesis.formats.schedule import Cluster, Schedule, Timings, Workload
 from node.core.protocol import LeaderBy
 from node.core.protocol import protocol as protocol_of
 
-GENERATOR_VERSION: Final = 20
+GENERATOR_VERSION: Final = 21
 """Under another version the same seed draws another schedule."""
 MOST_SCENARIOS: Final = 6
 TIMINGS: Final = Timings(

@@ -12,7 +12,16 @@ from msgspec.structs import replace
 from harness.search.choice_source import ChoiceSource
 from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
 from harness.search.scenarios import fail_leader_at, leader_gone
-from nemesis.faults import BitFlip, Cut, DiskEmptied, ElectPreferred, Kill, Link, TornWrite
+from nemesis.faults import (
+    BitFlip,
+    Cut,
+    DiskEmptied,
+    ElectPreferred,
+    Kill,
+    Link,
+    PowerCut,
+    TornWrite,
+)
 from nemesis.formats.schedule import After, Cluster, Fault, Workload
 from node.core.protocol import protocol as protocol_of
 
@@ -126,11 +135,12 @@ def damaged_copy(builder: ScenarioBuilder) -> None:
     at = {"partition": builder.partition}
     match = {**at, "role": "leader"} if choose.chance(50) else at
     when: When = {"after": After(event="hw", match=match, nth=choose.integer(2, 8))}
-    if choose.chance(50) and (others := [name for name in builder.replicas if name != on]):
+    others = [name for name in builder.replicas if name != on]
+    if choose.chance(75 if builder.votes else 50) and len(others) > 1:
         # What is committed next is on two replicas only.
         behind = choose.pick(others)
         away_ms = choose.pick((2, 3, 5)) * builder.cluster.timings.election_max_ms
-        builder.add(builder.drop_responses("rest", behind, away_ms, builder.when()))
+        builder.add(builder.drop_responses("rest", behind, away_ms, builder.when(arming=True)))
     builder.disk_victim = on
     down_ms = choose.pick((0, 0, 20, builder.span_ms(60, 130, 250)))
     builder.add(_damage(choose, on, down_ms, when))
@@ -150,9 +160,14 @@ def damaged_copy(builder: ScenarioBuilder) -> None:
                 **(began if choose.chance(50) else later(when, down_ms)),
             )
         )
-    if choose.chance(35):
-        again = later(began, choose.pick((0, 5, 20, 60)))
-        builder.add(Kill(on=on, for_ms=choose.pick((0, 10, 50)), **again))
+    if choose.chance(50):
+        again = later(began, choose.pick((0, 5, 20, 25, 60)))
+        down_ms = choose.pick((0, 10, 50))
+        builder.add(
+            PowerCut(on=on, for_ms=down_ms, keep_percent=0, **again)
+            if choose.chance(50)
+            else Kill(on=on, for_ms=down_ms, **again)
+        )
         if choose.chance(60):
             began = {"after": After(event="started", match=process_of(on, 3))}
     builder.expect_election()

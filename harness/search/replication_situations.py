@@ -6,12 +6,24 @@ They are registered in `harness.search.situations`, which also says what a situa
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from harness.search.choice_source import ChoiceSource
-from harness.search.scenario_builder import ScenarioBuilder, When, later, process_of
+from harness.search.scenario_builder import LinkAction, ScenarioBuilder, When, later, process_of
 from harness.search.scenarios import down_for, fail_leader_at
-from nemesis.faults import Cut, ElectPreferred, Isolate, Kill, Link, PowerCut, Reassign, Release
+from nemesis.faults import (
+    Cut,
+    ElectPreferred,
+    Isolate,
+    Kill,
+    Link,
+    Pause,
+    PowerCut,
+    Reassign,
+    Release,
+)
 from nemesis.formats.schedule import After, Cluster
 from node.core.protocol import protocol as protocol_of
 
@@ -103,6 +115,39 @@ def turns_by_votes(builder: ScenarioBuilder) -> None:
         down_for(builder, builder.leader, election_ms * choose.pick((150, 250)) // 100, gone)
     )
     builder.expect_election()
+
+
+def late_campaign(builder: ScenarioBuilder) -> None:
+    """A leader is away for about an election, and leads on. A voter that gets no records stood
+    meanwhile; what it asked, or was answered, arrives when more is committed."""
+    choose, when = builder.choose, builder.when(arming=True)
+    slow = choose.pick(builder.replicas)
+    election_ms = builder.cluster.timings.election_max_ms
+    away_ms = election_ms * choose.pick((90, 110, 130, 160)) // 100
+    asks = choose.chance(70)
+    actions: tuple[LinkAction, ...] = ("delay", "delay", "duplicate")
+    pre: dict[str, Any] = {"pre": False} if choose.chance(75) else {}
+    builder.add(
+        Link(
+            on=slow if asks else "rest",
+            to="rest" if asks else slow,
+            action=choose.pick(actions),
+            kinds=("vote",) if asks else ("vote-response",),
+            match={"partition": builder.partition, **pre},
+            delay_ms=election_ms * choose.pick((30, 60, 100, 150)) // 100,
+            for_ms=3 * election_ms,
+            **when,
+        ),
+        Isolate(on=builder.leader, for_ms=away_ms, **when)
+        if choose.chance(60)
+        else Pause(on=builder.leader, for_ms=away_ms, **when),
+        builder.drop_responses("rest", slow, election_ms * choose.pick((3, 4, 2)), when),
+    )
+    builder.expect_election()
+    if choose.chance(40):
+        gone = later(when, away_ms + election_ms * choose.pick((50, 100, 150)) // 100)
+        builder.add(down_for(builder, builder.leader, builder.span_ms(100, 150, 250), gone))
+        builder.expect_election()
 
 
 def moves_with_few(builder: ScenarioBuilder) -> None:

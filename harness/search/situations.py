@@ -726,6 +726,7 @@ SITUATIONS: Final = (
     Situation(
         "turns-by-votes", who.turns_by_votes, LeaderBy.VOTES, cluster=who.short_answers, weight=3
     ),
+    Situation("late-campaign", who.late_campaign, LeaderBy.VOTES, cluster=_copies, weight=2),
     Situation(
         "moves-with-few",
         who.moves_with_few,
